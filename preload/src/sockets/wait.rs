@@ -1,0 +1,322 @@
+//! Waiting in a blocking call: a short busy look, then looks between which others may run, then sleep
+//! in the kernel on the socket itself, which a bell, data or the peer's end makes readable.
+//!
+//! Rules:
+//! - Asleep only after arming and looking once more (`transport::doorbell`).
+//! - The sleep is libc's own `recv` with MSG_PEEK where the kernel's semantics are wanted whole
+//!   (restart after signals, SO_RCVTIMEO, cancellation), `ppoll` otherwise.
+//! - Signals are blocked during the longer looks, so that one that should interrupt the call is found
+//!   pending and not lost; the mask is the program's again before anything sleeps.
+//! - No lock is held across a sleep.
+
+use super::{Phase, Socket, close, engage};
+use crate::{real, world};
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::doorbell;
+use transport::provider::{End, Provider};
+use transport::sdp::Leg;
+use transport::shm::layout::FIN_NONE;
+use transport::sys::{self, Errno, Result, net, time};
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Data,
+    Room,
+}
+
+/// Looks without letting others run.
+const PAUSES: u32 = 80;
+/// A yield that takes longer than this (µs) let somebody else run.
+const FOREIGN_US: u64 = 1;
+
+/// One blocking call's waiting.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    want: Want,
+    /// Absolute, in monotonic nanoseconds; 0 for none, unread until the first sleep.
+    deadline: Option<u64>,
+}
+
+/// Whether there may be something to do, without any lock or system call.
+#[inline]
+pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
+    if s.is_over() || s.broken.load(Ordering::Relaxed) {
+        return true;
+    }
+    let Some(p) = s.segment() else { return false };
+    match (want, s.phase()) {
+        (_, Phase::Announced) => engage::is_answered(s),
+        (Want::Data, Phase::Attached) => match s.rx_leg() {
+            Leg::Fast => {
+                !p.announced().0.is(s.rx_at.load(Ordering::Relaxed))
+                    || p.finished() != FIN_NONE
+                    || p.stated(End::Fast).is_some()
+                    || p.stopped()
+            }
+            Leg::First => p.stated(End::Kernel).is_some_and(|end| {
+                s.rx.lock().is_ok_and(|rx| rx.kernel_bytes() == end)
+            }),
+            Leg::Last => false,
+        },
+        (Want::Room, Phase::Attached) => {
+            p.stopped() || s.tx.lock().is_ok_and(|mut tx| tx.room(p).map_or(true, |room| room > 0))
+        }
+        _ => true,
+    }
+}
+
+/// Whether looks have to ask the kernel: the direction is on a kernel leg.
+fn by_kernel(s: &Socket, want: Want) -> bool {
+    s.phase() != Phase::Attached
+        || match want {
+            Want::Data => s.rx_leg() != Leg::Fast,
+            Want::Room => s.tx_leg() != Leg::Fast,
+        }
+}
+
+fn kernel_event(want: Want) -> i16 {
+    match want {
+        Want::Data => libc::POLLIN,
+        Want::Room => libc::POLLOUT,
+    }
+}
+
+/// One look of a spin.
+fn look(s: &Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
+    may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
+}
+
+/// Signals that were held back and that the program's mask lets through: what they do to the call.
+pub(crate) enum Held {
+    None,
+    Restart,
+    Interrupt,
+}
+
+/// Runs `f` with signals blocked, then says what came meanwhile.
+pub(crate) fn with_signals_held<T>(f: impl FnOnce() -> T) -> (T, Held) {
+    // Faults must stay deliverable: a blocked one kills.
+    const FAULTS: u64 = 1 << (libc::SIGSEGV - 1)
+        | 1 << (libc::SIGBUS - 1)
+        | 1 << (libc::SIGFPE - 1)
+        | 1 << (libc::SIGILL - 1);
+    let mask = time::set_mask(!FAULTS);
+    let out = f();
+    let came = time::pending() & !mask;
+    let mut held = Held::None;
+    for signal in (1..=64).filter(|n| came & (1 << (n - 1)) != 0) {
+        let Ok((handler, flags)) = time::disposition(signal) else { continue };
+        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+            continue;
+        }
+        if flags & libc::SA_RESTART.cast_unsigned() as u64 == 0 {
+            held = Held::Interrupt;
+        } else if matches!(held, Held::None) {
+            held = Held::Restart;
+        }
+    }
+    time::set_mask(mask);
+    (out, held)
+}
+
+/// Spins within the socket's budget. `Ok(true)` once there is something to do.
+fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
+    let most = world::settings().spin_us;
+    if most == 0 {
+        return Ok(look(s, fd, want, by_kernel(s, want)));
+    }
+    let kernel = by_kernel(s, want);
+    let yields_first = s.yield_first.load(Ordering::Relaxed);
+    if !yields_first {
+        for turn in 0..PAUSES {
+            if look(s, fd, want, kernel && turn % 16 == 0) {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+    }
+    let budget = clock::us(u64::from(s.spin_us.load(Ordering::Relaxed)).min(most));
+    let foreign = clock::us(FOREIGN_US);
+    let (found, held) = with_signals_held(|| {
+        let mut spent = 0;
+        while spent < budget {
+            let before = clock::ticks();
+            sys::yield_core();
+            let took = clock::ticks() - before;
+            if look(s, fd, want, kernel) {
+                // If somebody ran while we yielded, the peer shares our core: yield at once next time.
+                s.yield_first.store(took > foreign, Ordering::Relaxed);
+                return true;
+            }
+            spent += took.min(foreign).max(1);
+        }
+        s.yield_first.store(false, Ordering::Relaxed);
+        false
+    });
+    if found {
+        return Ok(true);
+    }
+    match held {
+        Held::Interrupt => Err(Errno::INTR),
+        Held::Restart if timed => Err(Errno::INTR),
+        _ => Ok(false),
+    }
+}
+
+/// Learns from how long a sleep was how long to look before the next one.
+fn learn(s: &Socket, slept_ticks: u64) {
+    let most = u32::try_from(world::settings().spin_us).unwrap_or(u32::MAX);
+    let now = s.spin_us.load(Ordering::Relaxed).min(most);
+    let next = if slept_ticks < clock::us(4 * u64::from(most)) { most } else { (now / 2).max(most.min(5)) };
+    s.spin_us.store(next, Ordering::Relaxed);
+}
+
+impl Wait {
+    pub(crate) const fn new(want: Want) -> Self {
+        Self { want, deadline: None }
+    }
+
+    /// Waits until there may be something to do.
+    ///
+    /// # Errors
+    /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
+    pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
+        s.waiters.fetch_add(1, Ordering::AcqRel);
+        let r = self.wait_inside(s, fd);
+        close::leave(s);
+        r
+    }
+
+    fn wait_inside(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
+        if spin(s, fd, self.want, self.deadline.is_some_and(|d| d > 0))? {
+            return Ok(());
+        }
+        if self.deadline.is_none() {
+            let option = match self.want {
+                Want::Data => libc::SO_RCVTIMEO,
+                Want::Room => libc::SO_SNDTIMEO,
+            };
+            let ns = net::timeout(fd, option);
+            self.deadline = Some(if ns == 0 { 0 } else { clock::monotonic_ns().saturating_add(ns) });
+        }
+        let begun = clock::ticks();
+        let r = self.sleep(s, fd);
+        learn(s, clock::ticks() - begun);
+        r
+    }
+
+    fn sleep(&self, s: &'static Socket, fd: i32) -> Result<()> {
+        let kernel = by_kernel(s, self.want);
+        if !kernel && let Some(p) = s.segment() {
+            if !prepare(s, fd) {
+                return Ok(()); // others are on their way out of the kernel; look again
+            }
+            p.arm(match self.want {
+                Want::Data => doorbell::DATA,
+                Want::Room => doorbell::SPACE,
+            });
+        } else {
+            s.sleepers.fetch_add(1, Ordering::AcqRel);
+        }
+        let r = if may_go(s, self.want) { Ok(()) } else { self.block(s, fd, kernel) };
+        s.sleepers.fetch_sub(1, Ordering::AcqRel);
+        r
+    }
+
+    /// Blocks in the kernel, by libc's functions, which are cancellation points.
+    fn block(&self, s: &'static Socket, fd: i32, kernel: bool) -> Result<()> {
+        let deadline = self.deadline.unwrap_or(0);
+        let for_room = self.want == Want::Room;
+        let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
+        let half = s.rx_shut.load(Ordering::Acquire);
+        if deadline == 0 && !own_timer && !half && !(kernel && for_room) {
+            let mut byte = 0u8;
+            // SAFETY: one writable byte.
+            let r = unsafe {
+                real::recvfrom(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK, std::ptr::null_mut(), std::ptr::null_mut())
+            };
+            return match real::result(r) {
+                Ok(0) if !kernel => {
+                    s.over.store(true, Ordering::Release);
+                    Ok(())
+                }
+                Ok(_) => {
+                    if !kernel {
+                        super::recv::kernel_shows(s, fd, libc::POLLIN);
+                    }
+                    Ok(())
+                }
+                Err(e @ (Errno::INTR | Errno::AGAIN)) => Err(e),
+                Err(e) if kernel => Err(e),
+                Err(_) => {
+                    s.over.store(true, Ordering::Release);
+                    Ok(())
+                }
+            };
+        }
+        let events = if kernel { kernel_event(self.want) } else { libc::POLLIN };
+        // After the program's own shutdown the kernel shows readable for ever: look now and then.
+        let events = if half && !kernel { 0 } else { events };
+        let slice = if half { 1_000_000 } else { u64::MAX };
+        let left = if deadline == 0 {
+            u64::MAX
+        } else {
+            deadline.saturating_sub(clock::monotonic_ns())
+        };
+        if left == 0 {
+            return Err(Errno::AGAIN);
+        }
+        let bits = poll_one(fd, events, left.min(slice))?;
+        if !kernel {
+            super::recv::kernel_shows(s, fd, bits);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for one descriptor, `ns` nanoseconds at most.
+fn poll_one(fd: i32, events: i16, ns: u64) -> Result<i16> {
+    let mut p = libc::pollfd { fd, events, revents: 0 };
+    let t = libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    };
+    let timeout = if ns == u64::MAX { std::ptr::null() } else { &raw const t };
+    // SAFETY: one pollfd, a timespec or null, no mask.
+    let r = unsafe { real::ppoll(&raw mut p, 1, timeout, std::ptr::null()) };
+    real::result(r as isize)?;
+    Ok(p.revents)
+}
+
+/// Makes the kernel connection quiet before a sleep on it: bells that were rung for earlier sleeps are
+/// taken. Not while other threads sleep on the same socket: a bell may be for them, and they see it as
+/// long as it lies there; they are on their way out, so let them. Counts this thread as asleep. False
+/// if it may not sleep yet.
+pub(crate) fn prepare(s: &'static Socket, fd: i32) -> bool {
+    let Some(p) = s.segment() else { return false };
+    for turn in 0..200 {
+        if let Ok(mut rx) = s.rx.lock() {
+            if rx.bells_outstanding(p) == 0 {
+                s.sleepers.fetch_add(1, Ordering::AcqRel);
+                return true;
+            }
+            if s.sleepers.load(Ordering::Acquire) == 0 {
+                rx.take_bells(p, fd, usize::MAX);
+                s.mirror_rx(&rx);
+                s.sleepers.fetch_add(1, Ordering::AcqRel);
+                drop(rx);
+                crate::epoll::set::kick_others(s, std::ptr::null());
+                return true;
+            }
+        }
+        if turn > 10 {
+            sys::yield_core();
+        }
+    }
+    // A sleeper that does not wake (its thread was cancelled, or jumped out of a handler): never mind
+    // the kernel then, look again in a while.
+    time::nap(1000);
+    false
+}
