@@ -1,0 +1,5 @@
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+pub(crate) fn main(_args: &Args) -> anyhow::Result<()> {
+    Ok(())
+}
