@@ -3,6 +3,8 @@
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
 //! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod compare;
 mod floor;
 mod prog;

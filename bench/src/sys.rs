@@ -26,11 +26,10 @@ impl Cores {
     /// Those of the calling thread.
     pub(crate) fn current() -> io::Result<Self> {
         let mut cores = Self::one(0);
+        let size = size_of_val(&cores.0);
         // SAFETY: the kernel fills the set it is given.
-        check(
-            unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut cores.0) }
-                .into(),
-        )?;
+        let result = unsafe { libc::sched_getaffinity(0, size, &raw mut cores.0) };
+        check(result.into())?;
         Ok(cores)
     }
 
@@ -48,6 +47,11 @@ impl Cores {
 /// How many cores this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+pub(crate) fn is_root() -> bool {
+    // SAFETY: no memory is passed.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// User and system time that this process has used.

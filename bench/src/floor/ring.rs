@@ -77,15 +77,12 @@ impl Ring {
         }
     }
 
-    /// Splits `[at, at + len)` of the stream into at most two runs of ring memory.
-    fn runs(&self, at: u64, len: usize) -> [(*mut u8, usize); 2] {
+    /// Where the stream's byte `at` lies, and how many bytes from there on lie in one piece.
+    #[inline]
+    fn place(&self, at: u64) -> (*mut u8, usize) {
         let start = at as usize & (self.capacity - 1);
-        let first = len.min(self.capacity - start);
         // SAFETY: start < capacity, so the pointer lies in the ring.
-        [
-            (unsafe { self.data.add(start) }, first),
-            (self.data, len - first),
-        ]
+        (unsafe { self.data.add(start) }, self.capacity - start)
     }
 }
 
@@ -106,15 +103,14 @@ impl Producer {
             let Some(room) = self.room() else {
                 return false;
             };
-            let n = rest.len().min(room).min(self.publish_every as usize);
-            let mut from = rest.as_ptr();
-            for (to, len) in self.ring.runs(self.head, n) {
-                // SAFETY: both runs lie in the ring outside what the consumer may read; `from` has n bytes in all.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(from, to, len);
-                    from = from.add(len);
-                }
-            }
+            let (to, piece) = self.ring.place(self.head);
+            let n = rest
+                .len()
+                .min(room)
+                .min(piece)
+                .min(self.publish_every as usize);
+            // SAFETY: n bytes from `to` lie in the ring, outside what the consumer may read.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to, n) };
             self.head += n as u64;
             rest = &rest[n..];
             if rest.is_empty() || self.head - self.published >= self.publish_every {
@@ -167,15 +163,13 @@ impl Consumer {
                 wait.pause();
             }
         }
-        let n = bytes.len().min((self.seen_head - self.tail) as usize);
-        let mut to = bytes.as_mut_ptr();
-        for (from, len) in self.ring.runs(self.tail, n) {
-            // SAFETY: both runs lie in what the producer has published; `to` has room for n bytes in all.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from, to, len);
-                to = to.add(len);
-            }
-        }
+        let (from, piece) = self.ring.place(self.tail);
+        let n = bytes
+            .len()
+            .min((self.seen_head - self.tail) as usize)
+            .min(piece);
+        // SAFETY: n bytes from `from` lie in the ring, in what the producer has published.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), n) };
         self.tail += n as u64;
         if self.tail - self.published >= self.give_back {
             self.publish();
