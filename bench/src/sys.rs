@@ -99,6 +99,12 @@ pub(crate) fn recv(fd: &impl AsRawFd, bytes: &mut [u8], flags: i32) -> io::Resul
     } as _)
 }
 
+/// Sets how many connections may wait to be accepted.
+pub(crate) fn listen(listener: &impl AsRawFd, backlog: i32) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    check(unsafe { libc::listen(listener.as_raw_fd(), backlog) }.into()).map(drop)
+}
+
 /// One `read`, of any descriptor.
 pub(crate) fn read(fd: &impl AsRawFd, bytes: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the pointer and length are those of a live slice.

@@ -100,12 +100,9 @@ fn sample(ctx: &Ctx, case: &Case, servers: &[Ended], clients: &[Ended]) -> anyho
         total.value += reading.value;
         total.units += reading.units;
     }
-    let cpu_ns = |ended: &[Ended]| {
-        ended
-            .iter()
-            .map(|one| one.cpu.as_nanos() as f64)
-            .sum::<f64>()
-            / total.units.max(1.0)
+    let cpu_ns = |ended: &[Ended]| match total.units {
+        0.0 => 0.0,
+        units => ended.iter().map(|one| one.cpu.as_nanos()).sum::<u128>() as f64 / units,
     };
     Ok(Sample {
         reading: total,

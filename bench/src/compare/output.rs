@@ -11,7 +11,7 @@ use crate::floor::Floor;
 use crate::stats::{Spread, short};
 use crate::sys;
 
-const HEAD: [&str; 8] = [
+const HEAD: [&str; 9] = [
     "measurement",
     "kernel TCP",
     "Shunt",
@@ -19,6 +19,7 @@ const HEAD: [&str; 8] = [
     "targets: reached",
     "met",
     "to floor",
+    "floor itself",
     "CPU ns each, kernel → Shunt",
 ];
 
@@ -29,14 +30,14 @@ pub(super) fn line(row: &Row) -> String {
 
 /// The whole table, as Markdown.
 pub(super) fn print(rows: &[Row]) {
-    let rows: Vec<[String; 8]> = rows.iter().map(cells).collect();
+    let rows: Vec<[String; 9]> = rows.iter().map(cells).collect();
     let mut widths = HEAD.map(|word| word.chars().count());
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let show = |cells: &[String; 8]| {
+    let show = |cells: &[String; 9]| {
         let padded = cells
             .iter()
             .zip(widths)
@@ -48,7 +49,7 @@ pub(super) fn print(rows: &[Row]) {
     rows.iter().for_each(show);
 }
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; 9] {
     let figures = |side: &Option<Figures>| {
         side.as_ref().map_or("–".into(), |figures| {
             format!("{} {}", figures.value, row.unit)
@@ -62,7 +63,7 @@ fn cells(row: &Row) -> [String; 8] {
     };
     let cpu = |side: &Option<Figures>| {
         let both = |f: &Figures| format!("{}+{}", short(f.server_cpu_ns), short(f.client_cpu_ns));
-        side.as_ref().map(both)
+        side.as_ref().filter(|f| f.client_cpu_ns > 0.0).map(both)
     };
     let cpu = [cpu(&row.kernel), cpu(&row.shunt)]
         .into_iter()
@@ -73,22 +74,25 @@ fn cells(row: &Row) -> [String; 8] {
         format!("{}: {}", row.name, row.what),
         figures(&row.kernel),
         shunt,
-        row.ratio
-            .map_or("–".into(), |ratio| format!("{}×", short(ratio))),
+        times(row.ratio),
         row.targets
             .iter()
             .map(reached)
             .collect::<Vec<_>>()
             .join(", "),
         met.into(),
-        row.to_floor
-            .map_or("–".into(), |times| format!("{}×", short(times))),
+        times(row.to_floor),
+        times(row.ceiling),
         if cpu.is_empty() {
             "–".into()
         } else {
             format!("{cpu} /{}", row.per)
         },
     ]
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or("–".into(), |ratio| format!("{}×", short(ratio)))
 }
 
 fn reached(judged: &Judged) -> String {
@@ -106,7 +110,7 @@ pub(super) fn write(
 ) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let mut csv = String::from(
-        "name,unit,kernel_median,kernel_min,kernel_max,shunt_median,shunt_min,shunt_max,ratio,to_floor,met,\
+        "name,unit,kernel_median,kernel_min,kernel_max,shunt_median,shunt_min,shunt_max,ratio,to_floor,floor_ratio,met,\
          kernel_server_cpu_ns,kernel_client_cpu_ns,shunt_server_cpu_ns,shunt_client_cpu_ns,note\n",
     );
     for row in rows {
@@ -156,6 +160,7 @@ fn csv_line(row: &Row) -> String {
         spread(&row.shunt),
         number(row.ratio),
         number(row.to_floor),
+        number(row.ceiling),
         met,
         cpu(&row.kernel),
         cpu(&row.shunt),

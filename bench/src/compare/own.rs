@@ -27,7 +27,16 @@ pub(crate) fn cases() -> Vec<Case> {
         .targets([Target::OverMedian(1.5)]),
         pairs("pairs-2", "64 B ping-pong, 2 pairs unpinned", 2),
         pairs("pairs-4", "64 B ping-pong, 4 pairs unpinned", 4),
-        messages(),
+        messages(
+            "messages",
+            "64 B messages one way, TCP_NODELAY",
+            &["--nodelay"],
+        ),
+        messages(
+            "messages-nagle",
+            "64 B messages one way, TCP may gather",
+            &[],
+        ),
         stream("stream", "128 KiB stream, own", &[]).targets([
             Target::OverMedian(2.5),
             Target::OverBest(1.8),
@@ -48,7 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend([
         plain_peer(
             "plain-client",
-            "only the server has Shunt",
+            "connect, 1 byte, close: client without Shunt",
             Ends {
                 server: true,
                 client: false,
@@ -56,7 +65,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         plain_peer(
             "plain-server",
-            "only the client has Shunt",
+            "connect, 1 byte, close: server without Shunt",
             Ends {
                 server: false,
                 client: true,
@@ -144,9 +153,14 @@ fn pairs(name: &'static str, what: &'static str, pairs: usize) -> Case {
     }
 }
 
-fn messages() -> Case {
-    let client = |ctx: &Ctx, _, port| {
-        for_a_while(ctx, ctx.prog("stream-client", port).args(["--block", "64"]))
+fn messages(name: &'static str, what: &'static str, more: &'static [&'static str]) -> Case {
+    let client = move |ctx: &Ctx, _, port| {
+        for_a_while(
+            ctx,
+            ctx.prog("stream-client", port)
+                .args(["--block", "64"])
+                .args(more),
+        )
     };
     // The server's clock: what was still on its way when the client stopped counts with the time it took.
     let parse = |out: &str| {
@@ -156,15 +170,9 @@ fn messages() -> Case {
             units: messages,
         })
     };
-    let case = Case::new(
-        "messages",
-        "64 B messages one way",
-        ("msg/s", Higher),
-        client,
-        parse,
-    )
-    .server(|ctx, _, port| ctx.prog("stream-server", port).args(["--block", "64"]))
-    .targets([Target::OverMedian(40.0), Target::NsPerCallAtMost(40.0)]);
+    let case = Case::new(name, what, ("msg/s", Higher), client, parse)
+        .server(|ctx, _, port| ctx.prog("stream-server", port).args(["--block", "64"]))
+        .targets([Target::OverMedian(40.0), Target::NsPerCallAtMost(40.0)]);
     Case {
         parse_server: true,
         floor: Some(FloorFigure::MessagesPerSecond),

@@ -92,8 +92,9 @@ fn sockperf_reading(out: &str) -> anyhow::Result<Reading> {
     })
 }
 
+/// Without children, so that its CPU time can be read when it ends.
 fn netserver(port: u16) -> Program {
-    Program::new("netserver").args(["-D", "-4", "-L", "127.0.0.1", "-p", &port.to_string()])
+    Program::new("netserver").args(["-f", "-D", "-4", "-L", "127.0.0.1", "-p", &port.to_string()])
 }
 
 fn netperf_client(ctx: &Ctx, port: u16, test: &str, options: &[&str], columns: &str) -> Program {

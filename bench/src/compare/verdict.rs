@@ -81,6 +81,8 @@ pub(crate) struct Row {
     pub floor: Option<f64>,
     /// Shunt's median over the floor, in the measurement's unit.
     pub to_floor: Option<f64>,
+    /// What the ratio would be if Shunt were the floor itself: no target above it can be met on this machine.
+    pub ceiling: Option<f64>,
     pub targets: Vec<Judged>,
     /// Why there is no result.
     pub failed: Option<String>,
@@ -99,6 +101,7 @@ impl Row {
             ratio: None,
             floor: None,
             to_floor: None,
+            ceiling: None,
             targets: Vec::new(),
             failed: None,
             skipped: None,
@@ -124,6 +127,11 @@ impl Row {
             ));
             return row;
         }
+        let median = row.kernel.as_ref().map(|kernel| kernel.value.median);
+        row.ceiling = row
+            .floor
+            .zip(median)
+            .map(|(floor, kernel)| case.better.times(floor, kernel));
         let Some(shunt) = shunt else { return row };
         if let Some(failure) = shunt.failures.first() {
             let runs = shunt.failures.len() + shunt.samples.len();

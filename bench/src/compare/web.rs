@@ -28,7 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .targets([Target::OverMedian(2.0)]),
         Case {
             place: Place::Free,
-            ..nginx("nginx-4", "the same, 4 workers, unpinned", 4)
+            ..nginx("nginx-4", "nginx 1 KiB, 4 workers, unpinned", 4)
         }
         .targets([Target::OverMedian(2.0)]),
     ]

@@ -47,7 +47,10 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
 }
 
 fn listen(port: u16) -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    // A server that loses its core for a moment must not drop connections: that would measure retransmission.
+    crate::sys::listen(&listener, 4096)?;
+    Ok(listener)
 }
 
 fn connect(port: u16) -> io::Result<TcpStream> {

@@ -27,6 +27,9 @@ pub(crate) struct Client {
     /// Bytes given to one send
     #[arg(long, default_value_t = 128 << 10)]
     block: usize,
+    /// Send each message at once (TCP_NODELAY)
+    #[arg(long)]
+    nodelay: bool,
     /// Bytes that tell their place; the server checks them
     #[arg(long)]
     verify: bool,
@@ -66,6 +69,7 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
 
 pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
     let socket = super::connect(args.port)?;
+    socket.set_nodelay(args.nodelay)?;
     let mut block = vec![0x5a; args.block];
     let (mut bytes, mut messages) = (0_u64, 0_u64);
     // The clock is read about once per 64 KiB: it must not be part of what a small message costs.
