@@ -13,7 +13,7 @@ mod tools;
 mod verdict;
 mod web;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,9 +24,9 @@ use verdict::{Row, Side};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The library under test
-    #[arg(long, default_value = "target/release/libshunt.so")]
-    lib: PathBuf,
+    /// The library under test; by default the one that was built with this program
+    #[arg(long)]
+    lib: Option<PathBuf>,
     /// Repetitions of each measurement on each side
     #[arg(long, default_value_t = 5)]
     reps: usize,
@@ -142,7 +142,8 @@ fn library(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     if args.kernel_only {
         return Ok(None);
     }
-    let path: &Path = &args.lib;
+    let built = std::env::current_exe()?.with_file_name("libshunt.so");
+    let path = args.lib.as_ref().unwrap_or(&built);
     let hint = || {
         format!(
             "{}: build the library, name it with --lib, or give --kernel-only",

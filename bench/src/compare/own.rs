@@ -31,7 +31,9 @@ pub(crate) fn cases() -> Vec<Case> {
             "messages",
             "64 B messages one way, TCP_NODELAY",
             &["--nodelay"],
-        ),
+        )
+        .targets([Target::OverMedian(40.0)]),
+        // TCP trades the latency of each message for this rate: shown, but no target.
         messages(
             "messages-nagle",
             "64 B messages one way, TCP may gather",
@@ -172,7 +174,7 @@ fn messages(name: &'static str, what: &'static str, more: &'static [&'static str
     };
     let case = Case::new(name, what, ("msg/s", Higher), client, parse)
         .server(|ctx, _, port| ctx.prog("stream-server", port).args(["--block", "64"]))
-        .targets([Target::OverMedian(40.0), Target::NsPerCallAtMost(40.0)]);
+        .targets([Target::NsPerCallAtMost(40.0)]);
     Case {
         parse_server: true,
         floor: Some(FloorFigure::MessagesPerSecond),
