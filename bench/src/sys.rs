@@ -175,10 +175,10 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }
 
-/// Asks the kernel to kill this process when its parent dies: nothing is left behind by an interrupted benchmark.
-pub(crate) fn die_with_parent() -> io::Result<()> {
+/// Asks the kernel for `signal` when the parent dies: an interrupted benchmark leaves nothing behind.
+pub(crate) fn die_with_parent(signal: i32) -> io::Result<()> {
     // SAFETY: no memory is passed.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }.into()).map(drop)
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }.into()).map(drop)
 }
 
 /// Signals a process, or with a negative number a process group.
@@ -221,7 +221,7 @@ pub(crate) fn fork(body: impl FnOnce()) -> io::Result<u32> {
     // SAFETY: this program has one thread when it forks, so the child may do anything.
     match check(unsafe { libc::fork() }.into())? {
         0 => {
-            let code = i32::from(die_with_parent().is_err());
+            let code = i32::from(die_with_parent(libc::SIGKILL).is_err());
             body();
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(code) }

@@ -98,7 +98,8 @@ impl Child {
         }
         let cores = start.core.map(|core| sys::Cores::one(core % sys::cores()));
         let prepare = move || {
-            sys::die_with_parent()?;
+            // Not SIGKILL: a server with workers must be able to end them.
+            sys::die_with_parent(libc::SIGTERM)?;
             cores.as_ref().map_or(Ok(()), sys::Cores::bind)
         };
         // SAFETY: between fork and exec only two system calls are made.
