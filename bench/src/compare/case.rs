@@ -2,11 +2,13 @@
 //! reach. Pure data; made by `own`, `tools` and `web`, run by `exchange`, judged by `verdict`.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::child::Program;
 
 /// What every repetition needs to know.
+#[derive(Clone)]
 pub(crate) struct Ctx {
     /// None: kernel TCP alone.
     pub lib: Option<PathBuf>,
@@ -14,7 +16,7 @@ pub(crate) struct Ctx {
     /// This program, which is also the plain client and server.
     pub me: PathBuf,
     /// For output, reports and configurations; removed at the end.
-    pub scratch: Scratch,
+    pub scratch: Rc<Scratch>,
 }
 
 impl Ctx {
@@ -23,8 +25,16 @@ impl Ctx {
             lib,
             length,
             me: std::env::current_exe()?,
-            scratch: Scratch::new()?,
+            scratch: Rc::new(Scratch::new()?),
         })
+    }
+
+    /// The same for a measurement that takes `turns` short repetitions in place of each long one.
+    pub(crate) fn for_turns(&self, turns: u32) -> Self {
+        Self {
+            length: self.length / turns,
+            ..self.clone()
+        }
     }
 
     /// `bench prog NAME --port PORT`.
@@ -158,6 +168,9 @@ pub(crate) struct Case {
     pub targets: Vec<Target>,
     pub floor: Option<FloorFigure>,
     pub place: Place,
+    /// How many short repetitions replace a long one: a difference of a few per cent shows only when the sides
+    /// take turns faster than the machine changes its mood.
+    pub turns: u32,
     /// How many servers, each with one client; values add up.
     pub pairs: usize,
     pub shunt: Ends,
@@ -194,6 +207,7 @@ impl Case {
             targets: Vec::new(),
             floor: None,
             place: Place::Apart,
+            turns: 1,
             pairs: 1,
             shunt: Ends::BOTH,
             carrier: Carrier::SharedMemory,

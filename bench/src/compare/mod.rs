@@ -157,13 +157,14 @@ fn library(args: &Args) -> anyhow::Result<Option<PathBuf>> {
 fn measure(ctx: &Ctx, case: &Case, reps: usize) -> [Side; 2] {
     let sides = [Ends::NONE, case.shunt];
     let mut results = [Side::default(), Side::default()];
-    for rep in 0..reps {
+    let ctx = ctx.for_turns(case.turns);
+    for rep in 0..reps * case.turns as usize {
         for turn in 0..2 {
             let which = (rep + turn) % 2;
             if results[which].hopeless() || (which == 1 && ctx.lib.is_none()) {
                 continue;
             }
-            results[which].add(exchange::run(ctx, case, sides[which]));
+            results[which].add(exchange::run(&ctx, case, sides[which]));
         }
     }
     results
