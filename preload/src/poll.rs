@@ -5,10 +5,11 @@
 //! where the kernel watches their connection for a bell.
 
 use crate::epoll::set::Set;
-use crate::sockets::wait::{Held, prepare, with_signals_held};
+use crate::sockets::spin::{self, Held, Spun};
+use crate::sockets::wait::prepare;
 use crate::sockets::{Phase, Socket, ready, recv};
 use crate::table::{self, Entry};
-use crate::{real, world};
+use crate::real;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::doorbell;
@@ -18,7 +19,6 @@ use transport::sys::{self, Result};
 
 /// Descriptors handled without memory of our own.
 const INLINE: usize = 64;
-const PAUSES: u32 = 60;
 
 /// One of the program's descriptors that the kernel alone cannot answer for.
 enum Ours {
@@ -177,44 +177,21 @@ fn kernel(fds: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> 
 }
 
 fn spin(all: &mut [libc::pollfd], copy: &mut Copy, foreign: bool, deadline: Option<u64>) -> Result<usize> {
-    let most = world::settings().spin_us;
-    if most == 0 {
-        return Ok(0);
-    }
-    for _ in 0..PAUSES {
-        let n = look(all, false);
-        if n > 0 {
-            return Ok(n);
+    let budget = all.iter().filter_map(|p| table::socket(p.fd)).map(|s| s.budget.us()).max();
+    let mut n = 0;
+    let look = |turn: u32| {
+        n = look(all, false);
+        if n == 0 && foreign && turn % 8 == 0 {
+            n = ask(all, copy, Some(0), std::ptr::null()).unwrap_or(0);
         }
-        std::hint::spin_loop();
+        n > 0
+    };
+    let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
+    match spin::spin(budget.unwrap_or(0), false, look, late) {
+        Spun::Found => Ok(n),
+        Spun::NotFound(Held::None) => Ok(0),
+        Spun::NotFound(_) => Err(sys::Errno::INTR), // poll and select are never restarted
     }
-    let budget = all.iter().filter_map(|p| table::socket(p.fd)).map(|s| s.spin_us.load(Ordering::Relaxed)).max();
-    let budget = clock::us(u64::from(budget.unwrap_or(0)).min(most));
-    let (n, held) = with_signals_held(|| {
-        let mut spent = 0;
-        let mut turn = 0u32;
-        while spent < budget {
-            let before = clock::ticks();
-            sys::yield_core();
-            spent += (clock::ticks() - before).min(clock::us(1)).max(1);
-            let mut n = look(all, false);
-            if foreign && turn % 8 == 0 {
-                n += ask(all, copy, Some(0), std::ptr::null()).unwrap_or(0);
-            }
-            if n > 0 {
-                return n;
-            }
-            turn += 1;
-            if deadline.is_some_and(|d| turn % 16 == 0 && clock::monotonic_ns() >= d) {
-                return 0;
-            }
-        }
-        0
-    });
-    if n == 0 && !matches!(held, Held::None) {
-        return Err(sys::Errno::INTR); // poll and select are never restarted
-    }
-    Ok(n)
 }
 
 /// Sleeps: ours are armed, and watched for a bell by the kernel.
@@ -261,7 +238,7 @@ fn sleep(all: &mut [libc::pollfd], copy: &mut Copy, time: Time, mask: *const lib
             && s.phase() == Phase::Attached
         {
             s.sleepers.fetch_sub(1, Ordering::AcqRel);
-            learn(s, slept);
+            s.budget.learn(slept);
         }
     }
     r?;
@@ -285,13 +262,6 @@ fn sleep(all: &mut [libc::pollfd], copy: &mut Copy, time: Time, mask: *const lib
         }
     }
     Ok(n + look(all, false))
-}
-
-fn learn(s: &Socket, slept: u64) {
-    let most = u32::try_from(world::settings().spin_us).unwrap_or(u32::MAX);
-    let now = s.spin_us.load(Ordering::Relaxed).min(most);
-    let next = if slept < clock::us(4 * u64::from(most)) { most } else { (now / 2).max(most.min(5)) };
-    s.spin_us.store(next, Ordering::Relaxed);
 }
 
 /// select(2) by way of [`poll`]. `None`: the kernel alone serves this call.

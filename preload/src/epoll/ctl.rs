@@ -41,6 +41,13 @@ pub(crate) unsafe fn ctl(
             // SAFETY: not null; the program's.
             let ev = unsafe { event.read_unaligned() };
             let Some(subject) = subject(fd) else { return other(set, op, fd, ev, kernel) };
+            if let Subject::Socket(s, _) = subject {
+                match set::unpark(set, fd, s, ev.events, ev.u64) {
+                    Some(true) => return Ok(0),
+                    Some(false) => return Err(Errno(libc::EEXIST)),
+                    None => {}
+                }
+            }
             let mut w = world::lock();
             kernel()?;
             if let Some(l) = set.lock()
@@ -62,6 +69,13 @@ pub(crate) unsafe fn ctl(
             modify(set, fd, ev, kernel)
         }
         libc::EPOLL_CTL_DEL => {
+            if let Some(s) = table::socket(fd) {
+                match set::park(set, fd, s) {
+                    Some(true) => return Ok(0),
+                    Some(false) => return Err(Errno(libc::ENOENT)),
+                    None => {}
+                }
+            }
             let known = set.lock().is_some_and(|l| l.index_of(fd).is_some());
             if !known {
                 return kernel();
@@ -130,6 +144,7 @@ fn modify(
         return kernel();
     }
     match e.subject {
+        Subject::Socket(..) if e.parked => Err(Errno(libc::ENOENT)),
         Subject::Socket(..) if e.managed => {
             if (events | e.events) & EXCLUSIVE != 0 {
                 return Err(Errno::INVAL);

@@ -33,6 +33,9 @@ pub(crate) struct Entry {
     pub(crate) data: u64,
     /// The kernel's registration is ours, with our tag; otherwise it is the program's own.
     pub(crate) managed: bool,
+    /// Deleted by the program; the kernel's registration, which is ours, is kept for when it is added
+    /// again: event loops do that for every message.
+    pub(crate) parked: bool,
     /// On the list of those looked at in user space.
     pub(crate) hot: bool,
     /// ONESHOT, and has been reported.
@@ -60,6 +63,7 @@ impl Entry {
             events,
             data,
             managed: false,
+            parked: false,
             hot: false,
             disabled: false,
             seen_edge: 0,
@@ -94,12 +98,13 @@ impl Entry {
 
     /// What the program's own registration would be in the kernel now.
     pub(crate) const fn program_events(&self) -> u32 {
+        // (a parked entry has none in the kernel: it is deleted there when it stops being ours)
         if self.disabled { self.events & (ET | ONESHOT) } else { self.events }
     }
 
     /// Looks, and says what to report now. Counts as reported if it does.
     pub(crate) fn report(&mut self) -> Option<u32> {
-        if self.disabled {
+        if self.disabled || self.parked {
             return None;
         }
         let bits = match self.subject {
@@ -141,6 +146,16 @@ impl Entry {
         Some(bits)
     }
 
+    /// Whether there is certainly nothing to report: a few loads.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM).cast_unsigned();
+        self.parked
+            || (self.managed
+                && self.events & OUT == 0
+                && self.socket().is_some_and(ready::is_quiet))
+    }
+
     /// Whether [`Self::report`] would report something, without counting it as reported.
     pub(crate) fn is_ready(&mut self) -> bool {
         let before = (self.disabled, self.seen_edge, self.seen_lack, self.fresh);
@@ -159,6 +174,9 @@ impl Entry {
 
     /// Wishes to be rung when what the program waits for comes about.
     pub(crate) fn arm(&self) {
+        if self.parked {
+            return;
+        }
         if let Some(s) = self.socket() {
             if let Some(p) = s.segment() {
                 p.arm(ready::wishes(poll_bits(self.events)));

@@ -11,6 +11,7 @@
 use super::entry::{EXCLUSIVE, Entry, Subject};
 use crate::real;
 use crate::sockets::lock::SpinLock;
+use crate::sockets::spin::Budget;
 use crate::sockets::{Phase, Socket};
 use crate::world::World;
 use std::cell::UnsafeCell;
@@ -52,7 +53,7 @@ pub(crate) struct Set {
     /// Threads asleep in the kernel on this set.
     pub(crate) waiters: AtomicU32,
     /// Longest busy look before a sleep, as learnt (µs).
-    pub(crate) spin_us: AtomicU32,
+    pub(crate) budget: Budget,
 }
 
 // SAFETY: the inner part is reached under the lock.
@@ -68,7 +69,7 @@ impl Set {
             refs: AtomicU32::new(1),
             engaged: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
-            spin_us: AtomicU32::new(u32::MAX),
+            budget: Budget::new(),
         }))
     }
 
@@ -258,7 +259,9 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         let engaged = was_hot || e.managed;
         if std::mem::take(&mut e.managed) {
             let (fd, events, data) = (e.fd, e.program_events(), e.data);
-            if events & EXCLUSIVE != 0 {
+            if e.parked {
+                m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+            } else if events & EXCLUSIVE != 0 {
                 m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
                 m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, data);
             } else {
@@ -321,6 +324,34 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
         unsafe { &mut *s.sets.get() }.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
         s.set_count.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// Deletes a registration that is ours in the kernel without going there. False if it is not.
+pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<bool> {
+    let mut l = set.lock()?;
+    let index = l.index_of(fd)?;
+    let e = l.entry(index)?;
+    let ours = e.managed && e.events & EXCLUSIVE == 0 && e.socket().is_some_and(|x| std::ptr::eq(x, s));
+    if !ours {
+        return None;
+    }
+    Some(!std::mem::replace(&mut e.parked, true))
+}
+
+/// Adds again what was parked. `Some(false)`: it is there already.
+pub(crate) fn unpark(set: &'static Set, fd: i32, s: &'static Socket, events: u32, data: u64) -> Option<bool> {
+    let mut l = set.lock()?;
+    let index = l.index_of(fd)?;
+    let e = l.entry(index)?;
+    if !e.managed || events & EXCLUSIVE != 0 || !e.socket().is_some_and(|x| std::ptr::eq(x, s)) {
+        return None;
+    }
+    if !std::mem::take(&mut e.parked) {
+        return Some(false);
+    }
+    e.modify(events, data);
+    modified(set, &mut l, index);
+    Some(true)
 }
 
 /// A modified entry may be ready already: somebody asleep has to look.

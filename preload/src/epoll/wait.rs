@@ -1,15 +1,14 @@
 //! epoll_wait on a set with attached sockets: what is ready in user space and what is ready in the
 //! kernel, each getting its turn; then a short busy look; then sleep in the kernel, armed.
 
-use super::entry::Subject;
+use super::entry::{Entry, Subject};
 use super::set::{Inner, Set, TAG, TAG_MASK, kernel_wait};
 use crate::real;
-use crate::sockets::wait::{Held, with_signals_held};
+use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::{Socket, ready, recv};
-use crate::world;
 use std::sync::atomic::Ordering;
 use transport::clock;
-use transport::sys::{self, Errno, Result};
+use transport::sys::{Errno, Result};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
 const BATCH: usize = 64;
@@ -17,8 +16,6 @@ const BATCH: usize = 64;
 const COOL: u32 = 512;
 /// Calls between looks at the kernel while user space has events.
 const KERNEL_TURN: u64 = 8;
-/// Looks without letting others run.
-const PAUSES: u32 = 40;
 
 /// The program's array and how much of it is filled.
 struct Out {
@@ -137,6 +134,13 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
     for turn in 0..len {
         let Some(&index) = l.hot.get((start + turn) % len) else { continue };
         let Some(e) = l.entry(index) else { continue };
+        if e.is_quiet() {
+            e.idle += 1;
+            if e.idle > COOL && cool(e) {
+                cooled = true;
+            }
+            continue;
+        }
         if let Some(s) = e.socket()
             && ready::is_unsettled(s)
         {
@@ -162,12 +166,8 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
             }
             None => {
                 e.idle += 1;
-                if e.idle > COOL && e.managed && matches!(e.subject, Subject::Socket(..)) {
-                    e.arm();
-                    if !e.is_ready() {
-                        e.hot = false;
-                        cooled = true;
-                    }
+                if e.idle > COOL && e.managed && matches!(e.subject, Subject::Socket(..)) && cool(e) {
+                    cooled = true;
                 }
             }
         }
@@ -175,6 +175,16 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
     if cooled {
         drop_cold(l);
     }
+}
+
+/// Leaves an entry to its bell. False if there is something after all.
+fn cool(e: &mut Entry) -> bool {
+    e.arm();
+    if e.is_ready() {
+        return false;
+    }
+    e.hot = false;
+    true
 }
 
 fn drop_cold(l: &mut Inner) {
@@ -256,20 +266,9 @@ fn spin(
     call: u64,
     deadline: Option<u64>,
 ) -> Result<bool> {
-    let most = world::settings().spin_us;
-    let hot = set.lock().is_some_and(|l| !l.hot.is_empty());
-    if most == 0 || !hot {
+    if set.lock().is_none_or(|l| l.hot.is_empty()) {
         return Ok(false);
     }
-    for _ in 0..PAUSES {
-        from_user(set, out, call);
-        if out.n > 0 {
-            return Ok(true);
-        }
-        std::hint::spin_loop();
-    }
-    let budget = clock::us(u64::from(set.spin_us.load(Ordering::Relaxed)).min(most));
-    let foreign = clock::us(1);
     if !mask.is_null() {
         // The program's own mask decides what may interrupt: let the kernel look with it.
         from_kernel(set, ep, out, Some(0), mask, call)?;
@@ -277,32 +276,20 @@ fn spin(
             return Ok(true);
         }
     }
-    let (found, held) = with_signals_held(|| {
-        let mut spent = 0;
-        let mut turn = 0u32;
-        while spent < budget {
-            let before = clock::ticks();
-            sys::yield_core();
-            spent += (clock::ticks() - before).min(foreign).max(1);
-            from_user(set, out, call);
-            if out.n == 0 && turn % 4 == 0 {
-                let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
-            }
-            if out.n > 0 {
-                return true;
-            }
-            turn += 1;
-            if deadline.is_some_and(|d| turn % 16 == 0 && clock::monotonic_ns() >= d) {
-                return false;
-            }
+    let look = |turn: u32| {
+        from_user(set, out, call);
+        if out.n == 0 && turn % 4 == 0 && turn >= spin::PAUSES {
+            let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
         }
-        false
-    });
-    if found {
-        return Ok(true);
+        out.n > 0
+    };
+    let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
+    match spin::spin(set.budget.us(), false, look, late) {
+        Spun::Found => Ok(true),
+        // epoll_wait is never restarted; with a mask of its own the sleep decides.
+        Spun::NotFound(held) if held != Held::None && mask.is_null() => Err(Errno::INTR),
+        Spun::NotFound(_) => Ok(false),
     }
-    // epoll_wait is never restarted.
-    if matches!(held, Held::None) || !mask.is_null() { Ok(false) } else { Err(Errno::INTR) }
 }
 
 /// Sleeps in the kernel. True if there is something to report, or the time is over.
@@ -320,7 +307,7 @@ fn sleep(
     let begun = clock::ticks();
     let r = if out.n > 0 { Ok(()) } else { from_kernel(set, ep, out, left, mask, call) };
     let alone = set.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
-    learn(set, clock::ticks() - begun);
+    set.budget.learn(clock::ticks() - begun);
     if alone {
         disarm(set);
     }
@@ -361,13 +348,6 @@ fn disarm(set: &'static Set) {
     if cooled {
         drop_cold(&mut l);
     }
-}
-
-fn learn(set: &Set, slept: u64) {
-    let most = u32::try_from(world::settings().spin_us).unwrap_or(u32::MAX);
-    let now = set.spin_us.load(Ordering::Relaxed).min(most);
-    let next = if slept < clock::us(4 * u64::from(most)) { most } else { (now / 2).max(most.min(5)) };
-    set.spin_us.store(next, Ordering::Relaxed);
 }
 
 /// Ends the call. While other threads sleep on the set, what is handed to this one stays armed for them.

@@ -14,6 +14,7 @@ pub(crate) mod ready;
 pub(crate) mod recv;
 pub(crate) mod residual;
 pub(crate) mod send;
+pub(crate) mod spin;
 pub(crate) mod wait;
 
 use crate::epoll::set::Membership;
@@ -78,6 +79,9 @@ pub(crate) struct Socket {
     pub(crate) nonblock: AtomicBool,
     /// The kernel connection has ended (FIN or RST).
     pub(crate) over: AtomicBool,
+    /// The kernel has shown something on the connection that has not been looked at, or it may have
+    /// before anybody watched.
+    pub(crate) kernel_news: AtomicBool,
     /// The program has shut its receiving.
     pub(crate) rx_shut: AtomicBool,
     /// The program has shut its sending.
@@ -101,7 +105,7 @@ pub(crate) struct Socket {
     pub(crate) sleepers: AtomicU32,
     /// Threads in a wait, spinning or asleep.
     pub(crate) waiters: AtomicU32,
-    pub(crate) spin_us: AtomicU32,
+    pub(crate) budget: spin::Budget,
     pub(crate) yield_first: AtomicBool,
     /// Descriptors of the program that stand for this socket.
     pub(crate) refs: AtomicU32,

@@ -22,6 +22,22 @@ pub(crate) fn is_ours(s: &Socket) -> bool {
     }
 }
 
+/// Whether nothing has happened that a reader would be told of: a few loads, for walks over many.
+#[inline]
+pub(crate) fn is_quiet(s: &Socket) -> bool {
+    let Some(p) = s.segment() else { return false };
+    s.phase() == Phase::Attached
+        && s.rx_leg() == Leg::Fast
+        && p.announced().0.is(s.rx_at.load(Ordering::Relaxed))
+        && p.finished() == FIN_NONE
+        && p.stated(End::Fast).is_none()
+        && !s.is_over()
+        && !s.rx_shut.load(Ordering::Relaxed)
+        && !s.tx_shut.load(Ordering::Relaxed)
+        && !s.broken.load(Ordering::Relaxed)
+        && !p.stopped()
+}
+
 /// Whether the socket's state is out of date: the server has answered, or the peer has gone back to the
 /// kernel. Then [`settle`] comes before any look.
 #[inline]
@@ -57,7 +73,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     let over = s.is_over();
     let fin = p.finished();
     let mut b = 0;
-    if can_read(s, p, fd) || over || fin != FIN_NONE || s.rx_shut.load(Ordering::Acquire) {
+    if can_read(s, p, fd, fresh) || over || fin != FIN_NONE || s.rx_shut.load(Ordering::Acquire) {
         b |= IN;
     }
     if want & OUT != 0 && (over || can_write(s, p, fd)) || s.tx_shut.load(Ordering::Acquire) {
@@ -80,7 +96,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
 }
 
 /// Whether enough bytes for SO_RCVLOWAT are there.
-fn can_read(s: &Socket, p: &impl Provider, fd: i32) -> bool {
+fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
     match s.rx_leg() {
         Leg::Fast => {
             if p.stated(End::Fast).is_some_and(|end| end == s.rx_at.load(Ordering::Relaxed)) {
@@ -98,7 +114,16 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32) -> bool {
                 return !p.announced().0.is(0);
             }
             drop(rx);
-            net::unread(fd) > 0 || net::ready_now(fd, libc::POLLRDHUP) != 0
+            // Whoever watches the connection says when there is something to look at.
+            if !fresh && !s.kernel_news.load(Ordering::Acquire) {
+                return false;
+            }
+            s.kernel_news.store(false, Ordering::Release);
+            let found = net::unread(fd) > 0 || net::ready_now(fd, libc::POLLRDHUP) != 0;
+            if found {
+                s.kernel_news.store(true, Ordering::Release);
+            }
+            found
         }
         Leg::Last => has_data_behind_bells(s, p, fd),
     }

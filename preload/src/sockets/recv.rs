@@ -20,7 +20,7 @@ pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_CMSG_CLOEXEC;
 
 /// How often (µs) a program that only polls has the kernel connection looked at.
-const CHECK_US: u64 = 1000;
+const CHECK_US: u64 = 10_000;
 
 /// Bells that may lie unread on a watched connection.
 const BELLS: u64 = 16;
@@ -258,6 +258,9 @@ pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
     let fin = bits & libc::POLLRDHUP != 0 && !s.rx_shut.load(Ordering::Acquire);
     if gone || fin {
         return !s.over.swap(true, Ordering::AcqRel);
+    }
+    if bits & libc::POLLIN != 0 {
+        s.kernel_news.store(true, Ordering::Release);
     }
     if bits & libc::POLLIN != 0
         && s.rx_leg() == Leg::Fast

@@ -9,8 +9,9 @@
 //!   pending and not lost; the mask is the program's again before anything sleeps.
 //! - No lock is held across a sleep.
 
+use super::spin::{self, Held, Spun};
 use super::{Phase, Socket, close, engage};
-use crate::{real, world};
+use crate::real;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::doorbell;
@@ -25,11 +26,6 @@ pub(crate) enum Want {
     Data,
     Room,
 }
-
-/// Looks without letting others run.
-const PAUSES: u32 = 80;
-/// A yield that takes longer than this (µs) let somebody else run.
-const FOREIGN_US: u64 = 1;
 
 /// One blocking call's waiting.
 #[derive(Debug)]
@@ -88,89 +84,36 @@ fn look(s: &Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
 }
 
-/// Signals that were held back and that the program's mask lets through: what they do to the call.
-pub(crate) enum Held {
-    None,
-    Restart,
-    Interrupt,
-}
-
-/// Runs `f` with signals blocked, then says what came meanwhile.
-pub(crate) fn with_signals_held<T>(f: impl FnOnce() -> T) -> (T, Held) {
-    // Faults must stay deliverable: a blocked one kills.
-    const FAULTS: u64 = 1 << (libc::SIGSEGV - 1)
-        | 1 << (libc::SIGBUS - 1)
-        | 1 << (libc::SIGFPE - 1)
-        | 1 << (libc::SIGILL - 1);
-    let mask = time::set_mask(!FAULTS);
-    let out = f();
-    let came = time::pending() & !mask;
-    let mut held = Held::None;
-    for signal in (1..=64).filter(|n| came & (1 << (n - 1)) != 0) {
-        let Ok((handler, flags)) = time::disposition(signal) else { continue };
-        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-            continue;
-        }
-        if flags & libc::SA_RESTART.cast_unsigned() as u64 == 0 {
-            held = Held::Interrupt;
-        } else if matches!(held, Held::None) {
-            held = Held::Restart;
-        }
-    }
-    time::set_mask(mask);
-    (out, held)
-}
-
 /// Spins within the socket's budget. `Ok(true)` once there is something to do.
 fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
-    let most = world::settings().spin_us;
-    if most == 0 {
-        return Ok(look(s, fd, want, by_kernel(s, want)));
-    }
     let kernel = by_kernel(s, want);
-    let yields_first = s.yield_first.load(Ordering::Relaxed);
-    if !yields_first {
-        for turn in 0..PAUSES {
-            if look(s, fd, want, kernel && turn % 16 == 0) {
-                return Ok(true);
+    let eager = s.yield_first.load(Ordering::Relaxed);
+    let mut turns = 0;
+    let spun = spin::spin(
+        s.budget.us(),
+        eager,
+        |turn| {
+            turns += 1;
+            look(s, fd, want, kernel && (turn % 16 == 0 || eager))
+        },
+        || false,
+    );
+    // Found at the first look after a yield: the peer shares our core, and a yield is all it takes.
+    match spun {
+        Spun::Found => {
+            let by_yield = turns == spin::PAUSES + 1 || (eager && turns <= 2);
+            s.yield_first.store(by_yield, Ordering::Relaxed);
+            Ok(true)
+        }
+        Spun::NotFound(held) => {
+            s.yield_first.store(false, Ordering::Relaxed);
+            match held {
+                Held::Interrupt => Err(Errno::INTR),
+                Held::Restart if timed => Err(Errno::INTR),
+                _ => Ok(false),
             }
-            std::hint::spin_loop();
         }
     }
-    let budget = clock::us(u64::from(s.spin_us.load(Ordering::Relaxed)).min(most));
-    let foreign = clock::us(FOREIGN_US);
-    let (found, held) = with_signals_held(|| {
-        let mut spent = 0;
-        while spent < budget {
-            let before = clock::ticks();
-            sys::yield_core();
-            let took = clock::ticks() - before;
-            if look(s, fd, want, kernel) {
-                // If somebody ran while we yielded, the peer shares our core: yield at once next time.
-                s.yield_first.store(took > foreign, Ordering::Relaxed);
-                return true;
-            }
-            spent += took.min(foreign).max(1);
-        }
-        s.yield_first.store(false, Ordering::Relaxed);
-        false
-    });
-    if found {
-        return Ok(true);
-    }
-    match held {
-        Held::Interrupt => Err(Errno::INTR),
-        Held::Restart if timed => Err(Errno::INTR),
-        _ => Ok(false),
-    }
-}
-
-/// Learns from how long a sleep was how long to look before the next one.
-fn learn(s: &Socket, slept_ticks: u64) {
-    let most = u32::try_from(world::settings().spin_us).unwrap_or(u32::MAX);
-    let now = s.spin_us.load(Ordering::Relaxed).min(most);
-    let next = if slept_ticks < clock::us(4 * u64::from(most)) { most } else { (now / 2).max(most.min(5)) };
-    s.spin_us.store(next, Ordering::Relaxed);
 }
 
 impl Wait {
@@ -203,7 +146,7 @@ impl Wait {
         }
         let begun = clock::ticks();
         let r = self.sleep(s, fd);
-        learn(s, clock::ticks() - begun);
+        s.budget.learn(clock::ticks() - begun);
         r
     }
 
