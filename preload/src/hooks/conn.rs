@@ -103,11 +103,14 @@ fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
     let Some(s) = follow(fd, nonblock) else { return };
     s.record.role.store(2, Ordering::Relaxed);
     s.lowat.store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
-    let _w = world::lock();
+    let mut w = world::lock();
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
     match way {
         Way::Listener { family: Some(family) } => {
+            if let Some(f) = w.family(family) {
+                f.enter();
+            }
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::Server { family, claim: None, looks: 0 } };
             s.record.set_kernel(Reason::Undecided);

@@ -103,9 +103,7 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
         if let Some(family) = slot {
             family.part();
         }
-        if slot.as_ref().is_some_and(|f| !f.is_used()) {
-            *slot = None;
-        }
+        drop_family_if_done(w, f);
     }
     w.pool.give(s);
 }
@@ -133,6 +131,15 @@ fn only_bells(rx: &transport::sdp::Rx, p: &impl Provider, fd: i32) -> bool {
         && net::discard(fd, usize::MAX >> 1).is_ok()
 }
 
+/// A family goes with the last connection after its listener.
+fn drop_family_if_done(w: &mut World, index: usize) {
+    if let Some(slot) = w.families.get_mut(index)
+        && slot.as_ref().is_some_and(transport::rendezvous::server::Family::is_done)
+    {
+        *slot = None;
+    }
+}
+
 /// Takes a standing offer back. False if the server has said yes.
 pub(crate) fn withdraw(w: &mut World, s: &Socket) -> bool {
     let Way::Client { target, ticket: Some(ticket), .. } = super::demote::way(s) else { return true };
@@ -152,12 +159,16 @@ pub(crate) fn let_go(w: &mut World, s: &Socket) {
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::Client { target, ticket: None, expected: false } };
         }
-        Way::Server { family, claim: Some(claim), looks } => {
+        Way::Server { family, claim, .. } => {
             if let Some(f) = w.family(family) {
-                f.release(&claim);
+                if let Some(claim) = claim {
+                    f.release(&claim);
+                }
+                f.leave();
             }
+            drop_family_if_done(w, family);
             // SAFETY: under the registry lock.
-            unsafe { *s.way.get() = Way::Server { family, claim: None, looks } };
+            unsafe { *s.way.get() = Way::None };
         }
         _ => {}
     }

@@ -63,10 +63,9 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
                 && let Some(segment) = s.segment().copied()
             {
                 // The server has agreed meanwhile: join, so as to part in order.
-                let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else { return };
-                rx.attach(&segment);
+                let Ok(mut tx) = s.tx.lock() else { return };
                 tx.attach(&segment, world::settings().buf);
-                drop((tx, rx));
+                drop(tx);
                 s.record.set_transport(transport::record::Transport::Shm);
                 s.set_phase(Phase::Attached);
                 cut(w, s, fd, why, unread);

@@ -85,6 +85,10 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         Err(why) => return become_plain(w, s, fd, why),
     };
     let Some(state) = w.targets().state_word(&ticket) else { return };
+    // From here on a read may find the answer before we do: it has to know the ring.
+    if let Ok(mut rx) = s.rx.lock() {
+        rx.attach(&segment);
+    }
     // SAFETY: the phase is Fresh, and this thread alone changes it, under the registry lock.
     unsafe {
         s.set_segment(Some(segment));
@@ -133,6 +137,9 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
                 s.set_segment(Some(segment));
                 *s.way.get() = Way::Server { family, claim: Some(claim), looks };
             }
+            if let Ok(mut rx) = s.rx.lock() {
+                rx.attach(&segment);
+            }
             attach(w, s, &segment);
         }
         Err(why) => become_plain(w, s, fd, why),
@@ -158,8 +165,7 @@ fn answered(s: &'static Socket, fd: i32) {
 /// Opens the fast leg of this side's sending.
 fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
     {
-        let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else { return };
-        rx.attach(segment);
+        let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else { return };
         tx.attach(segment, world::settings().buf);
         s.mirror_tx(&tx);
         s.mirror_rx(&rx);

@@ -40,6 +40,10 @@ pub struct Family {
     peers: Vec<Peer>,
     /// Notices that this process has seen.
     seen: u32,
+    /// Accepted connections that are not decided yet or use a segment.
+    connections: u32,
+    /// This process has closed the listener.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -90,6 +94,8 @@ impl Family {
             page,
             peers: Vec::new(),
             seen: 0,
+            connections: 0,
+            closed: false,
         };
         family.join();
         Ok(family)
@@ -145,6 +151,7 @@ impl Family {
 
     /// Leaves: this process has closed the listener.
     pub fn part(&mut self) {
+        self.closed = true;
         if let Some(m) = self.member.take().and_then(|m| self.page().members.get(m)) {
             m.store(0, Ordering::Release);
         }
@@ -292,10 +299,20 @@ impl Family {
         }
     }
 
-    /// Whether any segment of this family is in use.
+    /// A connection was accepted that may use this family.
+    pub const fn enter(&mut self) {
+        self.connections += 1;
+    }
+
+    /// A connection that [`Self::enter`] counted has been decided against, or is closed.
+    pub const fn leave(&mut self) {
+        self.connections = self.connections.saturating_sub(1);
+    }
+
+    /// Whether the listener is closed and no connection needs the family any more.
     #[must_use]
-    pub fn is_used(&self) -> bool {
-        self.peers.iter().any(|p| p.users > 0)
+    pub const fn is_done(&self) -> bool {
+        self.closed && self.connections == 0
     }
 }
 
