@@ -48,6 +48,9 @@ pub(crate) struct Entry {
     pub(crate) idle: u32,
     /// The call that last reported it.
     pub(crate) reported_in: u64,
+    /// The call during which the registration became ours: until then the kernel may have reported it
+    /// as the program's own, and the same readiness must not be told twice.
+    pub(crate) managed_in: u64,
 }
 
 /// poll(2) bits and epoll bits are the same numbers for all that a socket can show.
@@ -71,6 +74,7 @@ impl Entry {
             fresh: true,
             idle: 0,
             reported_in: 0,
+            managed_in: 0,
         }
     }
 

@@ -225,10 +225,12 @@ pub(crate) fn attached(_w: &mut World, s: &'static Socket) {
 /// Makes one registration ours.
 pub(crate) fn manage(m: &Membership) {
     let Some(mut l) = m.set.lock() else { return };
+    let call = l.calls;
     let Some(e) = l.entry(m.index) else { return };
     if e.managed {
         return;
     }
+    e.managed_in = call;
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     e.managed = true;
     let counted = e.hot;

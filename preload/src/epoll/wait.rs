@@ -151,7 +151,8 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
             continue;
         }
         let user = e.managed || matches!(e.subject, Subject::Set(_));
-        if !user || e.reported_in == call {
+        let told_by_kernel = e.managed_in == call && out.n > 0;
+        if !user || e.reported_in == call || told_by_kernel {
             continue;
         }
         if out.is_full() {

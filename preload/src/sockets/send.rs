@@ -94,6 +94,9 @@ pub(crate) fn send_from(
             drop(tx);
             return moved(walk, by_kernel(fd, walk.left()));
         }
+        if walk.left() == 0 {
+            return Ok(Step::End);
+        }
         let put = tx.fill(p, fd, walk.left(), &mut fill);
         s.mirror_tx(&tx);
         drop(tx);
@@ -209,7 +212,7 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
             s.mirror_tx(&tx);
             drop(tx);
             return match put {
-                Ok(Put::Bytes(0)) => Ok(Step::NoRoom),
+                Ok(Put::Bytes(0)) if walk.left() > 0 => Ok(Step::NoRoom),
                 Ok(_) => Ok(Step::Moved),
                 Err(_) => {
                     demote::broken(s, fd);

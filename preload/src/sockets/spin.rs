@@ -17,10 +17,20 @@ pub(crate) const PAUSES: u32 = 60;
 const FOREIGN_US: u64 = 1;
 /// A yield that takes longer than this (µs) let a busy program run.
 const HOG_US: u64 = 60;
-/// How long (µs) such a discovery counts.
+/// How long (µs) such a discovery counts, at first and at most: each time doubles it, because finding
+/// out costs a turn of the busy program.
 const HOG_FOR_US: u64 = 20_000;
+const HOG_AT_MOST_US: u64 = 2_000_000;
 
 static HOGGED_UNTIL: AtomicU64 = AtomicU64::new(0);
+static HOG_FOR: AtomicU64 = AtomicU64::new(HOG_FOR_US);
+
+#[cold]
+fn hogged(now: u64) {
+    let long = HOG_FOR.load(Ordering::Relaxed);
+    HOGGED_UNTIL.store(now + clock::us(long), Ordering::Relaxed);
+    HOG_FOR.store((2 * long).min(HOG_AT_MOST_US), Ordering::Relaxed);
+}
 
 /// What signals did that came during the looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +88,10 @@ pub(crate) fn spin(
     if budget_us == 0 {
         return if look(0) { Spun::Found } else { Spun::NotFound(Held::None) };
     }
+    let mut now = clock::ticks();
+    if now < HOGGED_UNTIL.load(Ordering::Relaxed) {
+        return if look(0) { Spun::Found } else { Spun::NotFound(Held::None) };
+    }
     if !eager {
         for turn in 0..PAUSES {
             if look(turn) {
@@ -86,10 +100,7 @@ pub(crate) fn spin(
             std::hint::spin_loop();
         }
     }
-    let mut now = clock::ticks();
-    if now < HOGGED_UNTIL.load(Ordering::Relaxed) {
-        return Spun::NotFound(Held::None);
-    }
+    now = now.max(clock::ticks());
     let budget = clock::us(u64::from(budget_us));
     let (foreign, hog) = (clock::us(FOREIGN_US), clock::us(HOG_US));
     let (found, held) = with_signals_held(|| {
@@ -104,7 +115,7 @@ pub(crate) fn spin(
             now = clock::ticks();
             let took = now - before;
             if took > hog {
-                HOGGED_UNTIL.store(now + clock::us(HOG_FOR_US), Ordering::Relaxed);
+                hogged(now);
                 return false;
             }
             spent += took.min(foreign).max(1);
@@ -113,6 +124,8 @@ pub(crate) fn spin(
                 return false;
             }
         }
+        // The core is ours, or shared with those who yield too.
+        HOG_FOR.store(HOG_FOR_US, Ordering::Relaxed);
         false
     });
     if found { Spun::Found } else { Spun::NotFound(held) }
