@@ -16,42 +16,62 @@ impl Value {
     /// A member of a map; fails when the key is missing, since the keys are fixed.
     #[track_caller]
     pub fn get(&self, key: &str) -> &Self {
-        let Self::Map(map) = self else { panic!("not a map: {self:?}") };
-        map.get(key).unwrap_or_else(|| panic!("no key {key:?} in {self:?}"))
+        let Self::Map(map) = self else {
+            panic!("not a map: {self:?}")
+        };
+        map.get(key)
+            .unwrap_or_else(|| panic!("no key {key:?} in {self:?}"))
     }
 
     #[track_caller]
     pub fn number(&self) -> u64 {
-        let Self::Number(n) = self else { panic!("not a number: {self:?}") };
+        let Self::Number(n) = self else {
+            panic!("not a number: {self:?}")
+        };
         assert!(*n >= 0.0 && n.fract() == 0.0, "not a count: {n}");
         *n as u64
     }
 
     #[track_caller]
     pub fn text(&self) -> &str {
-        let Self::Text(t) = self else { panic!("not a text: {self:?}") };
+        let Self::Text(t) = self else {
+            panic!("not a text: {self:?}")
+        };
         t
     }
 
     /// A text, or nothing for null.
     #[track_caller]
     pub fn optional_text(&self) -> Option<&str> {
-        if *self == Self::Null { None } else { Some(self.text()) }
+        if *self == Self::Null {
+            None
+        } else {
+            Some(self.text())
+        }
     }
 
     #[track_caller]
     pub fn list(&self) -> &[Self] {
-        let Self::List(l) = self else { panic!("not a list: {self:?}") };
+        let Self::List(l) = self else {
+            panic!("not a list: {self:?}")
+        };
         l
     }
 }
 
 /// Reads one value that fills the whole text.
 pub fn parse(text: &str) -> Result<Value, String> {
-    let mut p = Parser { bytes: text.as_bytes(), at: 0 };
+    let mut p = Parser {
+        bytes: text.as_bytes(),
+        at: 0,
+    };
     let value = p.value()?;
     p.space();
-    if p.at == p.bytes.len() { Ok(value) } else { Err(p.error("more text after the value")) }
+    if p.at == p.bytes.len() {
+        Ok(value)
+    } else {
+        Err(p.error("more text after the value"))
+    }
 }
 
 struct Parser<'a> {
@@ -180,7 +200,9 @@ impl Parser<'_> {
             self.at += 1;
         }
         let text = std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or("");
-        text.parse().map(Value::Number).map_err(|_| self.error("no value"))
+        text.parse()
+            .map(Value::Number)
+            .map_err(|_| self.error("no value"))
     }
 }
 
@@ -199,7 +221,16 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_json() {
-        for bad in ["", "{", "[1,]2", "{\"a\" 1}", "\"open", "{\"a\":1,\"a\":2}", "nul", "{} x"] {
+        for bad in [
+            "",
+            "{",
+            "[1,]2",
+            "{\"a\" 1}",
+            "\"open",
+            "{\"a\":1,\"a\":2}",
+            "nul",
+            "{} x",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -47,7 +47,10 @@ impl Mode {
     }
 
     fn setup(self) -> Setup {
-        Setup { warm: self != Self::Cold, swap: self == Self::Swap }
+        Setup {
+            warm: self != Self::Cold,
+            swap: self == Self::Swap,
+        }
     }
 
     /// The mode whose plain run is the oracle for this one.
@@ -89,16 +92,34 @@ pub struct Run {
 
 /// Runs a case; `loaded` says whether the mode's ends are under the library at all.
 pub fn run(case: &Case, mode: Mode, loaded: bool) -> Run {
-    let limit = Duration::from_secs(if case.slow { 180 } else { 60 });
+    let limit = Duration::from_secs(if case.slow { 180 } else { 30 });
     let folder = Folder::new();
     if matches!(mode, Mode::Threads | Mode::Solo) {
-        let side = if mode == Mode::Solo { "solo" } else { "threads" };
+        let side = if mode == Mode::Solo {
+            "solo"
+        } else {
+            "threads"
+        };
         let job = launch(case, side, mode, loaded, None, folder.path("report"));
         return gather(&[("-", job.finish(limit))]);
     }
     let (left, right) = net::unix_pair(libc::SOCK_SEQPACKET);
-    let a = launch(case, "A", mode, loaded && mode.under('A'), Some(left), folder.path("A"));
-    let b = launch(case, "B", mode, loaded && mode.under('B'), Some(right), folder.path("B"));
+    let a = launch(
+        case,
+        "A",
+        mode,
+        loaded && mode.under('A'),
+        Some(left),
+        folder.path("A"),
+    );
+    let b = launch(
+        case,
+        "B",
+        mode,
+        loaded && mode.under('B'),
+        Some(right),
+        folder.path("B"),
+    );
     net::close(left).ok();
     net::close(right).ok();
     let a = std::thread::spawn(move || a.finish(limit));
@@ -136,13 +157,17 @@ fn launch(
 
 /// The runner of single cases, built next to the tests.
 fn program() -> PathBuf {
-    std::env::var_os("SHUNT_CONFORM").map_or_else(|| std::env::current_exe().unwrap(), PathBuf::from)
+    std::env::var_os("SHUNT_CONFORM")
+        .map_or_else(|| std::env::current_exe().unwrap(), PathBuf::from)
 }
 
 fn gather(outcomes: &[(&str, Outcome)]) -> Run {
     let mut transcript = String::new();
     let mut notes = String::new();
-    let lines: Vec<&str> = outcomes.iter().flat_map(|(_, o)| o.stdout.lines()).collect();
+    let lines: Vec<&str> = outcomes
+        .iter()
+        .flat_map(|(_, o)| o.stdout.lines())
+        .collect();
     for side in ["A ", "B ", "S "] {
         for line in lines.iter().filter(|l| l.starts_with(side)) {
             transcript.push_str(line);
@@ -154,8 +179,15 @@ fn gather(outcomes: &[(&str, Outcome)]) -> Run {
         notes.push_str(&outcome.stderr);
         notes.push_str(outcome.hang.as_deref().unwrap_or(""));
     }
-    let reports = outcomes.iter().map(|(n, o)| ((*n).to_string(), o.report.clone())).collect();
-    Run { transcript, notes, reports }
+    let reports = outcomes
+        .iter()
+        .map(|(n, o)| ((*n).to_string(), o.report.clone()))
+        .collect();
+    Run {
+        transcript,
+        notes,
+        reports,
+    }
 }
 
 /// Plain transcripts already known, by mode.
@@ -163,9 +195,14 @@ pub type Oracle = HashMap<Mode, Run>;
 
 /// What is wrong with this case in this mode; nothing when all is well.
 pub fn judge(case: &Case, mode: Mode, oracle: &mut Oracle) -> Result<(), String> {
-    let expected = oracle.entry(mode.oracle()).or_insert_with(|| run(case, mode.oracle(), false));
+    let expected = oracle
+        .entry(mode.oracle())
+        .or_insert_with(|| run(case, mode.oracle(), false));
     if expected.transcript.contains("exit 101\n") || expected.transcript.contains("hang\n") {
-        return Err(format!("broken on kernel TCP:\n{}{}", expected.transcript, expected.notes));
+        return Err(format!(
+            "broken on kernel TCP:\n{}{}",
+            expected.transcript, expected.notes
+        ));
     }
     let got = run(case, mode, true);
     let differs = compare(&expected.transcript, &got.transcript);
@@ -178,7 +215,10 @@ pub fn judge(case: &Case, mode: Mode, oracle: &mut Oracle) -> Result<(), String>
 }
 
 fn path_note(got: &Run) -> String {
-    got.reports.iter().map(|(name, r)| format!("report {name}: {}\n", r.summary())).collect()
+    got.reports
+        .iter()
+        .map(|(name, r)| format!("report {name}: {}\n", r.summary()))
+        .collect()
 }
 
 /// The lines that differ, expected with "-" and got with "+".
@@ -213,7 +253,11 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
             _ if mode == Mode::Cold => report.check_reasons(),
             Expected::Any(_) => report.check_reasons(),
             Expected::Shm(least) => {
-                let least = if mode == Mode::Threads { 2 * least } else { least };
+                let least = if mode == Mode::Threads {
+                    2 * least
+                } else {
+                    least
+                };
                 report.check_shm(least as u64, 1)
             }
         };
@@ -225,10 +269,12 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
 /// The reason for a listed deviation of this case in this mode.
 pub fn deviation(case: &str, mode: &str) -> Option<&'static str> {
     const LIST: &str = include_str!("../deviations.txt");
-    LIST.lines().filter(|l| !l.starts_with('#')).find_map(|line| {
-        let mut words = line.splitn(3, ' ');
-        let (name, modes, why) = (words.next()?, words.next()?, words.next()?);
-        let hit = name == case && (modes == "*" || modes.split(',').any(|m| m == mode));
-        hit.then_some(why)
-    })
+    LIST.lines()
+        .filter(|l| !l.starts_with('#'))
+        .find_map(|line| {
+            let mut words = line.splitn(3, ' ');
+            let (name, modes, why) = (words.next()?, words.next()?, words.next()?);
+            let hit = name == case && (modes == "*" || modes.split(',').any(|m| m == mode));
+            hit.then_some(why)
+        })
 }

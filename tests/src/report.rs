@@ -34,7 +34,12 @@ pub struct Report {
 }
 
 fn connection(v: &Value) -> Connection {
-    for key in ["messages_sent", "messages_received", "zcopy_bytes", "no_credit"] {
+    for key in [
+        "messages_sent",
+        "messages_received",
+        "zcopy_bytes",
+        "no_credit",
+    ] {
         v.get(key).number();
     }
     v.get("flow").optional_text();
@@ -73,7 +78,9 @@ impl Report {
     }
 
     pub fn merged(reports: &[&Self]) -> Self {
-        Self { processes: reports.iter().flat_map(|r| r.processes.clone()).collect() }
+        Self {
+            processes: reports.iter().flat_map(|r| r.processes.clone()).collect(),
+        }
     }
 
     pub fn connections(&self) -> impl Iterator<Item = &Connection> {
@@ -90,7 +97,10 @@ impl Report {
 
     /// Bytes of connections over shared memory, both ways.
     pub fn shm_bytes(&self) -> u64 {
-        self.connections().filter(|c| c.transport == "shm").map(|c| c.sent + c.received).sum()
+        self.connections()
+            .filter(|c| c.transport == "shm")
+            .map(|c| c.sent + c.received)
+            .sum()
     }
 
     /// At least this many connections, and this many bytes on them, went over shared memory.
@@ -111,7 +121,10 @@ impl Report {
         if self.shm() == 0 {
             return self.check_reasons();
         }
-        Err(format!("shared memory with a plain peer: {}", self.summary()))
+        Err(format!(
+            "shared memory with a plain peer: {}",
+            self.summary()
+        ))
     }
 
     /// Every connection on kernel TCP has a reason, and the totals agree with the list.
@@ -123,9 +136,16 @@ impl Report {
             }
         }
         for p in &self.processes {
-            let listed = p.connections.iter().filter(|c| c.transport == "shm").count() as u64;
+            let listed = p
+                .connections
+                .iter()
+                .filter(|c| c.transport == "shm")
+                .count() as u64;
             if p.connections.len() < 1000 && listed != p.shm {
-                return Err(format!("totals say {} shm, the list {listed}: {p:?}", p.shm));
+                return Err(format!(
+                    "totals say {} shm, the list {listed}: {p:?}",
+                    p.shm
+                ));
             }
         }
         Ok(())
@@ -138,7 +158,10 @@ impl Report {
             .take(8)
             .map(|c| {
                 let why = c.reason.as_deref().unwrap_or("-");
-                format!("[{} {} {}+{} bytes, {why}]", c.role, c.transport, c.sent, c.received)
+                format!(
+                    "[{} {} {}+{} bytes, {why}]",
+                    c.role, c.transport, c.sent, c.received
+                )
             })
             .collect();
         words.insert(0, format!("{} processes", self.processes.len()));
@@ -158,7 +181,9 @@ mod tests {
         "messages_received":0,"zcopy_bytes":0,"no_credit":0,"demotions":[],"reason":WHY}]}"#;
 
     fn report(why: &str) -> Report {
-        Report { processes: vec![process(&LINE.replace("WHY", why)).unwrap()] }
+        Report {
+            processes: vec![process(&LINE.replace("WHY", why)).unwrap()],
+        }
     }
 
     #[test]

@@ -66,9 +66,16 @@ impl Launch {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let name = program.as_ref().to_string_lossy().into_owned();
         let mut command = Command::new(program);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.process_group(0).env_remove("LD_PRELOAD");
-        Self { command, name, report: None }
+        Self {
+            command,
+            name,
+            report: None,
+        }
     }
 
     pub fn args<S: AsRef<OsStr>>(mut self, list: impl IntoIterator<Item = S>) -> Self {
@@ -93,7 +100,9 @@ impl Launch {
 
     /// Runs it under the library, with its report in this file.
     pub fn under(mut self, library: &Path, report: PathBuf) -> Self {
-        self.command.env("LD_PRELOAD", library).env("SHUNT_REPORT", &report);
+        self.command
+            .env("LD_PRELOAD", library)
+            .env("SHUNT_REPORT", &report);
         self.report = Some(report);
         self
     }
@@ -110,7 +119,14 @@ impl Launch {
             .unwrap_or_else(|e| panic!("cannot start {}: {e}", self.name));
         let stdout = collect(child.stdout.take().unwrap());
         let stderr = collect(child.stderr.take().unwrap());
-        Job { child, name: self.name, report: self.report, stdout, stderr, over: false }
+        Job {
+            child,
+            name: self.name,
+            report: self.report,
+            stdout,
+            stderr,
+            over: false,
+        }
     }
 }
 
@@ -205,7 +221,10 @@ impl Job {
             None => {
                 let state = look_at(self.pid());
                 self.end_group();
-                (self.child.wait().unwrap(), Some(format!("{} hangs:\n{state}", self.name)))
+                (
+                    self.child.wait().unwrap(),
+                    Some(format!("{} hangs:\n{state}", self.name)),
+                )
             }
         };
         self.over = true;
@@ -215,7 +234,13 @@ impl Job {
         let report = self.report.as_deref().map_or_else(Report::default, |path| {
             Report::read(path).unwrap_or_else(|e| panic!("{}: {e}", self.name))
         });
-        Outcome { stdout, stderr, status, hang, report }
+        Outcome {
+            stdout,
+            stderr,
+            status,
+            hang,
+            report,
+        }
     }
 
     /// Asks it to end with this signal, then waits.
@@ -250,11 +275,18 @@ fn take_all(pipe: &Receiver<Vec<u8>>) -> String {
 fn children_of(pid: i32) -> Vec<i32> {
     let mut list = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(other) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
+        let Some(other) = entry
+            .file_name()
+            .to_str()
+            .and_then(|n| n.parse::<i32>().ok())
+        else {
             continue;
         };
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
+        let parent = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.split(' ').nth(1));
         if parent.and_then(|p| p.parse::<i32>().ok()) == Some(pid) {
             list.push(other);
             list.extend(children_of(other));
@@ -271,14 +303,26 @@ pub fn look_at(pid: i32) -> String {
     for pid in all {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
-            let read = |name: &str| {
-                std::fs::read_to_string(task.path().join(name)).unwrap_or_default()
-            };
+            let read =
+                |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
             let state = read("status");
-            let state = state.lines().find(|l| l.starts_with("State")).unwrap_or("").to_string();
+            let state = state
+                .lines()
+                .find(|l| l.starts_with("State"))
+                .unwrap_or("")
+                .to_string();
             let thread = task.file_name().to_string_lossy().into_owned();
-            let _ = writeln!(text, "process {pid} thread {thread} {} {state}", read("comm").trim());
-            let _ = writeln!(text, "  wchan {} syscall {}", read("wchan"), read("syscall").trim());
+            let _ = writeln!(
+                text,
+                "process {pid} thread {thread} {} {state}",
+                read("comm").trim()
+            );
+            let _ = writeln!(
+                text,
+                "  wchan {} syscall {}",
+                read("wchan"),
+                read("syscall").trim()
+            );
             for line in read("stack").lines().take(8) {
                 let _ = writeln!(text, "  {line}");
             }

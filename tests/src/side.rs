@@ -33,7 +33,11 @@ const WARM_ROUNDS: usize = 4;
 
 impl Side {
     pub fn new(name: char, channel: Fd, setup: Setup) -> Self {
-        Self { name, channel, setup }
+        Self {
+            name,
+            channel,
+            setup,
+        }
     }
 
     /// Whether this is end A, the one a case names first.
@@ -74,7 +78,11 @@ impl Side {
     pub fn sync(&self, tag: &str) {
         let mark = hash(tag.as_bytes());
         self.tell(mark);
-        assert_eq!(self.hear(), mark, "the ends are at different steps, here {tag}");
+        assert_eq!(
+            self.hear(),
+            mark,
+            "the ends are at different steps, here {tag}"
+        );
     }
 
     /// Waits until the other end's process has closed the channel, which it does by ending.
@@ -149,7 +157,9 @@ pub fn own_pair() -> (Fd, Fd) {
 
 /// FNV-1a, enough to tell two byte strings apart in a transcript.
 pub fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// A small seeded generator, the same on both ends.

@@ -16,7 +16,13 @@ fn main() -> ExitCode {
     let filters: Vec<&String> = words.iter().filter(|w| !w.starts_with('-')).collect();
     let wanted = |name: &str| {
         filters.is_empty()
-            || filters.iter().any(|f| if has("--exact") { *f == name } else { name.contains(*f) })
+            || filters.iter().any(|f| {
+                if has("--exact") {
+                    *f == name
+                } else {
+                    name.contains(*f)
+                }
+            })
     };
     if has("--ignored") {
         return ExitCode::SUCCESS;
@@ -55,7 +61,9 @@ fn run_all(plan: &[(Case, Vec<Mode>)]) -> ExitCode {
     let next = AtomicUsize::new(0);
     let passed = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
+    let workers = std::thread::available_parallelism()
+        .map_or(2, usize::from)
+        .min(8);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
@@ -84,6 +92,13 @@ fn run_all(plan: &[(Case, Vec<Mode>)]) -> ExitCode {
     }
     let word = if failures.is_empty() { "ok" } else { "FAILED" };
     let passed = passed.into_inner();
-    println!("\ntest result: {word}. {passed} passed; {} failed; 0 ignored", failures.len());
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "\ntest result: {word}. {passed} passed; {} failed; 0 ignored",
+        failures.len()
+    );
+    if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

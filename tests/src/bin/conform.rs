@@ -23,7 +23,10 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         [name, side, warm, swap, channel] => {
-            let setup = Setup { warm: *warm == "warm", swap: *swap == "swap" };
+            let setup = Setup {
+                warm: *warm == "warm",
+                swap: *swap == "swap",
+            };
             play(find(name), side, setup, channel.parse().unwrap())
         }
         [name, "--plain"] => repeat(&find(name), 1),
@@ -62,7 +65,10 @@ fn play(case: Case, side: &str, setup: Setup, channel: i32) -> ExitCode {
 
 fn repeat(case: &Case, times: usize) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    for mode in matrix::modes(case).into_iter().filter(|m| !m.name().starts_with("only")) {
+    for mode in matrix::modes(case)
+        .into_iter()
+        .filter(|m| !m.name().starts_with("only"))
+    {
         let first = matrix::run(case, mode, false);
         if times == 1 {
             print!("{}:\n{}", mode.name(), first.transcript);
@@ -71,7 +77,13 @@ fn repeat(case: &Case, times: usize) -> ExitCode {
         for _ in 1..times {
             let again = matrix::run(case, mode, false);
             if again.transcript != first.transcript {
-                println!("{}/{} varies:\n{}---\n{}", case.name, mode.name(), first.transcript, again.transcript);
+                println!(
+                    "{}/{} varies:\n{}---\n{}",
+                    case.name,
+                    mode.name(),
+                    first.transcript,
+                    again.transcript
+                );
                 bad = true;
                 break;
             }

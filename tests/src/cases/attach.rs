@@ -8,11 +8,19 @@ use crate::sys::{Fd, io, net, wait};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("address_v4", |s| plain(s, Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into())),
-    Case::pair("address_v4_other_loopback", |s| {
-        plain(s, Ipv4Addr::new(127, 3, 2, 1).into(), Ipv4Addr::new(127, 3, 2, 1).into());
+    Case::pair("address_v4", |s| {
+        plain(s, Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into())
     }),
-    Case::pair("address_v6", |s| plain(s, Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into())),
+    Case::pair("address_v4_other_loopback", |s| {
+        plain(
+            s,
+            Ipv4Addr::new(127, 3, 2, 1).into(),
+            Ipv4Addr::new(127, 3, 2, 1).into(),
+        );
+    }),
+    Case::pair("address_v6", |s| {
+        plain(s, Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into())
+    }),
     Case::pair("address_wildcard_v4", |s| {
         plain(s, Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::LOCALHOST.into());
     }),
@@ -23,10 +31,18 @@ pub(super) const CASES: &[Case] = &[
         plain(s, Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::LOCALHOST.into());
     }),
     Case::pair("address_mapped", |s| {
-        plain(s, Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.to_ipv6_mapped().into());
+        plain(
+            s,
+            Ipv4Addr::LOCALHOST.into(),
+            Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),
+        );
     }),
     Case::pair("address_to_wildcard", |s| {
-        plain(s, Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into());
+        plain(
+            s,
+            Ipv4Addr::UNSPECIFIED.into(),
+            Ipv4Addr::UNSPECIFIED.into(),
+        );
     }),
     Case::pair("address_own_v4", |s| own_address(s, true)).any_path("the host may have none"),
     Case::pair("address_own_v6", |s| own_address(s, false)).any_path("the host may have none"),
@@ -48,7 +64,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("accept_in_other_thread", accept_in_other_thread),
     Case::pair("accept_wakes", accept_wakes),
     Case::pair("accept_after_shutdown", accept_after_shutdown),
-    Case::pair("close_listener_keeps_connection", close_listener_keeps_connection),
+    Case::pair(
+        "close_listener_keeps_connection",
+        close_listener_keeps_connection,
+    ),
     Case::pair("one_way_only", one_way_only),
     Case::pair("simultaneous_many", simultaneous_many).conns(20),
 ];
@@ -84,13 +103,24 @@ fn plain(s: &Side, at: IpAddr, to: IpAddr) {
         log!(s, "connect {}", net::connect(fd, to));
         fd
     };
-    log!(s, "own {} peer {}", net::getsockname(fd).ip(), net::getpeername(fd).unwrap().ip());
+    log!(
+        s,
+        "own {} peer {}",
+        net::getsockname(fd).ip(),
+        net::getpeername(fd).unwrap().ip()
+    );
     talk(s, fd);
 }
 
 /// An address of this host that is not loopback, found without sending anything.
 fn own_ip(v4: bool) -> Option<IpAddr> {
-    let probe: SocketAddr = if v4 { "192.0.2.200:9" } else { "[2001:db8::9]:9" }.parse().unwrap();
+    let probe: SocketAddr = if v4 {
+        "192.0.2.200:9"
+    } else {
+        "[2001:db8::9]:9"
+    }
+    .parse()
+    .unwrap();
     let from = if v4 { "0.0.0.0:0" } else { "[::]:0" };
     let socket = std::net::UdpSocket::bind(from).ok()?;
     socket.connect(probe).ok()?;
@@ -116,7 +146,11 @@ fn server_speaks_first(s: &Side) {
         let to = target(s, Ipv4Addr::LOCALHOST.into());
         let fd = net::socket_for(to, 0);
         net::connect(fd, to).ok();
-        log!(s, "{:?}", String::from_utf8_lossy(&io::recv_exact(fd, 11).0));
+        log!(
+            s,
+            "{:?}",
+            String::from_utf8_lossy(&io::recv_exact(fd, 11).0)
+        );
         io::send_all(fd, b"HELO\r\n").ok();
         talk(s, fd);
     }
@@ -166,7 +200,11 @@ fn connect_nonblocking_states(s: &Side) {
     } else {
         let to = target(s, Ipv4Addr::LOCALHOST.into());
         let fd = net::socket_for(to, libc::SOCK_NONBLOCK);
-        log!(s, "before {}", wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT)], 0));
+        log!(
+            s,
+            "before {}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT)], 0)
+        );
         let _ = net::connect(fd, to);
         wait::wait_for(fd, libc::POLLOUT);
         let first = net::connect(fd, to);
@@ -205,7 +243,11 @@ fn connect_refused_nonblocking(s: &Side) {
     log!(s, "{}", r.is(libc::EINPROGRESS) || r.is(libc::ECONNREFUSED));
     wait::add(set, fd, libc::EPOLLIN | libc::EPOLLOUT, 3).ok();
     log!(s, "{}", wait::epoll_wait(set, 4, -1));
-    log!(s, "{}", wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT)], -1));
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT)], -1)
+    );
     let error = net::so_error(fd);
     log!(s, "{}", error == "ECONNREFUSED" || r.is(libc::ECONNREFUSED));
     log!(s, "{}", net::so_error(fd));
@@ -223,7 +265,11 @@ fn connect_again_after_refusal(s: &Side) {
         let fd = net::socket_for(at, 0);
         log!(s, "{}", net::connect(fd, at));
         s.sync("refused");
-        log!(s, "{}", net::connect(fd, target(s, Ipv4Addr::LOCALHOST.into())));
+        log!(
+            s,
+            "{}",
+            net::connect(fd, target(s, Ipv4Addr::LOCALHOST.into()))
+        );
         fd
     };
     talk(s, fd);
@@ -251,11 +297,27 @@ fn connect_errors(s: &Side) {
     let fd = net::socket_for(net::loopback(), 0);
     let raw = net::RawAddr::new(net::loopback());
     let page = io::forbidden_page() as *const libc::sockaddr;
-    log!(s, "bad pointer {}", crate::sys::call!(libc::connect(fd, page, 16)));
-    log!(s, "short {}", crate::sys::call!(libc::connect(fd, raw.ptr(), 4)));
-    log!(s, "huge {}", crate::sys::call!(libc::connect(fd, raw.ptr(), 4096)));
+    log!(
+        s,
+        "bad pointer {}",
+        crate::sys::call!(libc::connect(fd, page, 16))
+    );
+    log!(
+        s,
+        "short {}",
+        crate::sys::call!(libc::connect(fd, raw.ptr(), 4))
+    );
+    log!(
+        s,
+        "huge {}",
+        crate::sys::call!(libc::connect(fd, raw.ptr(), 4096))
+    );
     log!(s, "not open {}", net::connect(900, net::loopback()));
-    log!(s, "not a socket {}", net::connect(io::memory_file(b""), net::loopback()));
+    log!(
+        s,
+        "not a socket {}",
+        net::connect(io::memory_file(b""), net::loopback())
+    );
     let v6 = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 9);
     log!(s, "wrong family {}", net::connect(fd, v6).0 < 0);
     let fd = s.pair();
@@ -299,7 +361,11 @@ fn accept_late_bulk_waiting(s: &Side) {
         let fd = net::socket_for(to, 0);
         net::connect(fd, to).ok();
         s.sync("connected");
-        log!(s, "{}", io::send_all(fd, &crate::side::Random::new(2).bytes(size)));
+        log!(
+            s,
+            "{}",
+            io::send_all(fd, &crate::side::Random::new(2).bytes(size))
+        );
         talk(s, fd);
     }
 }
@@ -344,7 +410,9 @@ fn client_reset_before_accept(s: &Side) {
 fn accept_in_other_thread(s: &Side) {
     if s.accepts() {
         let lis = serve(s, Ipv4Addr::LOCALHOST.into());
-        let fd = std::thread::spawn(move || net::accept(lis).fd()).join().unwrap();
+        let fd = std::thread::spawn(move || net::accept(lis).fd())
+            .join()
+            .unwrap();
         talk(s, fd);
     } else {
         let to = target(s, Ipv4Addr::LOCALHOST.into());

@@ -15,8 +15,15 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("bulk_sendfile", bulk_sendfile),
     Case::pair("bulk_nonblocking_poll", bulk_nonblocking_poll),
     Case::pair("bulk_nonblocking_epoll_edge", bulk_nonblocking_epoll_edge),
-    Case::pair("threads_two_readers_two_writers", threads_two_readers_two_writers),
-    Case::pair("threads_duplex_many_connections", threads_duplex_many_connections).conns(6),
+    Case::pair(
+        "threads_two_readers_two_writers",
+        threads_two_readers_two_writers,
+    ),
+    Case::pair(
+        "threads_duplex_many_connections",
+        threads_duplex_many_connections,
+    )
+    .conns(6),
     Case::pair("request_response", request_response),
     Case::pair("pipelined_requests", pipelined_requests),
 ];
@@ -91,8 +98,16 @@ fn recv_seeded(fd: Fd, size: usize, seed: u64) -> u64 {
 /// A sends the first amount and B the second, at the same time, from a thread each.
 fn duplex(s: &Side, from_a: usize, from_b: usize, seed: u64) {
     let fd = s.pair();
-    let (out, back) = if s.a() { (from_a, from_b) } else { (from_b, from_a) };
-    let (out_seed, back_seed) = if s.a() { (seed, seed + 100) } else { (seed + 100, seed) };
+    let (out, back) = if s.a() {
+        (from_a, from_b)
+    } else {
+        (from_b, from_a)
+    };
+    let (out_seed, back_seed) = if s.a() {
+        (seed, seed + 100)
+    } else {
+        (seed + 100, seed)
+    };
     let sender = std::thread::spawn(move || send_seeded(fd, out, out_seed));
     let got = recv_seeded(fd, back, back_seed);
     let sent = sender.join().unwrap();
@@ -129,7 +144,12 @@ fn bulk_huge_pieces(s: &Side) {
             log!(s, "{}", io::write(fd, &data));
         } else {
             let mut data = vec![0; size];
-            log!(s, "{} {:x}", io::recv(fd, &mut data, MSG_WAITALL), hash(&data));
+            log!(
+                s,
+                "{} {:x}",
+                io::recv(fd, &mut data, MSG_WAITALL),
+                hash(&data)
+            );
         }
     }
     s.sync("done");
@@ -166,7 +186,11 @@ fn bulk_nonblocking_poll(s: &Side) {
     let (mut sent, mut got) = (0, Vec::new());
     let mut buf = vec![0; 50_000];
     while sent < size || got.len() < size {
-        let want = if sent < size { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+        let want = if sent < size {
+            libc::POLLIN | libc::POLLOUT
+        } else {
+            libc::POLLIN
+        };
         wait::wait_for(fd, want);
         let end = (sent + 40_000).min(size);
         let r = io::send(fd, &data[sent..end], MSG_NOSIGNAL);
@@ -213,7 +237,12 @@ fn bulk_nonblocking_epoll_edge(s: &Side) {
             break;
         }
         let woken = wait::epoll_wait(set, 4, 10_000);
-        assert_eq!(woken.ret.0, 1, "no edge after {sent} sent, {} got", got.len());
+        assert_eq!(
+            woken.ret.0,
+            1,
+            "no edge after {sent} sent, {} got",
+            got.len()
+        );
     }
     log!(s, "{:x} {:x}", hash(&data), hash(&got));
     s.sync("done");
@@ -307,7 +336,10 @@ fn pipelined_requests(s: &Side) {
                 io::send_all(fd, &[(round + i) as u8; 20]).ok();
             }
             let (got, _) = io::recv_exact(fd, depth * 10);
-            let right = got.chunks(10).enumerate().all(|(i, c)| c == [(round + i) as u8; 10]);
+            let right = got
+                .chunks(10)
+                .enumerate()
+                .all(|(i, c)| c == [(round + i) as u8; 10]);
             assert!(right, "round {round}");
         } else {
             for _ in 0..depth {

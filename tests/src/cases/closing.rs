@@ -107,7 +107,11 @@ fn close_with_unread_bulk(s: &Side) {
                 break r;
             }
         };
-        log!(s, "reset or pipe {}", last.is(libc::ECONNRESET) || last.is(libc::EPIPE));
+        log!(
+            s,
+            "reset or pipe {}",
+            last.is(libc::ECONNRESET) || last.is(libc::EPIPE)
+        );
         let r = io::send(fd, &big, libc::MSG_NOSIGNAL);
         log!(s, "then {}", r.is(libc::EPIPE) || r.is(libc::ECONNRESET));
         log!(s, "then {}", io::send(fd, &big, libc::MSG_NOSIGNAL));
@@ -175,7 +179,10 @@ fn linger_readback(s: &Side) {
     let fd = s.pair();
     for (on, seconds) in [(true, 7), (false, 3), (true, 0), (false, 0)] {
         log!(s, "{}", net::linger(fd, on, seconds));
-        let mut value = libc::linger { l_onoff: -1, l_linger: -1 };
+        let mut value = libc::linger {
+            l_onoff: -1,
+            l_linger: -1,
+        };
         let mut len = 8;
         let at = (&raw mut value).cast();
         let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
@@ -284,7 +291,11 @@ fn reset_seen_by_poll(s: &Side) {
         net::linger(fd, true, 0).ok();
         net::close(fd).ok();
     } else {
-        log!(s, "{}", wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1));
+        log!(
+            s,
+            "{}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1)
+        );
         log!(s, "{}", wait::poll(&[(fd, 0)], -1));
     }
     s.sync("done");

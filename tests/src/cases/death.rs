@@ -41,7 +41,11 @@ fn killed_after_send(s: &Side) {
     }
     s.wait_gone();
     wait::wait_for(fd, libc::POLLRDHUP);
-    log!(s, "{}", wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP)], 0));
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP)], 0)
+    );
     end(s, fd);
 }
 
@@ -74,7 +78,11 @@ fn killed_with_unread(s: &Side) {
     s.hear();
     s.wait_gone();
     wait::wait_for(fd, libc::POLLHUP);
-    log!(s, "{}", wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], 0));
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], 0)
+    );
     end(s, fd);
     log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
 }
@@ -107,7 +115,11 @@ fn killed_while_peer_polls(s: &Side) {
         me.wait_asleep();
         channel.tell(1);
     });
-    log!(s, "{}", wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1));
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1)
+    );
     helper.join().unwrap();
     end(s, fd);
 }
@@ -205,7 +217,11 @@ fn killed_mid_duplex(s: &Side) {
     let (got, last) = io::recv_to_end(fd);
     let right = got.iter().enumerate().all(|(i, b)| *b == (i % 251) as u8);
     log!(s, "some {} in order {right}", !got.is_empty());
-    log!(s, "end or reset {}", last.0 == 0 || last.is(libc::ECONNRESET));
+    log!(
+        s,
+        "end or reset {}",
+        last.0 == 0 || last.is(libc::ECONNRESET)
+    );
     writer.join().unwrap();
     killer.join().unwrap();
 }

@@ -9,15 +9,22 @@ use crate::sys::{Fd, io, net, wait};
 pub(super) const CASES: &[Case] = &[
     Case::pair("dup_alias", |s| alias(s, |fd| net::dup(fd).fd())),
     Case::pair("dup2_alias", |s| alias(s, |fd| net::dup2(fd, 700).fd())),
-    Case::pair("dup3_alias", |s| alias(s, |fd| net::dup3(fd, 701, libc::O_CLOEXEC).fd())),
-    Case::pair("f_dupfd_alias", |s| alias(s, |fd| net::fcntl(fd, libc::F_DUPFD, 600).fd())),
+    Case::pair("dup3_alias", |s| {
+        alias(s, |fd| net::dup3(fd, 701, libc::O_CLOEXEC).fd())
+    }),
+    Case::pair("f_dupfd_alias", |s| {
+        alias(s, |fd| net::fcntl(fd, libc::F_DUPFD, 600).fd())
+    }),
     Case::pair("f_dupfd_cloexec_alias", |s| {
         alias(s, |fd| net::fcntl(fd, libc::F_DUPFD_CLOEXEC, 600).fd());
     }),
     Case::pair("dup_errors", dup_errors),
     Case::pair("dup2_onto_itself", dup2_onto_itself),
     Case::pair("dup2_onto_connection", dup2_onto_connection),
-    Case::pair("dup2_connection_onto_connection", dup2_connection_onto_connection),
+    Case::pair(
+        "dup2_connection_onto_connection",
+        dup2_connection_onto_connection,
+    ),
     Case::pair("dup2_while_reader_blocked", dup2_while_reader_blocked),
     Case::pair("close_while_reader_blocked", close_while_reader_blocked),
     Case::pair("close_while_poll_blocked", close_while_poll_blocked),

@@ -6,13 +6,17 @@ use crate::side::{Side, fill_up};
 use crate::sys::proc::{self, Thread};
 use crate::sys::wait::{add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, wait};
-use libc::{EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP};
+use libc::{
+    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP,
+};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("epoll_level", |s| triggers(s, 0)),
     Case::pair("epoll_edge", |s| triggers(s, EPOLLET)),
     Case::pair("epoll_oneshot", |s| triggers(s, EPOLLONESHOT)),
-    Case::pair("epoll_edge_oneshot", |s| triggers(s, EPOLLET | EPOLLONESHOT)),
+    Case::pair("epoll_edge_oneshot", |s| {
+        triggers(s, EPOLLET | EPOLLONESHOT)
+    }),
     Case::pair("epoll_exclusive", |s| triggers(s, EPOLLEXCLUSIVE)),
     Case::pair("epoll_edge_partial_read", epoll_edge_partial_read),
     Case::pair("epoll_edge_added_late", epoll_edge_added_late),
@@ -28,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("epoll_mixed", epoll_mixed),
     Case::pair("epoll_small_maxevents", epoll_small_maxevents).conns(6),
     Case::pair("epoll_wakes_sleeper", epoll_wakes_sleeper),
-    Case::pair("epoll_close_removes", epoll_close_removes),
+    Case::pair("epoll_close_removes", epoll_close_removes).processes_only(),
     Case::pair("epoll_before_connect", epoll_before_connect),
     Case::pair("epoll_listener", epoll_listener),
 ];
@@ -57,7 +61,11 @@ fn triggers(s: &Side, flags: i32) {
     wait::wait_queued(fd, 3);
     s.sync("nine");
     log!(s, "after {}", epoll_wait(set, 4, 10));
-    log!(s, "rearm {}", modify(set, fd, EPOLLIN | (flags & !EPOLLEXCLUSIVE), 8));
+    log!(
+        s,
+        "rearm {}",
+        modify(set, fd, EPOLLIN | (flags & !EPOLLEXCLUSIVE), 8)
+    );
     log!(s, "rearmed {}", epoll_wait(set, 4, 10));
     log!(s, "delete {}", delete(set, fd));
     log!(s, "deleted {}", epoll_wait(set, 4, 0));
@@ -121,7 +129,9 @@ fn out_cycle(s: &Side, fd: Fd, set: Fd) {
         log!(s, "writable {}", epoll_wait(set, 4, 1000));
         let total = fill_up(fd);
         // On an edge the kernel may have queued wake-ups while it was filling.
-        while epoll_wait(set, 4, 0).ret.0 > 0 && wait::poll(&[(fd, libc::POLLOUT)], 0) == "1 [OUT]" {}
+        while epoll_wait(set, 4, 0).ret.0 > 0 && wait::poll(&[(fd, libc::POLLOUT)], 0) == "1 [OUT]"
+        {
+        }
         log!(s, "full {}", epoll_wait(set, 4, 20));
         s.tell(total as u64);
         log!(s, "drained {}", epoll_wait(set, 4, -1));
@@ -196,7 +206,16 @@ fn epoll_data_words(s: &Side) {
     let set = wait::epoll();
     io::send_all(fd, b"x").ok();
     wait::wait_queued(fd, 1);
-    let words = [0, 1, u64::MAX, 1 << 63, 0xdead_beef_0bad_cafe, fd as u64, 0xffff_ffff, 1 << 32];
+    let words = [
+        0,
+        1,
+        u64::MAX,
+        1 << 63,
+        0xdead_beef_0bad_cafe,
+        fd as u64,
+        0xffff_ffff,
+        1 << 32,
+    ];
     add(set, fd, EPOLLIN, 5).ok();
     for word in words {
         modify(set, fd, EPOLLIN, word).ok();
@@ -215,10 +234,18 @@ fn epoll_errors(s: &Side) {
     log!(s, "add {}", add(set, fd, EPOLLIN, 0));
     log!(s, "add twice {}", add(set, fd, EPOLLIN, 0));
     log!(s, "modify {}", modify(set, fd, EPOLLOUT, 0));
-    log!(s, "modify exclusive {}", modify(set, fd, EPOLLIN | EPOLLEXCLUSIVE, 0));
+    log!(
+        s,
+        "modify exclusive {}",
+        modify(set, fd, EPOLLIN | EPOLLEXCLUSIVE, 0)
+    );
     log!(s, "delete {}", delete(set, fd));
     log!(s, "delete twice {}", delete(set, fd));
-    log!(s, "exclusive oneshot {}", add(set, fd, EPOLLEXCLUSIVE | EPOLLONESHOT, 0));
+    log!(
+        s,
+        "exclusive oneshot {}",
+        add(set, fd, EPOLLEXCLUSIVE | EPOLLONESHOT, 0)
+    );
     log!(s, "exclusive {}", add(set, fd, EPOLLEXCLUSIVE | EPOLLIN, 0));
     log!(s, "modify of exclusive {}", modify(set, fd, EPOLLIN, 0));
     log!(s, "file {}", add(set, file, EPOLLIN, 0));
@@ -228,8 +255,16 @@ fn epoll_errors(s: &Side) {
     log!(s, "set is a socket {}", add(fd, set, EPOLLIN, 0));
     log!(s, "bad op {}", wait::epoll_ctl(set, 77, fd, EPOLLIN, 0));
     let null = std::ptr::null_mut();
-    log!(s, "null event {}", crate::sys::call!(libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, file, null)));
-    log!(s, "null event {}", crate::sys::call!(libc::epoll_ctl(set, libc::EPOLL_CTL_MOD, fd, null)));
+    log!(
+        s,
+        "null event {}",
+        crate::sys::call!(libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, file, null))
+    );
+    log!(
+        s,
+        "null event {}",
+        crate::sys::call!(libc::epoll_ctl(set, libc::EPOLL_CTL_MOD, fd, null))
+    );
     s.sync("done");
 }
 
@@ -239,10 +274,26 @@ fn epoll_wait_errors(s: &Side) {
     add(set, fd, EPOLLOUT, 0).ok();
     let page = io::forbidden_page() as *mut libc::epoll_event;
     let null = std::ptr::null_mut();
-    log!(s, "bad list {}", crate::sys::call!(libc::epoll_wait(set, page, 1, 1000)));
-    log!(s, "null list {}", crate::sys::call!(libc::epoll_wait(set, null, 1, 1000)));
-    log!(s, "none {}", crate::sys::call!(libc::epoll_wait(set, null, 0, 0)));
-    log!(s, "negative {}", crate::sys::call!(libc::epoll_wait(set, null, -1, 0)));
+    log!(
+        s,
+        "bad list {}",
+        crate::sys::call!(libc::epoll_wait(set, page, 1, 1000))
+    );
+    log!(
+        s,
+        "null list {}",
+        crate::sys::call!(libc::epoll_wait(set, null, 1, 1000))
+    );
+    log!(
+        s,
+        "none {}",
+        crate::sys::call!(libc::epoll_wait(set, null, 0, 0))
+    );
+    log!(
+        s,
+        "negative {}",
+        crate::sys::call!(libc::epoll_wait(set, null, -1, 0))
+    );
     log!(s, "not a set {}", epoll_wait(fd, 4, 0));
     log!(s, "not open {}", epoll_wait(900, 4, 0));
     log!(s, "create {}", crate::sys::call!(libc::epoll_create(0)));
@@ -378,7 +429,11 @@ fn epoll_before_connect(s: &Side) {
     } else {
         let fd = net::socket_for(net::loopback(), libc::SOCK_NONBLOCK);
         let set = wait::epoll();
-        log!(s, "{}", add(set, fd, EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP, 4));
+        log!(
+            s,
+            "{}",
+            add(set, fd, EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP, 4)
+        );
         log!(s, "unconnected {}", epoll_wait(set, 4, 0));
         let mut to = net::loopback();
         to.set_port(s.hear() as u16);

@@ -41,7 +41,12 @@ fn sets_two(s: &Side) {
     io::send_all(fd, b"abc").ok();
     wait::wait_queued(fd, 3);
     s.sync("sent");
-    log!(s, "{} | {}", epoll_wait(one, 4, 1000), epoll_wait(two, 4, 1000));
+    log!(
+        s,
+        "{} | {}",
+        epoll_wait(one, 4, 1000),
+        epoll_wait(two, 4, 1000)
+    );
     log!(s, "{} | {}", epoll_wait(one, 4, 10), epoll_wait(two, 4, 10));
     io::recv_exact(fd, 3);
     log!(s, "{} | {}", epoll_wait(one, 4, 10), epoll_wait(two, 4, 10));
@@ -77,7 +82,12 @@ fn sets_alias_in_one(s: &Side) {
     let fd = s.pair();
     let alias = net::dup(fd).fd();
     let set = wait::epoll();
-    log!(s, "{} {}", add(set, fd, EPOLLIN, 1), add(set, alias, EPOLLIN | EPOLLOUT, 2));
+    log!(
+        s,
+        "{} {}",
+        add(set, fd, EPOLLIN, 1),
+        add(set, alias, EPOLLIN | EPOLLOUT, 2)
+    );
     log!(s, "{}", epoll_wait(set, 4, 0));
     s.sync("quiet");
     io::send_all(fd, b"x").ok();
@@ -151,17 +161,41 @@ fn sets_in_poll_and_select(s: &Side) {
     let fd = s.pair();
     let set = wait::epoll();
     add(set, fd, EPOLLIN, 1).ok();
-    let read = Select { read: &[set], write: &[], except: &[] };
-    log!(s, "{} | {}", wait::poll(&[(set, POLLIN)], 0), read.select(Some(wait::millis(0))));
+    let read = Select {
+        read: &[set],
+        write: &[],
+        except: &[],
+    };
+    log!(
+        s,
+        "{} | {}",
+        wait::poll(&[(set, POLLIN)], 0),
+        read.select(Some(wait::millis(0)))
+    );
     s.sync("quiet");
     io::send_all(fd, b"x").ok();
     wait::wait_queued(fd, 1);
-    log!(s, "{} | {}", wait::poll(&[(set, POLLIN)], -1), read.select(None));
+    log!(
+        s,
+        "{} | {}",
+        wait::poll(&[(set, POLLIN)], -1),
+        read.select(None)
+    );
     log!(s, "{}", wait::poll(&[(set, POLLIN), (fd, POLLIN)], -1));
     io::recv(fd, &mut [0; 4], 0).ok();
-    log!(s, "{} | {}", wait::poll(&[(set, POLLIN)], 0), read.select(Some(wait::millis(0))));
+    log!(
+        s,
+        "{} | {}",
+        wait::poll(&[(set, POLLIN)], 0),
+        read.select(Some(wait::millis(0)))
+    );
     modify(set, fd, EPOLLOUT, 1).ok();
-    log!(s, "{} | {}", wait::poll(&[(set, POLLIN)], -1), read.select(None));
+    log!(
+        s,
+        "{} | {}",
+        wait::poll(&[(set, POLLIN)], -1),
+        read.select(None)
+    );
     s.sync("done");
 }
 
@@ -178,7 +212,16 @@ fn sets_poll_on_set_sleeps(s: &Side) {
                 channel.tell(1);
             });
             if by_select {
-                log!(s, "{}", Select { read: &[set], write: &[], except: &[] }.select(None));
+                log!(
+                    s,
+                    "{}",
+                    Select {
+                        read: &[set],
+                        write: &[],
+                        except: &[]
+                    }
+                    .select(None)
+                );
             } else {
                 log!(s, "{}", wait::poll(&[(set, POLLIN)], -1));
             }
@@ -258,8 +301,9 @@ fn sets_oneshot_threads(s: &Side) {
     if s.a() {
         let set = wait::epoll();
         add(set, fd, EPOLLIN | EPOLLONESHOT, 0).ok();
-        let workers: Vec<_> =
-            (0..3).map(|_| std::thread::spawn(move || epoll_wait(set, 4, 600).ret.0)).collect();
+        let workers: Vec<_> = (0..3)
+            .map(|_| std::thread::spawn(move || epoll_wait(set, 4, 600).ret.0))
+            .collect();
         std::thread::sleep(wait::millis(50));
         s.tell(1);
         let total: i64 = workers.into_iter().map(|w| w.join().unwrap()).sum();

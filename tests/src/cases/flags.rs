@@ -34,21 +34,40 @@ fn peek_repeated(s: &Side) {
     wait::wait_queued(fd, 8);
     for size in [3, 8, 20, 1] {
         let mut buf = vec![b'.'; size];
-        log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_PEEK), text(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_PEEK),
+            text(&buf)
+        );
     }
     let (mut x, mut y) = ([0; 2], [0; 3]);
     let (r, flags) = io::recvmsg(fd, &mut [&mut x, &mut y], libc::MSG_PEEK);
     log!(s, "{r} {flags} {} {}", text(&x), text(&y));
     let mut buf = [0; 3];
     log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
-    log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_PEEK), text(&buf));
+    log!(
+        s,
+        "{} {}",
+        io::recv(fd, &mut buf, libc::MSG_PEEK),
+        text(&buf)
+    );
     log!(s, "left {}", net::queued(fd));
     log!(s, "{}", text(&io::recv_exact(fd, 5).0));
-    log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_PEEK | libc::MSG_DONTWAIT));
+    log!(
+        s,
+        "{}",
+        io::recv(fd, &mut buf, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+    );
     s.sync("read");
     net::shutdown(fd, libc::SHUT_WR).ok();
     wait::wait_for(fd, libc::POLLRDHUP);
-    log!(s, "end {} {}", io::recv(fd, &mut buf, libc::MSG_PEEK), io::recv(fd, &mut buf, 0));
+    log!(
+        s,
+        "end {} {}",
+        io::recv(fd, &mut buf, libc::MSG_PEEK),
+        io::recv(fd, &mut buf, 0)
+    );
     s.sync("done");
 }
 
@@ -65,7 +84,12 @@ fn peek_grows(s: &Side) {
             _ => 8,
         };
         wait::wait_queued(fd, want);
-        log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_PEEK), text(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_PEEK),
+            text(&buf)
+        );
         s.sync("looked");
     }
     log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
@@ -76,7 +100,12 @@ fn peek_waits(s: &Side) {
     let fd = s.pair();
     let mut buf = [0; 4];
     if s.a() {
-        log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_PEEK), text(&buf[..2]));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_PEEK),
+            text(&buf[..2])
+        );
         log!(s, "{}", io::recv(fd, &mut buf, 0));
     } else {
         std::thread::sleep(wait::millis(30));
@@ -97,7 +126,12 @@ fn peek_waitall(s: &Side) {
         let mut buf = [0; 6];
         let both = libc::MSG_PEEK | libc::MSG_WAITALL;
         log!(s, "{} {}", io::recv(fd, &mut buf, both), text(&buf));
-        log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_WAITALL), text(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_WAITALL),
+            text(&buf)
+        );
     }
     s.sync("done");
 }
@@ -111,7 +145,12 @@ fn waitall_pieces(s: &Side) {
         }
     } else {
         let mut buf = [0; 5];
-        log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_WAITALL), text(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_WAITALL),
+            text(&buf)
+        );
         let (mut x, mut y) = ([0; 2], [0; 3]);
         let (r, flags) = io::recvmsg(fd, &mut [&mut x, &mut y], libc::MSG_WAITALL);
         log!(s, "{r} {flags} {} {}", text(&x), text(&y));
@@ -128,7 +167,12 @@ fn waitall_cut_short(s: &Side) {
         net::shutdown(fd, libc::SHUT_WR).ok();
     } else {
         let mut buf = [b'.'; 12];
-        log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_WAITALL), text(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_WAITALL),
+            text(&buf)
+        );
         log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_WAITALL));
     }
     s.sync("done");
@@ -155,9 +199,18 @@ fn trunc_discards(s: &Side) {
     io::send_all(fd, b"0123456789").ok();
     wait::wait_queued(fd, 10);
     let mut buf = [b'.'; 4];
-    log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_TRUNC), text(&buf));
+    log!(
+        s,
+        "{} {}",
+        io::recv(fd, &mut buf, libc::MSG_TRUNC),
+        text(&buf)
+    );
     let page = io::forbidden_page();
-    log!(s, "bad page {}", io::raw::recv(fd, page, 2, libc::MSG_TRUNC));
+    log!(
+        s,
+        "bad page {}",
+        io::raw::recv(fd, page, 2, libc::MSG_TRUNC)
+    );
     log!(s, "null {}", io::raw::recv(fd, 0, 1, libc::MSG_TRUNC));
     let mut rest = [b'.'; 4];
     log!(s, "{} {}", io::recv(fd, &mut rest, 0), text(&rest));
@@ -170,7 +223,11 @@ fn nosignal(s: &Side) {
         proc::count(libc::SIGPIPE, false);
         net::shutdown(fd, libc::SHUT_WR).ok();
         log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
-        log!(s, "sendmsg {}", io::sendmsg(fd, &[b"x"], libc::MSG_NOSIGNAL));
+        log!(
+            s,
+            "sendmsg {}",
+            io::sendmsg(fd, &[b"x"], libc::MSG_NOSIGNAL)
+        );
         log!(s, "signals {}", proc::caught(libc::SIGPIPE));
         log!(s, "write {}", io::write(fd, b"x"));
         log!(s, "signals {}", proc::caught(libc::SIGPIPE));
@@ -198,12 +255,28 @@ fn more(s: &Side) {
 fn cork(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        log!(s, "{}", net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, 1));
+        log!(
+            s,
+            "{}",
+            net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, 1)
+        );
         io::send_all(fd, b"one ").ok();
         io::send_all(fd, b"two").ok();
-        log!(s, "{}", net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, 0));
-        log!(s, "{}", net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1));
-        log!(s, "{:?}", net::getopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY));
+        log!(
+            s,
+            "{}",
+            net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, 0)
+        );
+        log!(
+            s,
+            "{}",
+            net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
+        );
+        log!(
+            s,
+            "{:?}",
+            net::getopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)
+        );
     } else {
         log!(s, "{}", text(&io::recv_exact(fd, 7).0));
     }
@@ -221,11 +294,20 @@ fn oob(s: &Side) {
         s.sync("sent");
         wait::wait_for(fd, libc::POLLPRI);
         let mut buf = [b'.'; 8];
-        log!(s, "poll {}", wait::poll(&[(fd, libc::POLLIN | libc::POLLPRI)], 0));
+        log!(
+            s,
+            "poll {}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLPRI)], 0)
+        );
         log!(s, "mark {:?}", net::ioctl_int(fd, net::SIOCATMARK));
         log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
         log!(s, "mark {:?}", net::ioctl_int(fd, net::SIOCATMARK));
-        log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_OOB), text(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_OOB),
+            text(&buf)
+        );
         log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
         log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_OOB));
     }
@@ -237,7 +319,11 @@ fn oob(s: &Side) {
 
 fn oob_inline(s: &Side) {
     let fd = s.pair();
-    log!(s, "{}", net::setopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1));
+    log!(
+        s,
+        "{}",
+        net::setopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1)
+    );
     s.sync("inline");
     if s.a() {
         io::send_all(fd, b"ab").ok();
@@ -258,7 +344,11 @@ fn oob_inline(s: &Side) {
 fn oob_empty(s: &Side) {
     let fd = s.pair();
     log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_OOB));
-    log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_OOB | libc::MSG_DONTWAIT));
+    log!(
+        s,
+        "{}",
+        io::recv(fd, &mut [0; 4], libc::MSG_OOB | libc::MSG_DONTWAIT)
+    );
     s.sync("done");
     io::send_all(fd, b"after").ok();
     log!(s, "{}", text(&io::recv_exact(fd, 5).0));
@@ -268,7 +358,11 @@ fn oob_empty(s: &Side) {
 fn errqueue_empty(s: &Side) {
     let fd = s.pair();
     log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_ERRQUEUE));
-    log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT));
+    log!(
+        s,
+        "{}",
+        io::recv(fd, &mut [0; 4], libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+    );
     s.sync("done");
 }
 
@@ -280,6 +374,11 @@ fn confirm_and_eor(s: &Side) {
     log!(s, "{}", io::send(fd, b"ef", libc::MSG_DONTROUTE));
     wait::wait_queued(fd, 6);
     let mut buf = [0; 8];
-    log!(s, "{} {}", io::recv(fd, &mut buf, libc::MSG_CMSG_CLOEXEC), text(&buf[..6]));
+    log!(
+        s,
+        "{} {}",
+        io::recv(fd, &mut buf, libc::MSG_CMSG_CLOEXEC),
+        text(&buf[..6])
+    );
     s.sync("done");
 }

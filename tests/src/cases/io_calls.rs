@@ -8,16 +8,26 @@ use crate::sys::{Fd, Ret, io, net, wait};
 pub(super) const CASES: &[Case] = &[
     Case::pair("send_by_write", |s| sends(s, io::write)),
     Case::pair("send_by_send", |s| sends(s, |fd, b| io::send(fd, b, 0))),
-    Case::pair("send_by_sendto", |s| sends(s, |fd, b| io::sendto_null(fd, b, 0))),
+    Case::pair("send_by_sendto", |s| {
+        sends(s, |fd, b| io::sendto_null(fd, b, 0))
+    }),
     Case::pair("send_by_sendto_address", |s| sends(s, sendto_address)),
-    Case::pair("send_by_sendmsg", |s| sends(s, |fd, b| io::sendmsg(fd, &halves(b), 0))),
-    Case::pair("send_by_writev", |s| sends(s, |fd, b| io::writev(fd, &halves(b)))),
+    Case::pair("send_by_sendmsg", |s| {
+        sends(s, |fd, b| io::sendmsg(fd, &halves(b), 0))
+    }),
+    Case::pair("send_by_writev", |s| {
+        sends(s, |fd, b| io::writev(fd, &halves(b)))
+    }),
     Case::pair("send_by_sendmmsg", |s| sends(s, by_sendmmsg)),
     Case::pair("send_by_sendfile", |s| sends(s, by_sendfile)),
-    Case::pair("send_by_sendfile_position", |s| sends(s, by_sendfile_position)),
+    Case::pair("send_by_sendfile_position", |s| {
+        sends(s, by_sendfile_position)
+    }),
     Case::pair("recv_by_read", |s| receives(s, io::read)),
     Case::pair("recv_by_recv", |s| receives(s, |fd, b| io::recv(fd, b, 0))),
-    Case::pair("recv_by_recvfrom", |s| receives(s, |fd, b| io::recvfrom_null(fd, b, 0))),
+    Case::pair("recv_by_recvfrom", |s| {
+        receives(s, |fd, b| io::recvfrom_null(fd, b, 0))
+    }),
     Case::pair("recv_by_recvfrom_address", recvfrom_address),
     Case::pair("recv_by_readv", |s| receives(s, by_readv)),
     Case::pair("recv_by_recvmsg", |s| receives(s, by_recvmsg)),
@@ -37,12 +47,23 @@ fn halves(b: &[u8]) -> [&[u8]; 2] {
 /// The address of a connected stream is ignored by the kernel.
 fn sendto_address(fd: Fd, b: &[u8]) -> Ret {
     let raw = net::RawAddr::new(net::loopback());
-    crate::sys::call!(libc::sendto(fd, b.as_ptr().cast(), b.len(), 0, raw.ptr(), raw.len))
+    crate::sys::call!(libc::sendto(
+        fd,
+        b.as_ptr().cast(),
+        b.len(),
+        0,
+        raw.ptr(),
+        raw.len
+    ))
 }
 
 fn by_sendmmsg(fd: Fd, b: &[u8]) -> Ret {
     let (r, lengths) = io::sendmmsg(fd, &halves(b), 0);
-    if r.0 < 0 { r } else { Ret(lengths.iter().map(|n| i64::from(*n)).sum()) }
+    if r.0 < 0 {
+        r
+    } else {
+        Ret(lengths.iter().map(|n| i64::from(*n)).sum())
+    }
 }
 
 fn by_sendfile(fd: Fd, b: &[u8]) -> Ret {
@@ -59,7 +80,11 @@ fn by_sendfile_position(fd: Fd, b: &[u8]) -> Ret {
     let second = io::sendfile_null(fd, file, b.len() - first).ok();
     let third = io::sendfile_null(fd, file, 10);
     net::close(file).ok();
-    if third.0 == 0 { Ret((first + second) as i64) } else { third }
+    if third.0 == 0 {
+        Ret((first + second) as i64)
+    } else {
+        third
+    }
 }
 
 fn by_readv(fd: Fd, b: &mut [u8]) -> Ret {
@@ -76,7 +101,11 @@ fn by_recvmsg(fd: Fd, b: &mut [u8]) -> Ret {
 
 fn by_recvmmsg(fd: Fd, b: &mut [u8]) -> Ret {
     let (r, lengths) = io::recvmmsg(fd, &mut [b], 0);
-    if r.0 == 1 { Ret(i64::from(lengths[0])) } else { r }
+    if r.0 == 1 {
+        Ret(i64::from(lengths[0]))
+    } else {
+        r
+    }
 }
 
 /// Both ends send messages of several sizes by one call and read them by `recv`.
@@ -140,6 +169,7 @@ fn recvmmsg_several(s: &Side) {
     log!(s, "{r} {lengths:?} {x:?} {y:?} {:?}", &z[..2]);
     let (r, lengths) = io::recvmmsg(fd, &mut [&mut x, &mut y], libc::MSG_DONTWAIT);
     log!(s, "empty {r} {lengths:?}");
+    s.sync("empty");
     let (r, lengths) = io::sendmmsg(fd, &[b"one", b"", b"three"], 0);
     log!(s, "{r} {lengths:?}");
     let (got, _) = io::recv_exact(fd, 8);
@@ -157,7 +187,12 @@ fn splice_both_ways(s: &Side) {
         wait::wait_queued(fd, 14);
         log!(s, "out {}", io::splice(fd, w, 100));
         let mut buf = [0; 14];
-        log!(s, "{} {}", io::read(r, &mut buf), String::from_utf8_lossy(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::read(r, &mut buf),
+            String::from_utf8_lossy(&buf)
+        );
     }
     s.sync("done");
     io::send_all(fd, b"after").ok();
@@ -168,7 +203,11 @@ fn splice_both_ways(s: &Side) {
 /// What a connected socket is not: a file with a position or a terminal.
 fn not_a_file(s: &Side) {
     let fd = s.pair();
-    log!(s, "lseek {}", crate::sys::call!(libc::lseek(fd, 0, libc::SEEK_CUR)));
+    log!(
+        s,
+        "lseek {}",
+        crate::sys::call!(libc::lseek(fd, 0, libc::SEEK_CUR))
+    );
     // SAFETY: isatty and fstat take any descriptor.
     log!(s, "isatty {}", unsafe { libc::isatty(fd) });
     // SAFETY: as above; a zeroed stat is valid.
@@ -179,7 +218,11 @@ fn not_a_file(s: &Side) {
     let at = buf.as_mut_ptr().cast();
     log!(s, "pread {}", crate::sys::call!(libc::pread(fd, at, 4, 0)));
     let at = buf.as_ptr().cast();
-    log!(s, "pwrite {}", crate::sys::call!(libc::pwrite(fd, at, 4, 0)));
+    log!(
+        s,
+        "pwrite {}",
+        crate::sys::call!(libc::pwrite(fd, at, 4, 0))
+    );
     s.sync("done");
 }
 
@@ -191,11 +234,19 @@ fn never_connected(s: &Side) {
     crate::sys::proc::count(libc::SIGPIPE, false);
     log!(s, "write {}", io::write(fd, &buf));
     log!(s, "send {}", io::send(fd, &buf, libc::MSG_NOSIGNAL));
-    log!(s, "pipe signals {}", crate::sys::proc::caught(libc::SIGPIPE));
+    log!(
+        s,
+        "pipe signals {}",
+        crate::sys::proc::caught(libc::SIGPIPE)
+    );
     log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
     log!(s, "peer {:?}", net::getpeername(fd));
     log!(s, "accept {}", net::accept(fd));
-    log!(s, "poll {}", wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT)], 0));
+    log!(
+        s,
+        "poll {}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT)], 0)
+    );
 }
 
 fn closed_descriptor(s: &Side) {

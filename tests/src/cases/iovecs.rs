@@ -52,7 +52,11 @@ fn iovec_1024(s: &Side) {
         for vector in [true, false] {
             let mut got = vec![0u8; 1024 * 11];
             let mut room: Vec<&mut [u8]> = got.chunks_mut(11).collect();
-            let r = if vector { io::readv(fd, &mut room) } else { io::recvmsg(fd, &mut room, 0).0 };
+            let r = if vector {
+                io::readv(fd, &mut room)
+            } else {
+                io::recvmsg(fd, &mut room, 0).0
+            };
             log!(s, "{r} {:x} {}", hash(&got), got == whole);
         }
     }
@@ -62,14 +66,36 @@ fn iovec_1024(s: &Side) {
 fn iovec_empty_entries(s: &Side) {
     let fd = s.pair();
     let nothing = io::iov_at(0, 0);
-    let list = [nothing, io::iov(b"ab"), nothing, nothing, io::iov(b"c"), nothing];
+    let list = [
+        nothing,
+        io::iov(b"ab"),
+        nothing,
+        nothing,
+        io::iov(b"c"),
+        nothing,
+    ];
     log!(s, "writev {}", io::raw::writev(fd, &list, 6));
     log!(s, "all empty {}", io::raw::writev(fd, &[nothing; 3], 3));
     wait::wait_queued(fd, 3);
-    log!(s, "readv all empty {}", io::raw::readv(fd, &[nothing; 3], 3));
+    log!(
+        s,
+        "readv all empty {}",
+        io::raw::readv(fd, &[nothing; 3], 3)
+    );
     let (mut x, mut y) = ([0; 1], [0; 9]);
-    let room = [nothing, io::iov_mut(&mut x), nothing, io::iov_mut(&mut y), nothing];
-    log!(s, "readv {} {x:?} {:?}", io::raw::readv(fd, &room, 5), &y[..2]);
+    let room = [
+        nothing,
+        io::iov_mut(&mut x),
+        nothing,
+        io::iov_mut(&mut y),
+        nothing,
+    ];
+    log!(
+        s,
+        "readv {} {x:?} {:?}",
+        io::raw::readv(fd, &room, 5),
+        &y[..2]
+    );
     s.sync("done");
 }
 
@@ -108,7 +134,11 @@ fn zero_length_send(s: &Side) {
     s.sync("seen");
     net::shutdown(fd, libc::SHUT_WR).ok();
     s.sync("shut");
-    log!(s, "after shutdown {}", io::send(fd, b"", libc::MSG_NOSIGNAL));
+    log!(
+        s,
+        "after shutdown {}",
+        io::send(fd, b"", libc::MSG_NOSIGNAL)
+    );
     log!(s, "after shutdown {}", io::writev(fd, &[]));
     s.sync("done");
 }
@@ -119,7 +149,11 @@ fn zero_length_recv(s: &Side) {
     log!(s, "read {}", io::read(fd, &mut []));
     log!(s, "readv {}", io::readv(fd, &mut [&mut []]));
     log!(s, "recv {}", io::recv(fd, &mut [], libc::MSG_DONTWAIT));
-    log!(s, "recvmsg {}", io::recvmsg(fd, &mut [&mut []], libc::MSG_DONTWAIT).0);
+    log!(
+        s,
+        "recvmsg {}",
+        io::recvmsg(fd, &mut [&mut []], libc::MSG_DONTWAIT).0
+    );
     s.sync("empty");
     io::send_all(fd, b"abc").ok();
     wait::wait_queued(fd, 3);
@@ -133,7 +167,12 @@ fn zero_length_recv(s: &Side) {
     io::recv_exact(fd, 3);
     net::shutdown(fd, libc::SHUT_WR).ok();
     wait::wait_for(fd, libc::POLLRDHUP);
-    log!(s, "at end {} {}", io::read(fd, &mut []), io::recv(fd, &mut [], 0));
+    log!(
+        s,
+        "at end {} {}",
+        io::read(fd, &mut []),
+        io::recv(fd, &mut [], 0)
+    );
     s.sync("done");
 }
 
@@ -144,7 +183,11 @@ fn bad_buffer_send(s: &Side) {
         let word = if address == 0 { "null" } else { "bad" };
         log!(s, "write {word} {}", io::raw::write(fd, address, 10));
         log!(s, "send {word} {}", io::raw::send(fd, address, 10, 0));
-        log!(s, "writev {word} {}", io::raw::writev(fd, &[io::iov_at(address, 10)], 1));
+        log!(
+            s,
+            "writev {word} {}",
+            io::raw::writev(fd, &[io::iov_at(address, 10)], 1)
+        );
     }
     s.sync("tried");
     log!(s, "peer sees {}", wait::poll(&[(fd, libc::POLLIN)], 20));
@@ -163,7 +206,11 @@ fn bad_buffer_recv(s: &Side) {
         log!(s, "read {}", io::raw::read(fd, address, 4));
         log!(s, "recv {}", io::raw::recv(fd, address, 4, 0));
         log!(s, "peek {}", io::raw::recv(fd, address, 4, libc::MSG_PEEK));
-        log!(s, "readv {}", io::raw::readv(fd, &[io::iov_at(address, 4)], 1));
+        log!(
+            s,
+            "readv {}",
+            io::raw::readv(fd, &[io::iov_at(address, 4)], 1)
+        );
     }
     log!(s, "left {}", net::queued(fd));
     log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 10).0));
@@ -175,7 +222,11 @@ fn bad_buffer_empty_queue(s: &Side) {
     let fd = s.pair();
     let page = io::forbidden_page();
     log!(s, "recv {}", io::raw::recv(fd, page, 4, libc::MSG_DONTWAIT));
-    log!(s, "recv null {}", io::raw::recv(fd, 0, 4, libc::MSG_DONTWAIT));
+    log!(
+        s,
+        "recv null {}",
+        io::raw::recv(fd, 0, 4, libc::MSG_DONTWAIT)
+    );
     s.sync("empty");
     net::shutdown(fd, libc::SHUT_WR).ok();
     wait::wait_for(fd, libc::POLLRDHUP);
@@ -196,13 +247,12 @@ fn bad_message_header(s: &Side) {
     // SAFETY: all zeroes is a valid msghdr.
     let mut h: libc::msghdr = unsafe { std::mem::zeroed() };
     h.msg_iov = page as *mut libc::iovec;
-    h.msg_iovlen = 1;
-    let at = (&raw const h) as usize;
-    log!(s, "recvmsg list {}", io::raw::recvmsg(fd, at, 0));
-    log!(s, "sendmsg list {}", io::raw::sendmsg(fd, at, 0));
-    h.msg_iovlen = usize::MAX;
-    log!(s, "recvmsg count {}", io::raw::recvmsg(fd, at, 0));
-    log!(s, "sendmsg count {}", io::raw::sendmsg(fd, at, 0));
+    for (word, count) in [("list", 1), ("count", usize::MAX)] {
+        h.msg_iovlen = count;
+        let at = (&raw const h).expose_provenance();
+        log!(s, "recvmsg {word} {}", io::raw::recvmsg(fd, at, 0));
+        log!(s, "sendmsg {word} {}", io::raw::sendmsg(fd, at, 0));
+    }
     log!(s, "left {}", net::queued(fd));
     s.sync("done");
 }

@@ -6,7 +6,9 @@ use crate::side::{Side, own_pair};
 use crate::sys::{Fd, io, net, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("nofile_reached", nofile_reached).processes_only().any_path("no descriptors to spare"),
+    Case::pair("nofile_reached", nofile_reached)
+        .processes_only()
+        .any_path("no descriptors to spare"),
     Case::pair("nofile_exact_numbers", nofile_exact_numbers),
     Case::pair("nofile_highest", nofile_highest).processes_only(),
     Case::pair("address_space_small", address_space_small)

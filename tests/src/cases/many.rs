@@ -7,7 +7,9 @@ use crate::sys::{Fd, io, net, proc};
 use std::net::SocketAddr;
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("many_connects", |s| many(s, 2000)).any_path("too short to be worth moving").slow(),
+    Case::pair("many_connects", |s| many(s, 2000))
+        .any_path("too short to be worth moving")
+        .slow(),
     Case::pair("many_connects_echo", many_connects_echo),
     Case::pair("many_connects_no_data", many_connects_no_data).any_path("no data, nothing to move"),
     Case::pair("same_tuple_again", same_tuple_again),

@@ -55,12 +55,24 @@ pub struct Case {
 impl Case {
     /// Two ends, over shared memory, in every mode.
     pub(crate) const fn pair(name: &'static str, body: fn(&Side)) -> Self {
-        Self { name, body: Body::Pair(body), path: Path::Shm(1), threads: true, slow: false }
+        Self {
+            name,
+            body: Body::Pair(body),
+            path: Path::Shm(1),
+            threads: true,
+            slow: false,
+        }
     }
 
     /// One process with both ends or with children of its own.
     pub(crate) const fn solo(name: &'static str, body: fn(&Side)) -> Self {
-        Self { name, body: Body::Solo(body), path: Path::Shm(1), threads: false, slow: false }
+        Self {
+            name,
+            body: Body::Solo(body),
+            path: Path::Shm(1),
+            threads: false,
+            slow: false,
+        }
     }
 
     pub(crate) const fn any_path(mut self, why: &'static str) -> Self {

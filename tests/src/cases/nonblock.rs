@@ -7,12 +7,16 @@ use crate::sys::proc::Thread;
 use crate::sys::{Fd, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("nonblock_fcntl", |s| by(s, |fd| {
-        net::set_nonblocking(fd, true).ok();
-    })),
-    Case::pair("nonblock_fionbio", |s| by(s, |fd| {
-        net::fionbio(fd, true).ok();
-    })),
+    Case::pair("nonblock_fcntl", |s| {
+        by(s, |fd| {
+            net::set_nonblocking(fd, true).ok();
+        })
+    }),
+    Case::pair("nonblock_fionbio", |s| {
+        by(s, |fd| {
+            net::fionbio(fd, true).ok();
+        })
+    }),
     Case::pair("nonblock_created", nonblock_created),
     Case::pair("nonblock_accept4", nonblock_accept4),
     Case::pair("nonblock_not_inherited", nonblock_not_inherited),
@@ -53,7 +57,9 @@ fn nonblock_created(s: &Side) {
     let fd = if s.accepts() {
         let (lis, at) = net::listener(net::loopback(), 4);
         s.tell(u64::from(at.port()));
-        net::accept4(lis, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).0.fd()
+        net::accept4(lis, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+            .0
+            .fd()
     } else {
         let fd = net::socket_for(net::loopback(), libc::SOCK_NONBLOCK);
         let mut to = net::loopback();
@@ -88,6 +94,7 @@ fn nonblock_accept4(s: &Side) {
         log!(s, "bad flags {}", net::accept4(lis, 1).0);
         s.sync("connected");
         log!(s, "recv {}", io::recv(fd, &mut [0; 4], 0));
+        s.sync("looked");
         net::set_nonblocking(fd, false).ok();
         s.warm_up(fd);
         s.sync("done");
@@ -97,6 +104,7 @@ fn nonblock_accept4(s: &Side) {
         let fd = net::socket_for(to, 0);
         net::connect(fd, to).ok();
         s.sync("connected");
+        s.sync("looked");
         s.warm_up(fd);
         s.sync("done");
     }
@@ -125,7 +133,12 @@ fn nonblock_switched(s: &Side) {
         net::set_nonblocking(fd, true).ok();
         log!(s, "on {}", io::recv(fd, &mut buf, 0));
         s.sync("looked");
-        if round % 2 == 0 { net::fionbio(fd, false) } else { net::set_nonblocking(fd, false) }.ok();
+        if round % 2 == 0 {
+            net::fionbio(fd, false)
+        } else {
+            net::set_nonblocking(fd, false)
+        }
+        .ok();
         if s.a() {
             std::thread::sleep(wait::millis(20));
             io::send_all(fd, b"ping").ok();
@@ -159,7 +172,11 @@ fn nonblock_dontwait(s: &Side) {
     if s.a() {
         let total = fill_up(fd);
         log!(s, "full {}", io::send(fd, &buf, libc::MSG_DONTWAIT));
-        log!(s, "sendmsg {}", io::sendmsg(fd, &[&buf], libc::MSG_DONTWAIT));
+        log!(
+            s,
+            "sendmsg {}",
+            io::sendmsg(fd, &[&buf], libc::MSG_DONTWAIT)
+        );
         s.tell(total as u64);
         s.sync("drained");
         io::send_all(fd, b"more").ok();
@@ -214,7 +231,11 @@ fn nonblock_partial(s: &Side) {
         let mark = s.hear();
         let (got, _) = io::recv_exact(fd, took);
         log!(s, "exact {}", crate::side::hash(&got) == mark);
-        log!(s, "no more {}", io::recv(fd, &mut [0; 4], libc::MSG_DONTWAIT));
+        log!(
+            s,
+            "no more {}",
+            io::recv(fd, &mut [0; 4], libc::MSG_DONTWAIT)
+        );
     }
     s.sync("done");
 }

@@ -3,6 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::{Side, drain, fill_up};
+use crate::sys::proc::Thread;
 use crate::sys::{io, net, wait};
 use libc::SOL_SOCKET;
 
@@ -27,7 +28,12 @@ fn buffer_sizes(s: &Side) {
     let fd = s.pair();
     for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
         for value in [0, 4096, 65536, 200_000, 100_000_000, -1] {
-            log!(s, "{} {:?}", net::setopt(fd, SOL_SOCKET, name, value), net::getopt(fd, SOL_SOCKET, name));
+            log!(
+                s,
+                "{} {:?}",
+                net::setopt(fd, SOL_SOCKET, name, value),
+                net::getopt(fd, SOL_SOCKET, name)
+            );
         }
     }
     io::send_all(fd, b"works").ok();
@@ -53,26 +59,39 @@ fn small_buffers(s: &Side) {
     s.sync("done");
 }
 
+/// A sleeping recv is woken by enough bytes only; one that may not sleep takes what is there.
 fn lowat_recv(s: &Side) {
     let fd = s.pair();
     if s.a() {
+        s.hear();
         io::send_all(fd, b"abc").ok();
-        s.sync("three");
         std::thread::sleep(wait::millis(40));
         io::send_all(fd, b"def").ok();
         s.sync("six");
         io::send_all(fd, b"gh").ok();
+        s.sync("two");
         net::shutdown(fd, libc::SHUT_WR).ok();
     } else {
         log!(s, "{}", net::setopt(fd, SOL_SOCKET, libc::SO_RCVLOWAT, 6));
         log!(s, "{:?}", net::getopt(fd, SOL_SOCKET, libc::SO_RCVLOWAT));
-        s.sync("three");
-        wait::wait_queued(fd, 3);
+        let me = Thread::current();
+        let channel = *s;
+        let helper = std::thread::spawn(move || {
+            me.wait_asleep();
+            channel.tell(1);
+        });
         let mut buf = [0; 10];
-        log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_PEEK | libc::MSG_DONTWAIT));
         log!(s, "{}", io::recv(fd, &mut buf, 0));
+        helper.join().unwrap();
         s.sync("six");
-        log!(s, "{}", io::recv(fd, &mut buf, 0));
+        s.sync("two");
+        wait::wait_queued(fd, 2);
+        log!(
+            s,
+            "{}",
+            io::recv(fd, &mut buf, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+        );
+        log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_DONTWAIT));
         log!(s, "{}", io::recv(fd, &mut buf, 0));
     }
     s.sync("done");
@@ -202,7 +221,11 @@ fn names(s: &Side) {
     s.sync("looked");
     net::shutdown(fd, libc::SHUT_WR).ok();
     wait::wait_for(fd, libc::POLLHUP);
-    log!(s, "closed peer {:?}", net::getpeername(fd).map(|_| "still named"));
+    log!(
+        s,
+        "closed peer {:?}",
+        net::getpeername(fd).map(|_| "still named")
+    );
     s.sync("done");
 }
 
@@ -221,8 +244,17 @@ fn plain_readback(s: &Side) {
     for name in names {
         log!(s, "{name} {:?}", net::getopt(fd, SOL_SOCKET, name));
     }
-    for (name, value) in [(libc::TCP_NODELAY, 1), (libc::TCP_KEEPIDLE, 33), (libc::TCP_QUICKACK, 1)] {
-        log!(s, "{} {:?}", net::setopt(fd, libc::IPPROTO_TCP, name, value), net::getopt(fd, libc::IPPROTO_TCP, name));
+    for (name, value) in [
+        (libc::TCP_NODELAY, 1),
+        (libc::TCP_KEEPIDLE, 33),
+        (libc::TCP_QUICKACK, 1),
+    ] {
+        log!(
+            s,
+            "{} {:?}",
+            net::setopt(fd, libc::IPPROTO_TCP, name, value),
+            net::getopt(fd, libc::IPPROTO_TCP, name)
+        );
     }
     log!(s, "{}", net::setopt(fd, SOL_SOCKET, libc::SO_KEEPALIVE, 1));
     log!(s, "{:?}", net::getopt(fd, SOL_SOCKET, libc::SO_KEEPALIVE));
@@ -234,11 +266,28 @@ fn option_errors(s: &Side) {
     let page = io::forbidden_page() as *mut libc::c_void;
     log!(s, "{}", net::setopt(fd, SOL_SOCKET, 9999, 1));
     log!(s, "{}", net::getopt(fd, libc::IPPROTO_TCP, 9999).0);
-    for name in [libc::SO_RCVTIMEO, libc::SO_RCVBUF, libc::SO_RCVLOWAT, libc::SO_LINGER] {
-        log!(s, "{}", crate::sys::call!(libc::setsockopt(fd, SOL_SOCKET, name, page, 16)));
-        log!(s, "{}", crate::sys::call!(libc::setsockopt(fd, SOL_SOCKET, name, page, 1)));
+    for name in [
+        libc::SO_RCVTIMEO,
+        libc::SO_RCVBUF,
+        libc::SO_RCVLOWAT,
+        libc::SO_LINGER,
+    ] {
+        log!(
+            s,
+            "{}",
+            crate::sys::call!(libc::setsockopt(fd, SOL_SOCKET, name, page, 16))
+        );
+        log!(
+            s,
+            "{}",
+            crate::sys::call!(libc::setsockopt(fd, SOL_SOCKET, name, page, 1))
+        );
         let mut len = 16;
-        log!(s, "{}", crate::sys::call!(libc::getsockopt(fd, SOL_SOCKET, name, page, &raw mut len)));
+        log!(
+            s,
+            "{}",
+            crate::sys::call!(libc::getsockopt(fd, SOL_SOCKET, name, page, &raw mut len))
+        );
     }
     log!(s, "{}", net::bind(fd, net::loopback()));
     log!(s, "{}", net::listen(fd, 1));
@@ -250,8 +299,16 @@ fn option_errors(s: &Side) {
 fn ioctl_errors(s: &Side) {
     let fd = s.pair();
     let page = io::forbidden_page() as *mut libc::c_void;
-    log!(s, "{}", crate::sys::call!(libc::ioctl(fd, libc::FIONREAD, page)));
-    log!(s, "{}", crate::sys::call!(libc::ioctl(fd, libc::FIONBIO, page)));
+    log!(
+        s,
+        "{}",
+        crate::sys::call!(libc::ioctl(fd, libc::FIONREAD, page))
+    );
+    log!(
+        s,
+        "{}",
+        crate::sys::call!(libc::ioctl(fd, libc::FIONBIO, page))
+    );
     log!(s, "{}", net::ioctl_int(fd, 0xdead_beef).0);
     log!(s, "{}", net::fcntl(fd, 9999, 0));
     log!(s, "{}", net::ioctl_int(fd, net::SIOCATMARK).0);

@@ -106,7 +106,11 @@ fn poll_mixed(s: &Side) {
     let fd = s.pair();
     let mix = Mix::new();
     log!(s, "quiet {}", mix.poll(fd, 0));
-    log!(s, "file {}", wait::poll(&[(fd, POLLIN), (mix.file, POLLIN | POLLOUT)], -1));
+    log!(
+        s,
+        "file {}",
+        wait::poll(&[(fd, POLLIN), (mix.file, POLLIN | POLLOUT)], -1)
+    );
     io::write(mix.pipe.1, b"p").ok();
     log!(s, "pipe {}", mix.poll(fd, -1));
     io::write(mix.event, &1u64.to_ne_bytes()).ok();
@@ -121,7 +125,11 @@ fn poll_mixed(s: &Side) {
     io::read(fd, &mut [0; 4]).ok();
     log!(s, "two read {}", mix.poll(fd, 0));
     let timer = proc::timerfd(wait::millis(20));
-    log!(s, "timer {}", wait::poll(&[(fd, POLLIN), (timer, POLLIN)], -1));
+    log!(
+        s,
+        "timer {}",
+        wait::poll(&[(fd, POLLIN), (timer, POLLIN)], -1)
+    );
     s.sync("done");
 }
 
@@ -161,13 +169,25 @@ fn poll_wakes_each_kind(s: &Side) {
 
 fn poll_odd_entries(s: &Side) {
     let fd = s.pair();
-    log!(s, "negative {}", wait::poll(&[(-1, POLLIN), (fd, POLLOUT), (-fd, POLLIN)], -1));
-    log!(s, "unopened {}", wait::poll(&[(900, POLLIN), (fd, POLLIN)], -1));
+    log!(
+        s,
+        "negative {}",
+        wait::poll(&[(-1, POLLIN), (fd, POLLOUT), (-fd, POLLIN)], -1)
+    );
+    log!(
+        s,
+        "unopened {}",
+        wait::poll(&[(900, POLLIN), (fd, POLLIN)], -1)
+    );
     log!(s, "none {}", wait::poll(&[], 10));
     let page = io::forbidden_page() as *mut libc::pollfd;
     log!(s, "bad list {}", crate::sys::call!(libc::poll(page, 1, 0)));
     log!(s, "too many {}", {
-        let mut one = libc::pollfd { fd, events: POLLIN, revents: 0 };
+        let mut one = libc::pollfd {
+            fd,
+            events: POLLIN,
+            revents: 0,
+        };
         crate::sys::call!(libc::poll(&raw mut one, 1 << 30, 0))
     });
     s.sync("done");
@@ -177,7 +197,11 @@ fn poll_same_descriptor_twice(s: &Side) {
     let fd = s.pair();
     io::send_all(fd, b"x").ok();
     wait::wait_for(fd, POLLIN);
-    log!(s, "{}", wait::poll(&[(fd, POLLIN), (fd, POLLOUT), (fd, POLLRDHUP)], -1));
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, POLLIN), (fd, POLLOUT), (fd, POLLRDHUP)], -1)
+    );
     let alias = net::dup(fd).fd();
     log!(s, "{}", wait::poll(&[(fd, POLLIN), (alias, POLLIN)], -1));
     s.sync("done");
@@ -189,7 +213,12 @@ fn poll_timeouts(s: &Side) {
         let start = std::time::Instant::now();
         log!(s, "{}", wait::poll(&[(fd, POLLIN)], timeout));
         let took = start.elapsed().as_millis();
-        log!(s, "early {} late {}", took < timeout as u128, took > timeout as u128 + 2000);
+        log!(
+            s,
+            "early {} late {}",
+            took < timeout as u128,
+            took > timeout as u128 + 2000
+        );
     }
     s.sync("done");
 }
@@ -237,7 +266,11 @@ fn poll_many_idle(s: &Side) {
 
 fn select_all(fd: Fd) -> Select<'static> {
     let list: &'static [Fd] = Box::leak(Box::new([fd]));
-    Select { read: list, write: list, except: list }
+    Select {
+        read: list,
+        write: list,
+        except: list,
+    }
 }
 
 fn select_states(s: &Side) {
@@ -245,7 +278,16 @@ fn select_states(s: &Side) {
     let now = Some(wait::millis(0));
     let all = select_all(fd);
     log!(s, "quiet {}", all.select(now));
-    log!(s, "read only {}", Select { write: &[], except: &[], ..all }.select(Some(wait::millis(5))));
+    log!(
+        s,
+        "read only {}",
+        Select {
+            write: &[],
+            except: &[],
+            ..all
+        }
+        .select(Some(wait::millis(5)))
+    );
     s.sync("quiet");
     io::send_all(fd, b"abc").ok();
     wait::wait_for(fd, POLLIN);
@@ -263,7 +305,11 @@ fn select_mixed(s: &Side) {
     let fd = s.pair();
     let mix = Mix::new();
     let read = [fd, mix.pipe.0, mix.event, mix.unix.0, mix.idle];
-    let what = Select { read: &read, write: &[fd, mix.pipe.1, mix.unix.1], except: &[fd] };
+    let what = Select {
+        read: &read,
+        write: &[fd, mix.pipe.1, mix.unix.1],
+        except: &[fd],
+    };
     log!(s, "quiet {}", what.select(None));
     io::write(mix.pipe.1, b"x").ok();
     log!(s, "pipe {}", what.select(None));
@@ -279,12 +325,41 @@ fn select_errors(s: &Side) {
     let fd = s.pair();
     let gone = net::dup(fd).fd();
     net::close(gone).ok();
-    log!(s, "closed {}", Select { read: &[fd, gone], write: &[], except: &[] }.select(None));
-    log!(s, "none {}", Select { read: &[], write: &[], except: &[] }.select(Some(wait::millis(5))));
+    log!(
+        s,
+        "closed {}",
+        Select {
+            read: &[fd, gone],
+            write: &[],
+            except: &[]
+        }
+        .select(None)
+    );
+    log!(
+        s,
+        "none {}",
+        Select {
+            read: &[],
+            write: &[],
+            except: &[]
+        }
+        .select(Some(wait::millis(5)))
+    );
     let null = std::ptr::null_mut();
-    log!(s, "negative {}", crate::sys::call!(libc::select(-1, null, null, null, std::ptr::null_mut())));
-    let mut bad = libc::timeval { tv_sec: -1, tv_usec: 0 };
-    log!(s, "bad time {}", crate::sys::call!(libc::select(0, null, null, null, &raw mut bad)));
+    log!(
+        s,
+        "negative {}",
+        crate::sys::call!(libc::select(-1, null, null, null, std::ptr::null_mut()))
+    );
+    let mut bad = libc::timeval {
+        tv_sec: -1,
+        tv_usec: 0,
+    };
+    log!(
+        s,
+        "bad time {}",
+        crate::sys::call!(libc::select(0, null, null, null, &raw mut bad))
+    );
     s.sync("done");
 }
 
@@ -297,7 +372,16 @@ fn select_wakes(s: &Side) {
             me.wait_asleep();
             channel.tell(1);
         });
-        log!(s, "{}", Select { read: &[fd], write: &[], except: &[] }.select(None));
+        log!(
+            s,
+            "{}",
+            Select {
+                read: &[fd],
+                write: &[],
+                except: &[]
+            }
+            .select(None)
+        );
         helper.join().unwrap();
     } else {
         s.hear();
@@ -308,13 +392,21 @@ fn select_wakes(s: &Side) {
 
 fn ppoll_and_pselect(s: &Side) {
     let fd = s.pair();
-    let read = Select { read: &[fd], write: &[], except: &[] };
+    let read = Select {
+        read: &[fd],
+        write: &[],
+        except: &[],
+    };
     let short = Some(std::time::Duration::from_micros(300));
     log!(s, "{}", wait::ppoll(&[(fd, POLLIN)], short, None));
     log!(s, "{}", read.pselect(short, None));
     s.sync("quiet");
     io::send_all(fd, b"x").ok();
-    log!(s, "{}", wait::ppoll(&[(fd, POLLIN)], None, Some(&[libc::SIGUSR1])));
+    log!(
+        s,
+        "{}",
+        wait::ppoll(&[(fd, POLLIN)], None, Some(&[libc::SIGUSR1]))
+    );
     log!(s, "{}", read.pselect(None, Some(&[libc::SIGUSR1])));
     s.sync("done");
 }

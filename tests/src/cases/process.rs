@@ -8,20 +8,48 @@ use crate::sys::{Fd, call, io, net, proc};
 const MOVES: &str = "the stream changes hands and may go by the kernel";
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("fork_child_uses", fork_child_uses).processes_only().any_path(MOVES),
-    Case::pair("fork_parent_then_child", fork_parent_then_child).processes_only().any_path(MOVES),
-    Case::pair("fork_reader_and_writer", fork_reader_and_writer).processes_only().any_path(MOVES),
-    Case::pair("fork_child_closes", fork_child_closes).processes_only().any_path(MOVES),
-    Case::pair("fork_parent_closes", fork_parent_closes).processes_only().any_path(MOVES),
-    Case::pair("fork_child_exits_at_once", fork_child_exits_at_once).processes_only().any_path(MOVES),
-    Case::pair("fork_per_connection", fork_per_connection).processes_only().any_path(MOVES),
-    Case::pair("fork_with_data_queued", fork_with_data_queued).processes_only().any_path(MOVES),
-    Case::pair("exec_hands_over", |s| exec_hands_over(s, true)).processes_only().any_path(MOVES),
-    Case::pair("exec_without_library", |s| exec_hands_over(s, false)).processes_only().any_path(MOVES),
-    Case::pair("exec_in_place", exec_in_place).processes_only().any_path(MOVES),
-    Case::pair("exec_closes_cloexec", exec_closes_cloexec).processes_only().any_path(MOVES),
-    Case::pair("system_leaves_alone", system_leaves_alone).processes_only().any_path(MOVES),
-    Case::pair("pass_descriptor", pass_descriptor).processes_only().any_path(MOVES),
+    Case::pair("fork_child_uses", fork_child_uses)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("fork_parent_then_child", fork_parent_then_child)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("fork_reader_and_writer", fork_reader_and_writer)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("fork_child_closes", fork_child_closes)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("fork_parent_closes", fork_parent_closes)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("fork_child_exits_at_once", fork_child_exits_at_once)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("fork_per_connection", fork_per_connection)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("fork_with_data_queued", fork_with_data_queued)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("exec_hands_over", |s| exec_hands_over(s, true))
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("exec_without_library", |s| exec_hands_over(s, false))
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("exec_in_place", exec_in_place)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("exec_closes_cloexec", exec_closes_cloexec)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("system_leaves_alone", system_leaves_alone)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("pass_descriptor", pass_descriptor)
+        .processes_only()
+        .any_path(MOVES),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
     Case::pair("stdio_on_socket", stdio_on_socket).any_path(MOVES),
     Case::pair("stdio_fdopen_midway", stdio_fdopen_midway).any_path(MOVES),
@@ -433,7 +461,7 @@ fn dprintf_on_socket(s: &Side) {
             io::send_all(fd, b"between\n").ok();
         }
     } else {
-        log!(s, "{:?}", text(&io::recv_exact(fd, 90).0));
+        log!(s, "{:?}", text(&io::recv_exact(fd, 85).0));
     }
     s.sync("done");
 }

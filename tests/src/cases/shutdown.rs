@@ -13,7 +13,9 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("shutdown_both", |s| halves(s, &[SHUT_RDWR])),
     Case::pair("shutdown_write_read", |s| halves(s, &[SHUT_WR, SHUT_RD])),
     Case::pair("shutdown_read_write", |s| halves(s, &[SHUT_RD, SHUT_WR])),
-    Case::pair("shutdown_twice", |s| halves(s, &[SHUT_WR, SHUT_WR, SHUT_RDWR])),
+    Case::pair("shutdown_twice", |s| {
+        halves(s, &[SHUT_WR, SHUT_WR, SHUT_RDWR])
+    }),
     Case::pair("shutdown_bad_how", |s| halves(s, &[7, -1])),
     Case::pair("shutdown_by_both_ends", shutdown_by_both_ends),
     Case::pair("half_close_bulk", half_close_bulk),
@@ -33,8 +35,16 @@ const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
 fn look(s: &Side, fd: Fd, word: &str) {
     let mut buf = [0; 4];
     log!(s, "{word} poll {}", wait::poll(&[(fd, ALL)], 0));
-    log!(s, "{word} recv {}", io::recv(fd, &mut buf, libc::MSG_DONTWAIT));
-    log!(s, "{word} again {}", io::recv(fd, &mut buf, libc::MSG_DONTWAIT));
+    log!(
+        s,
+        "{word} recv {}",
+        io::recv(fd, &mut buf, libc::MSG_DONTWAIT)
+    );
+    log!(
+        s,
+        "{word} again {}",
+        io::recv(fd, &mut buf, libc::MSG_DONTWAIT)
+    );
 }
 
 /// A shuts down step by step with data waiting on both ends; both look after each step.
@@ -194,10 +204,18 @@ fn shutdown_wakes_poll(s: &Side) {
             me.wait_asleep();
             net::shutdown(fd, SHUT_RD)
         });
-        log!(s, "poll {}", wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1));
+        log!(
+            s,
+            "poll {}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1)
+        );
         helper.join().unwrap().ok();
     } else {
-        log!(s, "poll {}", wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], 50));
+        log!(
+            s,
+            "poll {}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], 50)
+        );
     }
     s.sync("done");
 }
@@ -243,7 +261,12 @@ fn end_is_sticky(s: &Side) {
         let (got, last) = io::recv_to_end(fd);
         log!(s, "{got:?} {last}");
         for _ in 0..3 {
-            log!(s, "{} {}", io::recv(fd, &mut [0; 4], 0), io::read(fd, &mut [0; 4]));
+            log!(
+                s,
+                "{} {}",
+                io::recv(fd, &mut [0; 4], 0),
+                io::read(fd, &mut [0; 4])
+            );
             log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_DONTWAIT));
             log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
         }

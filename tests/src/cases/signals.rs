@@ -9,21 +9,45 @@ use crate::sys::{Fd, Ret, io, net, wait};
 use libc::{POLLIN, SIGUSR1};
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("eintr_recv", |s| reader(s, false, |fd| io::recv(fd, &mut [0; 8], 0).to_string())),
-    Case::pair("eintr_read", |s| reader(s, false, |fd| io::read(fd, &mut [0; 8]).to_string())),
-    Case::pair("eintr_readv", |s| reader(s, false, |fd| io::readv(fd, &mut [&mut [0; 8]]).to_string())),
-    Case::pair("eintr_recvmsg", |s| reader(s, false, |fd| io::recvmsg(fd, &mut [&mut [0; 8]], 0).0.to_string())),
-    Case::pair("eintr_poll", |s| reader(s, false, |fd| wait::poll(&[(fd, POLLIN)], -1))),
-    Case::pair("eintr_ppoll", |s| reader(s, false, |fd| wait::ppoll(&[(fd, POLLIN)], None, None))),
+    Case::pair("eintr_recv", |s| {
+        reader(s, false, |fd| io::recv(fd, &mut [0; 8], 0).to_string())
+    }),
+    Case::pair("eintr_read", |s| {
+        reader(s, false, |fd| io::read(fd, &mut [0; 8]).to_string())
+    }),
+    Case::pair("eintr_readv", |s| {
+        reader(s, false, |fd| io::readv(fd, &mut [&mut [0; 8]]).to_string())
+    }),
+    Case::pair("eintr_recvmsg", |s| {
+        reader(s, false, |fd| {
+            io::recvmsg(fd, &mut [&mut [0; 8]], 0).0.to_string()
+        })
+    }),
+    Case::pair("eintr_poll", |s| {
+        reader(s, false, |fd| wait::poll(&[(fd, POLLIN)], -1))
+    }),
+    Case::pair("eintr_ppoll", |s| {
+        reader(s, false, |fd| wait::ppoll(&[(fd, POLLIN)], None, None))
+    }),
     Case::pair("eintr_select", |s| reader(s, false, select)),
     Case::pair("eintr_pselect", |s| reader(s, false, pselect)),
     Case::pair("eintr_epoll", |s| reader(s, false, epoll)),
     Case::pair("eintr_send", |s| writer(s, false)),
     Case::pair("eintr_accept", |s| acceptor(s, false)),
-    Case::pair("restart_recv", |s| reader(s, true, |fd| io::recv(fd, &mut [0; 8], 0).to_string())),
-    Case::pair("restart_read", |s| reader(s, true, |fd| io::read(fd, &mut [0; 8]).to_string())),
-    Case::pair("restart_recvmsg", |s| reader(s, true, |fd| io::recvmsg(fd, &mut [&mut [0; 8]], 0).0.to_string())),
-    Case::pair("restart_poll", |s| reader(s, true, |fd| wait::poll(&[(fd, POLLIN)], -1))),
+    Case::pair("restart_recv", |s| {
+        reader(s, true, |fd| io::recv(fd, &mut [0; 8], 0).to_string())
+    }),
+    Case::pair("restart_read", |s| {
+        reader(s, true, |fd| io::read(fd, &mut [0; 8]).to_string())
+    }),
+    Case::pair("restart_recvmsg", |s| {
+        reader(s, true, |fd| {
+            io::recvmsg(fd, &mut [&mut [0; 8]], 0).0.to_string()
+        })
+    }),
+    Case::pair("restart_poll", |s| {
+        reader(s, true, |fd| wait::poll(&[(fd, POLLIN)], -1))
+    }),
     Case::pair("restart_select", |s| reader(s, true, select)),
     Case::pair("restart_epoll", |s| reader(s, true, epoll)),
     Case::pair("restart_send", |s| writer(s, true)),
@@ -31,25 +55,48 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("restart_recv_with_timeout", restart_recv_with_timeout),
     Case::pair("eintr_waitall_partial", eintr_waitall_partial),
     Case::pair("eintr_send_partial", eintr_send_partial),
-    Case::pair("mask_ppoll", |s| masked(s, |fd, mask| wait::ppoll(&[(fd, POLLIN)], Some(wait::millis(60)), Some(mask)))),
-    Case::pair("mask_pselect", |s| masked(s, |fd, mask| {
-        Select { read: &[fd], write: &[], except: &[] }.pselect(Some(wait::millis(60)), Some(mask))
-    })),
-    Case::pair("mask_epoll_pwait", |s| masked(s, |fd, mask| {
-        let set = wait::epoll();
-        wait::add(set, fd, libc::EPOLLIN, 1).ok();
-        wait::epoll_pwait(set, 4, 60, mask).to_string()
-    })),
+    Case::pair("mask_ppoll", |s| {
+        masked(s, |fd, mask| {
+            wait::ppoll(&[(fd, POLLIN)], Some(wait::millis(60)), Some(mask))
+        })
+    }),
+    Case::pair("mask_pselect", |s| {
+        masked(s, |fd, mask| {
+            Select {
+                read: &[fd],
+                write: &[],
+                except: &[],
+            }
+            .pselect(Some(wait::millis(60)), Some(mask))
+        })
+    }),
+    Case::pair("mask_epoll_pwait", |s| {
+        masked(s, |fd, mask| {
+            let set = wait::epoll();
+            wait::add(set, fd, libc::EPOLLIN, 1).ok();
+            wait::epoll_pwait(set, 4, 60, mask).to_string()
+        })
+    }),
     Case::pair("handler_sends_on_same_socket", handler_sends_on_same_socket),
     Case::pair("signals_during_transfer", signals_during_transfer),
 ];
 
 fn select(fd: Fd) -> String {
-    Select { read: &[fd], write: &[], except: &[] }.select(None)
+    Select {
+        read: &[fd],
+        write: &[],
+        except: &[],
+    }
+    .select(None)
 }
 
 fn pselect(fd: Fd) -> String {
-    Select { read: &[fd], write: &[], except: &[] }.pselect(None, None)
+    Select {
+        read: &[fd],
+        write: &[],
+        except: &[],
+    }
+    .pselect(None, None)
 }
 
 fn epoll(fd: Fd) -> String {
@@ -138,7 +185,15 @@ fn acceptor(s: &Side, restart: bool) {
             channel.tell(u64::from(at.port()));
         });
         let r = net::accept(lis);
-        log!(s, "{}", if r.0 >= 0 { "accepted".to_string() } else { r.to_string() });
+        log!(
+            s,
+            "{}",
+            if r.0 >= 0 {
+                "accepted".to_string()
+            } else {
+                r.to_string()
+            }
+        );
         helper.join().unwrap();
         if r.0 < 0 {
             log!(s, "{}", net::accept(lis).0 >= 0);
@@ -219,9 +274,19 @@ fn masked(s: &Side, call: fn(Fd, &[i32]) -> String) {
         proc::count(SIGUSR1, true);
         proc::block(&[SIGUSR1]);
         Thread::current().signal(SIGUSR1);
-        log!(s, "blocked {} {}", call(fd, &[SIGUSR1]), proc::caught(SIGUSR1));
+        log!(
+            s,
+            "blocked {} {}",
+            call(fd, &[SIGUSR1]),
+            proc::caught(SIGUSR1)
+        );
         log!(s, "let through {} {}", call(fd, &[]), proc::caught(SIGUSR1));
-        log!(s, "nothing left {} {}", call(fd, &[]), proc::caught(SIGUSR1));
+        log!(
+            s,
+            "nothing left {} {}",
+            call(fd, &[]),
+            proc::caught(SIGUSR1)
+        );
         // Something ready and something pending: the kernel looks at descriptors first.
         s.sync("masked");
         wait::wait_for(fd, POLLIN);

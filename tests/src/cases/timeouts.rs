@@ -23,7 +23,11 @@ fn timed(call: impl FnOnce() -> Ret) -> String {
     let start = Instant::now();
     let r = call();
     let took = start.elapsed();
-    let word = if took >= wait::millis(90) { "waited" } else { "at once" };
+    let word = if took >= wait::millis(90) {
+        "waited"
+    } else {
+        "at once"
+    };
     assert!(took < wait::millis(5000), "took {took:?}");
     format!("{r} {word}")
 }
@@ -34,8 +38,16 @@ fn recv_timeout(s: &Side) {
     let mut buf = [0; 4];
     log!(s, "recv {}", timed(|| io::recv(fd, &mut buf, 0)));
     log!(s, "read {}", timed(|| io::read(fd, &mut buf)));
-    log!(s, "recvmsg {}", timed(|| io::recvmsg(fd, &mut [&mut buf], 0).0));
-    log!(s, "peek {}", timed(|| io::recv(fd, &mut buf, libc::MSG_PEEK)));
+    log!(
+        s,
+        "recvmsg {}",
+        timed(|| io::recvmsg(fd, &mut [&mut buf], 0).0)
+    );
+    log!(
+        s,
+        "peek {}",
+        timed(|| io::recv(fd, &mut buf, libc::MSG_PEEK))
+    );
     s.sync("waited");
     io::send_all(fd, b"here").ok();
     log!(s, "then {}", io::recv_exact(fd, 4).1);
@@ -86,7 +98,11 @@ fn recv_timeout_cleared(s: &Side) {
 fn recv_timeout_and_dontwait(s: &Side) {
     let fd = s.pair();
     net::set_timeout(fd, libc::SO_RCVTIMEO, 3000).ok();
-    log!(s, "{}", timed(|| io::recv(fd, &mut [0; 4], libc::MSG_DONTWAIT)));
+    log!(
+        s,
+        "{}",
+        timed(|| io::recv(fd, &mut [0; 4], libc::MSG_DONTWAIT))
+    );
     net::set_nonblocking(fd, true).ok();
     log!(s, "{}", timed(|| io::recv(fd, &mut [0; 4], 0)));
     s.sync("done");
@@ -129,9 +145,16 @@ fn timeout_readback(s: &Side) {
         log!(s, "{}", show(fd));
         log!(s, "{} {}", net::set_timeout(fd, name, 2500), show(fd));
         log!(s, "{} {}", net::set_timeout(fd, name, -1000), show(fd));
-        let bad = libc::timeval { tv_sec: 1, tv_usec: 2_000_000 };
+        let bad = libc::timeval {
+            tv_sec: 1,
+            tv_usec: 2_000_000,
+        };
         let at = (&raw const bad).cast();
-        log!(s, "{}", crate::sys::call!(libc::setsockopt(fd, libc::SOL_SOCKET, name, at, 16)));
+        log!(
+            s,
+            "{}",
+            crate::sys::call!(libc::setsockopt(fd, libc::SOL_SOCKET, name, at, 16))
+        );
     }
     s.sync("done");
 }

@@ -46,7 +46,14 @@ pub fn recvfrom_null(fd: Fd, buf: &mut [u8], flags: i32) -> Ret {
 }
 
 pub fn sendto_null(fd: Fd, buf: &[u8], flags: i32) -> Ret {
-    call!(libc::sendto(fd, buf.as_ptr().cast(), buf.len(), flags, ptr::null(), 0))
+    call!(libc::sendto(
+        fd,
+        buf.as_ptr().cast(),
+        buf.len(),
+        flags,
+        ptr::null(),
+        0
+    ))
 }
 
 /// Calls with pointers of the caller's choice, for bad ones.
@@ -88,17 +95,26 @@ pub mod raw {
 
 /// An iovec over bytes the call may write.
 pub fn iov_mut(buf: &mut [u8]) -> libc::iovec {
-    libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() }
+    libc::iovec {
+        iov_base: buf.as_mut_ptr().cast(),
+        iov_len: buf.len(),
+    }
 }
 
 /// An iovec over bytes the call only reads.
 pub fn iov(buf: &[u8]) -> libc::iovec {
-    libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() }
+    libc::iovec {
+        iov_base: buf.as_ptr().cast_mut().cast(),
+        iov_len: buf.len(),
+    }
 }
 
 /// An iovec of an arbitrary address.
 pub fn iov_at(addr: usize, len: usize) -> libc::iovec {
-    libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len }
+    libc::iovec {
+        iov_base: addr as *mut libc::c_void,
+        iov_len: len,
+    }
 }
 
 pub fn readv(fd: Fd, bufs: &mut [&mut [u8]]) -> Ret {
@@ -138,10 +154,19 @@ pub fn recvmmsg(fd: Fd, bufs: &mut [&mut [u8]], flags: i32) -> (Ret, Vec<u32>) {
     let mut list: Vec<_> = bufs.iter_mut().map(|b| iov_mut(b)).collect();
     let mut heads: Vec<_> = list
         .chunks_mut(1)
-        .map(|one| libc::mmsghdr { msg_hdr: header(one), msg_len: 0 })
+        .map(|one| libc::mmsghdr {
+            msg_hdr: header(one),
+            msg_len: 0,
+        })
         .collect();
     let count = heads.len() as u32;
-    let r = call!(libc::recvmmsg(fd, heads.as_mut_ptr(), count, flags, ptr::null_mut()));
+    let r = call!(libc::recvmmsg(
+        fd,
+        heads.as_mut_ptr(),
+        count,
+        flags,
+        ptr::null_mut()
+    ));
     let got = usize::try_from(r.0).unwrap_or(0);
     (r, heads.iter().take(got).map(|m| m.msg_len).collect())
 }
@@ -151,7 +176,10 @@ pub fn sendmmsg(fd: Fd, bufs: &[&[u8]], flags: i32) -> (Ret, Vec<u32>) {
     let mut list: Vec<_> = bufs.iter().map(|b| iov(b)).collect();
     let mut heads: Vec<_> = list
         .chunks_mut(1)
-        .map(|one| libc::mmsghdr { msg_hdr: header(one), msg_len: 0 })
+        .map(|one| libc::mmsghdr {
+            msg_hdr: header(one),
+            msg_len: 0,
+        })
         .collect();
     let count = heads.len() as u32;
     let r = call!(libc::sendmmsg(fd, heads.as_mut_ptr(), count, flags));
@@ -171,7 +199,14 @@ pub fn sendfile_null(out: Fd, input: Fd, count: usize) -> Ret {
 }
 
 pub fn splice(input: Fd, output: Fd, count: usize) -> Ret {
-    call!(libc::splice(input, ptr::null_mut(), output, ptr::null_mut(), count, 0))
+    call!(libc::splice(
+        input,
+        ptr::null_mut(),
+        output,
+        ptr::null_mut(),
+        count,
+        0
+    ))
 }
 
 /// A memory file with this content, positioned at its start.
@@ -185,7 +220,15 @@ pub fn memory_file(content: &[u8]) -> Fd {
 /// A page that may be neither read nor written.
 pub fn forbidden_page() -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    call!(libc::mmap(ptr::null_mut(), 4096, libc::PROT_NONE, flags, -1, 0)).ok()
+    call!(libc::mmap(
+        ptr::null_mut(),
+        4096,
+        libc::PROT_NONE,
+        flags,
+        -1,
+        0
+    ))
+    .ok()
 }
 
 /// Reads until `want` bytes came or a call says something else; returns the bytes and that word.

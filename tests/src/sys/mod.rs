@@ -50,7 +50,9 @@ pub fn ret(value: i64) -> Ret {
     if value >= 0 {
         Ret(value)
     } else {
-        Ret(-i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)))
+        Ret(-i64::from(
+            std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
+        ))
     }
 }
 

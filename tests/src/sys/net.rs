@@ -24,7 +24,10 @@ impl std::fmt::Debug for RawAddr {
 
 impl RawAddr {
     pub fn empty() -> Self {
-        Self { bytes: [0; 128], len: 128 }
+        Self {
+            bytes: [0; 128],
+            len: 128,
+        }
     }
 
     pub fn new(addr: SocketAddr) -> Self {
@@ -68,7 +71,11 @@ impl RawAddr {
 }
 
 pub fn socket_for(addr: SocketAddr, flags: i32) -> Fd {
-    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let family = if addr.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
     call!(libc::socket(family, STREAM | flags, 0)).fd()
 }
 
@@ -120,47 +127,95 @@ pub fn close(fd: Fd) -> Ret {
 }
 
 pub fn setopt(fd: Fd, level: i32, name: i32, value: i32) -> Ret {
-    call!(libc::setsockopt(fd, level, name, (&raw const value).cast(), 4))
+    call!(libc::setsockopt(
+        fd,
+        level,
+        name,
+        (&raw const value).cast(),
+        4
+    ))
 }
 
 pub fn getopt(fd: Fd, level: i32, name: i32) -> (Ret, i32) {
     let mut value = 0i32;
     let mut len: libc::socklen_t = 4;
-    let r = call!(libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len));
+    let r = call!(libc::getsockopt(
+        fd,
+        level,
+        name,
+        (&raw mut value).cast(),
+        &raw mut len
+    ));
     (r, value)
 }
 
 /// `SO_ERROR` by name; reading it clears it.
 pub fn so_error(fd: Fd) -> String {
     let (r, value) = getopt(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-    if r.0 == 0 { Ret(-i64::from(value)).to_string() } else { format!("getsockopt {r}") }
+    if r.0 == 0 {
+        Ret(-i64::from(value)).to_string()
+    } else {
+        format!("getsockopt {r}")
+    }
 }
 
 pub fn linger(fd: Fd, on: bool, seconds: i32) -> Ret {
-    let value = libc::linger { l_onoff: i32::from(on), l_linger: seconds };
+    let value = libc::linger {
+        l_onoff: i32::from(on),
+        l_linger: seconds,
+    };
     let len = size_of::<libc::linger>() as libc::socklen_t;
     let at = &raw const value;
-    call!(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at.cast(), len))
+    call!(libc::setsockopt(
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_LINGER,
+        at.cast(),
+        len
+    ))
 }
 
 /// Sets SO_RCVTIMEO or SO_SNDTIMEO.
 pub fn set_timeout(fd: Fd, name: i32, millis: i64) -> Ret {
-    let value = libc::timeval { tv_sec: millis / 1000, tv_usec: millis % 1000 * 1000 };
+    let value = libc::timeval {
+        tv_sec: millis / 1000,
+        tv_usec: millis % 1000 * 1000,
+    };
     let len = size_of::<libc::timeval>() as libc::socklen_t;
-    call!(libc::setsockopt(fd, libc::SOL_SOCKET, name, (&raw const value).cast(), len))
+    call!(libc::setsockopt(
+        fd,
+        libc::SOL_SOCKET,
+        name,
+        (&raw const value).cast(),
+        len
+    ))
 }
 
 pub fn get_timeout(fd: Fd, name: i32) -> (i64, i64) {
-    let mut value = libc::timeval { tv_sec: -1, tv_usec: -1 };
+    let mut value = libc::timeval {
+        tv_sec: -1,
+        tv_usec: -1,
+    };
     let mut len = size_of::<libc::timeval>() as libc::socklen_t;
     let at = &raw mut value;
-    call!(libc::getsockopt(fd, libc::SOL_SOCKET, name, at.cast(), &raw mut len)).ok();
+    call!(libc::getsockopt(
+        fd,
+        libc::SOL_SOCKET,
+        name,
+        at.cast(),
+        &raw mut len
+    ))
+    .ok();
     (value.tv_sec, value.tv_usec)
 }
 
 pub fn set_nonblocking(fd: Fd, on: bool) -> Ret {
     let flags = call!(libc::fcntl(fd, libc::F_GETFL)).ok() as i32;
-    let flags = if on { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
+    let flags = if on {
+        flags | libc::O_NONBLOCK
+    } else {
+        flags & !libc::O_NONBLOCK
+    };
     call!(libc::fcntl(fd, libc::F_SETFL, flags))
 }
 

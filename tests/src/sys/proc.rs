@@ -20,7 +20,12 @@ fn set_action(signal: i32, handler: usize, flags: i32) {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
-    call!(libc::sigaction(signal, &raw const action, std::ptr::null_mut())).ok();
+    call!(libc::sigaction(
+        signal,
+        &raw const action,
+        std::ptr::null_mut()
+    ))
+    .ok();
 }
 
 /// Counts this signal from now on.
@@ -52,7 +57,12 @@ pub fn block(signals: &[i32]) {
 pub fn unblock(signals: &[i32]) {
     let set = super::wait::sigset(signals);
     let none = std::ptr::null_mut();
-    call!(libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, none)).ok();
+    call!(libc::pthread_sigmask(
+        libc::SIG_UNBLOCK,
+        &raw const set,
+        none
+    ))
+    .ok();
 }
 
 /// A thread that can be signalled and watched.
@@ -72,7 +82,9 @@ impl Thread {
     fn asleep(self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", self.0));
         let stat = stat.unwrap_or_default();
-        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('S'))
     }
 
     /// Waits until the thread has been asleep in every one of several looks.
@@ -132,7 +144,10 @@ pub fn die() -> ! {
 
 /// Replaces the process by this program; only returns on failure.
 pub fn exec(arguments: &[&str], keep_environment: bool) -> Ret {
-    let list: Vec<_> = arguments.iter().map(|a| std::ffi::CString::new(*a).unwrap()).collect();
+    let list: Vec<_> = arguments
+        .iter()
+        .map(|a| std::ffi::CString::new(*a).unwrap())
+        .collect();
     let mut pointers: Vec<_> = list.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
     if keep_environment {
@@ -144,9 +159,15 @@ pub fn exec(arguments: &[&str], keep_environment: bool) -> Ret {
 
 /// Sets the soft limit and returns the one before.
 pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
-    let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut old = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     call!(libc::getrlimit(resource, &raw mut old)).ok();
-    let new = libc::rlimit { rlim_cur: soft.min(old.rlim_max), rlim_max: old.rlim_max };
+    let new = libc::rlimit {
+        rlim_cur: soft.min(old.rlim_max),
+        rlim_max: old.rlim_max,
+    };
     call!(libc::setrlimit(resource, &raw const new)).ok();
     old.rlim_cur
 }
@@ -157,13 +178,29 @@ pub fn eventfd(value: u32) -> Fd {
 
 /// A timer that fires once after this time.
 pub fn timerfd(after: Duration) -> Fd {
-    let fd = call!(libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC)).fd();
-    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let fd = call!(libc::timerfd_create(
+        libc::CLOCK_MONOTONIC,
+        libc::TFD_CLOEXEC
+    ))
+    .fd();
+    let zero = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     let value = libc::timespec {
         tv_sec: after.as_secs() as i64,
         tv_nsec: i64::from(after.subsec_nanos()),
     };
-    let spec = libc::itimerspec { it_interval: zero, it_value: value };
-    call!(libc::timerfd_settime(fd, 0, &raw const spec, std::ptr::null_mut())).ok();
+    let spec = libc::itimerspec {
+        it_interval: zero,
+        it_value: value,
+    };
+    call!(libc::timerfd_settime(
+        fd,
+        0,
+        &raw const spec,
+        std::ptr::null_mut()
+    ))
+    .ok();
     fd
 }

@@ -60,12 +60,20 @@ pub fn sigset(signals: &[i32]) -> libc::sigset_t {
 }
 
 fn entries(list: &[(Fd, i16)]) -> Vec<libc::pollfd> {
-    list.iter().map(|(fd, events)| libc::pollfd { fd: *fd, events: *events, revents: 0 }).collect()
+    list.iter()
+        .map(|(fd, events)| libc::pollfd {
+            fd: *fd,
+            events: *events,
+            revents: 0,
+        })
+        .collect()
 }
 
 fn show_poll(r: Ret, list: &[libc::pollfd]) -> String {
-    let words: Vec<_> =
-        list.iter().map(|p| Events(u32::from(p.revents.cast_unsigned())).to_string()).collect();
+    let words: Vec<_> = list
+        .iter()
+        .map(|p| Events(u32::from(p.revents.cast_unsigned())).to_string())
+        .collect();
     format!("{r} [{}]", words.join(" "))
 }
 
@@ -82,7 +90,12 @@ pub fn ppoll(list: &[(Fd, i16)], timeout: Option<Duration>, mask: Option<&[i32]>
     let set = mask.map(sigset);
     let time_ptr = time.as_ref().map_or(ptr::null(), ptr::from_ref);
     let set_ptr = set.as_ref().map_or(ptr::null(), ptr::from_ref);
-    let r = call!(libc::ppoll(all.as_mut_ptr(), all.len() as u64, time_ptr, set_ptr));
+    let r = call!(libc::ppoll(
+        all.as_mut_ptr(),
+        all.len() as u64,
+        time_ptr,
+        set_ptr
+    ));
     show_poll(r, &all)
 }
 
@@ -148,7 +161,9 @@ impl Select<'_> {
         });
         let time_ptr = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let top = self.top();
-        let got = call!(libc::select(top, &raw mut r, &raw mut w, &raw mut e, time_ptr));
+        let got = call!(libc::select(
+            top, &raw mut r, &raw mut w, &raw mut e, time_ptr
+        ));
         self.show(got, &[r, w, e])
     }
 
@@ -169,7 +184,10 @@ pub fn epoll() -> Fd {
 }
 
 pub fn epoll_ctl(set: Fd, op: i32, fd: Fd, events: i32, data: u64) -> Ret {
-    let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: data };
+    let mut event = libc::epoll_event {
+        events: events.cast_unsigned(),
+        u64: data,
+    };
     call!(libc::epoll_ctl(set, op, fd, &raw mut event))
 }
 
@@ -182,7 +200,12 @@ pub fn modify(set: Fd, fd: Fd, events: i32, data: u64) -> Ret {
 }
 
 pub fn delete(set: Fd, fd: Fd) -> Ret {
-    call!(libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, ptr::null_mut()))
+    call!(libc::epoll_ctl(
+        set,
+        libc::EPOLL_CTL_DEL,
+        fd,
+        ptr::null_mut()
+    ))
 }
 
 /// What an epoll wait returned, sorted by the data word.
@@ -204,7 +227,10 @@ impl fmt::Display for Woken {
 
 fn woken(r: Ret, buf: &[libc::epoll_event]) -> Woken {
     let count = usize::try_from(r.0).unwrap_or(0);
-    let mut list: Vec<_> = buf[..count].iter().map(|e| (e.u64, Events(e.events))).collect();
+    let mut list: Vec<_> = buf[..count]
+        .iter()
+        .map(|e| (e.u64, Events(e.events)))
+        .collect();
     list.sort_by_key(|(data, _)| *data);
     Woken { ret: r, list }
 }
@@ -223,7 +249,13 @@ pub fn epoll_pwait(set: Fd, max: usize, timeout: i32, mask: &[i32]) -> Woken {
     let mut buf = room(max);
     let mask = sigset(mask);
     let at = &raw const mask;
-    let r = call!(libc::epoll_pwait(set, buf.as_mut_ptr(), max as i32, timeout, at));
+    let r = call!(libc::epoll_pwait(
+        set,
+        buf.as_mut_ptr(),
+        max as i32,
+        timeout,
+        at
+    ));
     woken(r, &buf)
 }
 
@@ -241,7 +273,13 @@ pub fn epoll_wait2(set: Fd, max: usize, timeout: Option<Duration>) -> Woken {
     let mut buf = room(max);
     let time = timeout.map(to_timespec);
     let time_ptr = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    let r = call!(epoll_pwait2(set, buf.as_mut_ptr(), max as i32, time_ptr, ptr::null()));
+    let r = call!(epoll_pwait2(
+        set,
+        buf.as_mut_ptr(),
+        max as i32,
+        time_ptr,
+        ptr::null()
+    ));
     woken(r, &buf)
 }
 
