@@ -71,6 +71,12 @@ impl Launch {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command.process_group(0).env_remove("LD_PRELOAD");
+        // The harness's own variables are no settings of the library.
+        for (key, _) in
+            std::env::vars_os().filter(|(k, _)| k.to_string_lossy().starts_with("SHUNT_"))
+        {
+            command.env_remove(key);
+        }
         Self {
             command,
             name,

@@ -6,6 +6,7 @@
 
 use crate::sys::{Fd, io, net, wait};
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
 /// How a run is set up; given by the runner on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,9 +101,8 @@ impl Side {
         let fd = if self.accepts() {
             let (lis, at) = net::listener(addr, 16);
             self.tell(u64::from(at.port()));
-            let fd = net::accept(lis).fd();
-            net::close(lis).ok();
-            fd
+            // The listener stays, as a server's does; closing it at once is a case of its own.
+            net::accept(lis).fd()
         } else {
             let mut to = addr;
             to.set_port(self.hear() as u16);
@@ -146,11 +146,11 @@ pub fn exchange(fd: Fd, answering: bool) {
 
 /// Both ends of a connection inside one process, warmed up.
 pub fn own_pair() -> (Fd, Fd) {
-    let (lis, at) = net::listener(net::loopback(), 4);
+    static LISTENER: OnceLock<(Fd, SocketAddr)> = OnceLock::new();
+    let (lis, at) = *LISTENER.get_or_init(|| net::listener(net::loopback(), 4));
     let left = net::socket_for(at, 0);
     net::connect(left, at).ok();
     let right = net::accept(lis).fd();
-    net::close(lis).ok();
     exchange_alone(left, right);
     (left, right)
 }

@@ -329,6 +329,7 @@ fn request_response(s: &Side) {
 /// Many requests in flight, answered in order.
 fn pipelined_requests(s: &Side) {
     let fd = s.pair();
+    net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).ok();
     let (rounds, depth) = (200, 32usize);
     for round in 0..rounds {
         if s.a() {
