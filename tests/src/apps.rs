@@ -1,0 +1,204 @@
+//! What the tests of real programs share: finding programs, free ports, and running a scene twice.
+//!
+//! A scene is a function that starts a server and its clients on a `Stage` and returns what the
+//! user would see. `twice` runs it plain and under the library and compares the two.
+
+use crate::report::Report;
+use crate::run::{Folder, Job, Launch, Outcome, library};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Looks a program up; Debian keeps some outside the usual path.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let mut folders: Vec<PathBuf> = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"]
+        .iter()
+        .map(PathBuf::from)
+        .collect();
+    if let Some(own) = std::env::var_os("SHUNT_PROGRAMS") {
+        folders.extend(std::env::split_paths(&own));
+    }
+    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
+        folders.extend(versions.flatten().map(|v| v.path().join("bin")));
+    }
+    if let Some(path) = std::env::var_os("PATH") {
+        folders.extend(std::env::split_paths(&path));
+    }
+    folders
+        .into_iter()
+        .map(|f| f.join(program))
+        .find(|p| p.is_file())
+}
+
+/// Whether all of these are here. A missing one fails the test unless SHUNT_ALLOW_MISSING is set.
+pub fn have(programs: &[&str]) -> bool {
+    for program in programs {
+        if find(program).is_none() {
+            assert!(
+                std::env::var_os("SHUNT_ALLOW_MISSING").is_some(),
+                "{program} is not installed; scripts/test installs it when it is root"
+            );
+            println!("SKIPPED, {program} is not installed");
+            return false;
+        }
+    }
+    true
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// Whether somebody listens there, without connecting.
+pub fn listening(port: u16) -> bool {
+    let mark = format!(":{port:04X} ");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
+        let table = std::fs::read_to_string(file).unwrap_or_default();
+        table.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            let own = words.nth(1).unwrap_or("");
+            format!("{own} ").ends_with(&mark) && words.nth(1) == Some("0A")
+        })
+    })
+}
+
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// One run of a scene, plain or under the library.
+#[derive(Debug)]
+pub struct Stage {
+    pub folder: Folder,
+    library: Option<PathBuf>,
+    count: u32,
+}
+
+impl Stage {
+    pub fn new(loaded: bool) -> Self {
+        let folder = Folder::new();
+        // Readable for servers that change their user.
+        std::fs::set_permissions(folder.path(""), PermissionsExt::from_mode(0o755)).unwrap();
+        let copy = folder.path("libshunt.so");
+        let library = loaded.then(|| {
+            std::fs::copy(library(), &copy).unwrap();
+            std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
+            copy
+        });
+        Self {
+            folder,
+            library,
+            count: 0,
+        }
+    }
+
+    pub fn loaded(&self) -> bool {
+        self.library.is_some()
+    }
+
+    /// A program, under the library if this run is.
+    pub fn launch(&mut self, program: &str) -> Launch {
+        let start = self.plain(program);
+        self.count += 1;
+        let report = self.folder.path(&format!("report-{}", self.count));
+        std::fs::write(&report, "").unwrap();
+        std::fs::set_permissions(&report, PermissionsExt::from_mode(0o666)).unwrap();
+        match &self.library {
+            Some(library) => start.under(library, report),
+            None => start,
+        }
+    }
+
+    /// A program that is never under the library.
+    pub fn plain(&self, program: &str) -> Launch {
+        let path = find(program).unwrap_or_else(|| panic!("{program} is not installed"));
+        Launch::new(path).in_folder(&self.folder.path(""))
+    }
+
+    /// Starts a server and waits until it listens.
+    pub fn serve(&mut self, start: Launch, port: u16) -> Job {
+        let mut job = start.start();
+        let up = crate::sys::wait::eventually(|| listening(port) || !job.running());
+        if !up || !job.running() {
+            job.signal(libc::SIGTERM);
+            job.finish(Duration::from_secs(5))
+                .expect_ok("server did not start");
+            panic!("server does not listen on {port}");
+        }
+        job
+    }
+
+    /// Runs a client to its end, which must be a good one.
+    pub fn client(&mut self, start: Launch, what: &str) -> Outcome {
+        let outcome = start.start().finish(LONG);
+        outcome.expect_ok(what);
+        outcome
+    }
+
+    /// Fails unless this much went over shared memory, when this run is under the library.
+    #[track_caller]
+    pub fn assert_shm(&self, what: &str, report: &Report, connections: u64, bytes: u64) {
+        if self.loaded() {
+            report
+                .check_shm(connections, bytes)
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+    }
+
+    /// Fails unless there is a report and every connection on kernel TCP says why.
+    #[track_caller]
+    pub fn assert_explained(&self, what: &str, report: &Report) {
+        if self.loaded() {
+            assert!(!report.processes.is_empty(), "{what}: no report");
+            report
+                .check_reasons()
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+    }
+
+    /// A file with this content, readable by everybody.
+    pub fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.folder.path(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).unwrap();
+        }
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+/// Runs the scene plain and under the library; what the user sees must be the same.
+#[track_caller]
+pub fn twice(scene: fn(&mut Stage) -> String) {
+    let plain = scene(&mut Stage::new(false));
+    let shunted = scene(&mut Stage::new(true));
+    assert_eq!(
+        plain, shunted,
+        "what the programs print differs from kernel TCP"
+    );
+}
+
+/// Length and hash of a file.
+pub fn digest(path: &Path) -> String {
+    let bytes = std::fs::read(path).unwrap();
+    format!("{} bytes {:x}", bytes.len(), crate::side::hash(&bytes))
+}
+
+/// The value after `key` in some text, up to the next white space or comma.
+#[track_caller]
+pub fn number_after(text: &str, key: &str) -> f64 {
+    let rest = text
+        .split(key)
+        .nth(1)
+        .unwrap_or_else(|| panic!("no {key:?} in {text}"));
+    let rest = rest.trim_start_matches([' ', ':', '=']);
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(rest.len());
+    rest[..end]
+        .parse()
+        .unwrap_or_else(|_| panic!("no number after {key:?} in {text}"))
+}

@@ -1,0 +1,290 @@
+//! A peer that is killed: what it had sent is still delivered, then the end as TCP gives it.
+
+use super::Case;
+use crate::log;
+use crate::side::{Random, Side, hash};
+use crate::sys::proc::{self, Thread};
+use crate::sys::{Fd, io, net, wait};
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("killed_after_send", killed_after_send).processes_only(),
+    Case::pair("killed_after_bulk", killed_after_bulk).processes_only(),
+    Case::pair("killed_with_unread", killed_with_unread).processes_only(),
+    Case::pair("killed_while_peer_reads", killed_while_peer_reads).processes_only(),
+    Case::pair("killed_while_peer_polls", killed_while_peer_polls).processes_only(),
+    Case::pair("killed_while_peer_in_epoll", killed_while_peer_in_epoll).processes_only(),
+    Case::pair("killed_while_peer_writes", killed_while_peer_writes).processes_only(),
+    Case::pair("killed_mid_stream_1", |s| killed_mid_stream(s, 1)).processes_only(),
+    Case::pair("killed_mid_stream_2", |s| killed_mid_stream(s, 2)).processes_only(),
+    Case::pair("killed_mid_stream_3", |s| killed_mid_stream(s, 3)).processes_only(),
+    Case::pair("killed_mid_stream_4", |s| killed_mid_stream(s, 4)).processes_only(),
+    Case::pair("killed_mid_duplex", killed_mid_duplex).processes_only(),
+    Case::pair("killed_while_connecting", killed_while_connecting)
+        .processes_only()
+        .any_path("killed before it could attach"),
+    Case::pair("killed_and_write", killed_and_write).processes_only(),
+    Case::pair("exit_with_threads", exit_with_threads).processes_only(),
+    Case::pair("aborted", aborted).processes_only(),
+];
+
+fn end(s: &Side, fd: Fd) {
+    let (got, last) = io::recv_to_end(fd);
+    log!(s, "{} {:x} {last}", got.len(), hash(&got));
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+}
+
+fn killed_after_send(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"last words").ok();
+        proc::die();
+    }
+    s.wait_gone();
+    wait::wait_for(fd, libc::POLLRDHUP);
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP)], 0)
+    );
+    end(s, fd);
+}
+
+/// More than anybody has read: as much as send said it took, all of it.
+fn killed_after_bulk(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        net::set_nonblocking(fd, true).ok();
+        let total = crate::side::fill_up(fd);
+        s.tell(total as u64);
+        s.hear();
+        proc::die();
+    }
+    let total = s.hear() as usize;
+    s.tell(1);
+    s.wait_gone();
+    let (got, last) = io::recv_to_end(fd);
+    log!(s, "{} {last}", got.len() == total);
+}
+
+/// The victim had not read everything: its peer gets what was sent, then a reset.
+fn killed_with_unread(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        wait::wait_queued(fd, 6);
+        s.tell(1);
+        proc::die();
+    }
+    io::send_all(fd, b"unread").ok();
+    s.hear();
+    s.wait_gone();
+    wait::wait_for(fd, libc::POLLHUP);
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], 0)
+    );
+    end(s, fd);
+    log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+}
+
+fn killed_while_peer_reads(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.hear();
+        proc::die();
+    }
+    let me = Thread::current();
+    let channel = *s;
+    let helper = std::thread::spawn(move || {
+        me.wait_asleep();
+        channel.tell(1);
+    });
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    helper.join().unwrap();
+}
+
+fn killed_while_peer_polls(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.hear();
+        proc::die();
+    }
+    let me = Thread::current();
+    let channel = *s;
+    let helper = std::thread::spawn(move || {
+        me.wait_asleep();
+        channel.tell(1);
+    });
+    log!(
+        s,
+        "{}",
+        wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1)
+    );
+    helper.join().unwrap();
+    end(s, fd);
+}
+
+fn killed_while_peer_in_epoll(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.hear();
+        proc::die();
+    }
+    let set = wait::epoll();
+    wait::add(set, fd, libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET, 1).ok();
+    let me = Thread::current();
+    let channel = *s;
+    let helper = std::thread::spawn(move || {
+        me.wait_asleep();
+        channel.tell(1);
+    });
+    log!(s, "{}", wait::epoll_wait(set, 4, -1));
+    helper.join().unwrap();
+    end(s, fd);
+}
+
+/// A writer that sleeps because nobody reads is released.
+fn killed_while_peer_writes(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.hear();
+        proc::die();
+    }
+    crate::side::fill_up(fd);
+    let me = Thread::current();
+    let channel = *s;
+    let helper = std::thread::spawn(move || {
+        me.wait_asleep();
+        channel.tell(1);
+    });
+    let r = io::send(fd, b"blocked", libc::MSG_NOSIGNAL);
+    log!(s, "{}", r.is(libc::ECONNRESET) || r.is(libc::EPIPE));
+    helper.join().unwrap();
+    log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+}
+
+/// Killed at a random point of a stream: what arrives is a true beginning of what was sent.
+fn killed_mid_stream(s: &Side, seed: u64) {
+    let fd = s.pair();
+    let mut random = Random::new(seed);
+    let stop = 200_000 + random.below(3_000_000);
+    if s.a() {
+        let mut sent = 0;
+        let mut piece = vec![0; 5000];
+        loop {
+            let size = 1 + random.below(piece.len());
+            let bytes = &mut piece[..size];
+            for (i, b) in bytes.iter_mut().enumerate() {
+                *b = ((sent + i) % 251) as u8;
+            }
+            io::send_all(fd, bytes).ok();
+            sent += size;
+            if sent >= stop {
+                s.tell(sent as u64);
+                proc::die();
+            }
+        }
+    }
+    let (got, last) = io::recv_to_end(fd);
+    let sent = s.hear() as usize;
+    let right = got.iter().enumerate().all(|(i, b)| *b == (i % 251) as u8);
+    log!(s, "all {} in order {right} {last}", got.len() == sent);
+}
+
+/// Killed by its peer in the middle of traffic both ways; only order can be promised.
+fn killed_mid_duplex(s: &Side) {
+    let fd = s.pair();
+    let data: Vec<u8> = (0..251 * 40).map(|i| (i % 251) as u8).collect();
+    if s.a() {
+        s.tell(u64::from(std::process::id()));
+        let reader = std::thread::spawn(move || {
+            let mut buf = vec![0; 10_000];
+            while io::recv(fd, &mut buf, 0).0 > 0 {}
+        });
+        while io::send_all(fd, &data).0 > 0 {}
+        reader.join().unwrap();
+        return;
+    }
+    let victim = s.hear() as i32;
+    let writer = {
+        let data = data.clone();
+        std::thread::spawn(move || while io::send_all(fd, &data).0 > 0 {})
+    };
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(wait::millis(120));
+        proc::kill(victim, libc::SIGKILL).ok();
+    });
+    let (got, last) = io::recv_to_end(fd);
+    let right = got.iter().enumerate().all(|(i, b)| *b == (i % 251) as u8);
+    log!(s, "some {} in order {right}", !got.is_empty());
+    log!(
+        s,
+        "end or reset {}",
+        last.0 == 0 || last.is(libc::ECONNRESET)
+    );
+    writer.join().unwrap();
+    killer.join().unwrap();
+}
+
+/// The connecting end dies before the other end has accepted.
+fn killed_while_connecting(s: &Side) {
+    if s.accepts() {
+        let (lis, at) = net::listener(net::loopback(), 4);
+        s.tell(u64::from(at.port()));
+        s.wait_gone();
+        let fd = net::accept(lis).fd();
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        // The next client is served as if nothing had happened.
+        let own = net::socket_for(at, 0);
+        net::connect(own, at).ok();
+        let fd = net::accept(lis).fd();
+        crate::side::exchange_alone(own, fd);
+        log!(s, "served");
+    } else {
+        let mut to = net::loopback();
+        to.set_port(s.hear() as u16);
+        let fd = net::socket_for(to, 0);
+        net::connect(fd, to).ok();
+        io::send_all(fd, b"first and last").ok();
+        proc::die();
+    }
+}
+
+fn killed_and_write(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        proc::die();
+    }
+    proc::count(libc::SIGPIPE, false);
+    s.wait_gone();
+    wait::wait_for(fd, libc::POLLRDHUP);
+    log!(s, "{}", io::write(fd, b"one"));
+    wait::wait_for(fd, libc::POLLHUP);
+    log!(s, "{}", io::write(fd, b"two"));
+    log!(s, "{}", proc::caught(libc::SIGPIPE));
+}
+
+/// exit() while other threads are inside calls on the connection.
+fn exit_with_threads(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        std::thread::spawn(move || io::recv(fd, &mut [0; 4], 0));
+        std::thread::spawn(move || wait::poll(&[(fd, libc::POLLIN)], -1));
+        io::send_all(fd, b"parting").ok();
+        std::thread::sleep(wait::millis(20));
+        std::process::exit(0);
+    }
+    s.wait_gone();
+    end(s, fd);
+}
+
+fn aborted(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"crash").ok();
+        std::process::abort();
+    }
+    s.wait_gone();
+    end(s, fd);
+}

@@ -1,0 +1,275 @@
+//! Aliases of a connected descriptor, and descriptors that change while somebody uses them.
+
+use super::Case;
+use crate::log;
+use crate::side::Side;
+use crate::sys::proc::Thread;
+use crate::sys::{Fd, io, net, wait};
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("dup_alias", |s| alias(s, |fd| net::dup(fd).fd())),
+    Case::pair("dup2_alias", |s| alias(s, |fd| net::dup2(fd, 700).fd())),
+    Case::pair("dup3_alias", |s| {
+        alias(s, |fd| net::dup3(fd, 701, libc::O_CLOEXEC).fd())
+    }),
+    Case::pair("f_dupfd_alias", |s| {
+        alias(s, |fd| net::fcntl(fd, libc::F_DUPFD, 600).fd())
+    }),
+    Case::pair("f_dupfd_cloexec_alias", |s| {
+        alias(s, |fd| net::fcntl(fd, libc::F_DUPFD_CLOEXEC, 600).fd());
+    }),
+    Case::pair("dup_errors", dup_errors),
+    Case::pair("dup2_onto_itself", dup2_onto_itself),
+    Case::pair("dup2_onto_connection", dup2_onto_connection),
+    Case::pair(
+        "dup2_connection_onto_connection",
+        dup2_connection_onto_connection,
+    ),
+    Case::pair("dup2_while_reader_blocked", dup2_while_reader_blocked),
+    Case::pair("close_while_reader_blocked", close_while_reader_blocked),
+    Case::pair("close_while_poll_blocked", close_while_poll_blocked),
+    Case::pair("last_close_ends_stream", last_close_ends_stream),
+    Case::pair("close_range_closes", close_range_closes).processes_only(),
+    Case::pair("number_reused_by_file", number_reused_by_file),
+    Case::pair("dup_before_warm_up", dup_before_warm_up),
+];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Two names for one stream: either may send, either may read, one may close.
+fn alias(s: &Side, make: fn(Fd) -> Fd) {
+    let fd = s.pair();
+    if s.a() {
+        let other = make(fd);
+        log!(s, "{}", io::send_all(fd, b"one "));
+        log!(s, "{}", io::send_all(other, b"two "));
+        log!(s, "{}", io::send_all(fd, b"three"));
+        log!(s, "{}", text(&io::recv_exact(fd, 3).0));
+        log!(s, "{}", text(&io::recv_exact(other, 3).0));
+        log!(s, "close {}", net::close(fd));
+        log!(s, "{}", io::send_all(other, b" four"));
+        log!(s, "{}", text(&io::recv_exact(other, 3).0));
+        log!(s, "gone {}", io::send(fd, b"x", 0));
+        log!(s, "close {}", net::close(other));
+    } else {
+        log!(s, "{}", text(&io::recv_exact(fd, 13).0));
+        io::send_all(fd, b"abcdef").ok();
+        log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+        io::send_all(fd, b"ghi").ok();
+        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    }
+    s.sync("done");
+}
+
+fn dup_errors(s: &Side) {
+    let fd = s.pair();
+    log!(s, "{}", net::dup(900));
+    log!(s, "{}", net::dup2(900, fd));
+    log!(s, "{}", net::dup2(fd, -1));
+    log!(s, "{}", net::dup2(fd, 1 << 30));
+    log!(s, "{}", net::dup3(fd, fd, 0));
+    log!(s, "{}", net::dup3(fd, 700, 1));
+    log!(s, "{}", net::fcntl(fd, libc::F_DUPFD, 1 << 30));
+    io::send_all(fd, b"alive").ok();
+    log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+    s.sync("done");
+}
+
+fn dup2_onto_itself(s: &Side) {
+    let fd = s.pair();
+    log!(s, "{}", net::dup2(fd, fd).0 == i64::from(fd));
+    io::send_all(fd, b"alive").ok();
+    log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+    s.sync("done");
+}
+
+/// A file takes over the number: the peer sees the end, the number is the file.
+fn dup2_onto_connection(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"before").ok();
+        let file = io::memory_file(b"file data");
+        log!(s, "{}", net::dup2(file, fd).0 == i64::from(fd));
+        let mut buf = [0; 4];
+        log!(s, "{} {}", io::read(fd, &mut buf), text(&buf));
+        log!(s, "{}", io::recv(fd, &mut buf, 0));
+    } else {
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", text(&got));
+    }
+    s.sync("done");
+}
+
+fn dup2_connection_onto_connection(s: &Side) {
+    let (one, two) = (s.pair(), s.pair());
+    if s.a() {
+        io::send_all(two, b"on two").ok();
+        log!(s, "{}", net::dup2(one, two).0 == i64::from(two));
+        io::send_all(two, b"really one").ok();
+        log!(s, "{}", text(&io::recv_exact(two, 2).0));
+        net::close(one).ok();
+        io::send_all(two, b"!").ok();
+        net::close(two).ok();
+    } else {
+        let (got, last) = io::recv_to_end(two);
+        log!(s, "{} {last}", text(&got));
+        io::send_all(one, b"ok").ok();
+        let (got, last) = io::recv_to_end(one);
+        log!(s, "{} {last}", text(&got));
+    }
+    s.sync("done");
+}
+
+/// A sleeping read keeps its open file; the number already means something else.
+fn dup2_while_reader_blocked(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let keep = net::dup(fd).fd();
+        let me = Thread::current();
+        let channel = *s;
+        let helper = std::thread::spawn(move || {
+            me.wait_asleep();
+            let file = io::memory_file(b"file");
+            net::dup2(file, fd).ok();
+            channel.tell(1);
+        });
+        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+        helper.join().unwrap();
+        let mut buf = [0; 4];
+        log!(s, "{} {}", io::read(fd, &mut buf), text(&buf));
+        log!(s, "{}", io::recv(keep, &mut buf, libc::MSG_DONTWAIT));
+    } else {
+        s.hear();
+        io::send_all(fd, b"late").ok();
+    }
+    s.sync("done");
+}
+
+/// Closing the number does not end a read that sleeps on it: it gets what comes.
+fn close_while_reader_blocked(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let me = Thread::current();
+        let channel = *s;
+        let helper = std::thread::spawn(move || {
+            me.wait_asleep();
+            net::close(fd).ok();
+            channel.tell(1);
+        });
+        let mut buf = [0; 4];
+        log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
+        helper.join().unwrap();
+        log!(s, "{}", io::recv(fd, &mut buf, 0));
+    } else {
+        s.hear();
+        log!(s, "{}", io::send(fd, b"late", libc::MSG_NOSIGNAL));
+    }
+    s.sync("done");
+}
+
+fn close_while_poll_blocked(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let me = Thread::current();
+        let channel = *s;
+        let helper = std::thread::spawn(move || {
+            me.wait_asleep();
+            net::close(fd).ok();
+            channel.tell(1);
+        });
+        log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], 10_000));
+        helper.join().unwrap();
+        log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], 0));
+    } else {
+        s.hear();
+        log!(s, "{}", io::send(fd, b"late", libc::MSG_NOSIGNAL));
+    }
+    s.sync("done");
+}
+
+fn last_close_ends_stream(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let aliases: Vec<Fd> = (0..3).map(|_| net::dup(fd).fd()).collect();
+        net::close(fd).ok();
+        for one in &aliases {
+            s.sync("look");
+            s.sync("looked");
+            net::close(*one).ok();
+        }
+        s.sync("last");
+    } else {
+        for _ in 0..3 {
+            s.sync("look");
+            log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], 10));
+            s.sync("looked");
+        }
+        s.sync("last");
+        log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], -1));
+        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    }
+    s.sync("done");
+}
+
+fn close_range_closes(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let high = net::dup2(fd, 800).fd();
+        net::close(fd).ok();
+        io::send_all(high, b"last").ok();
+        log!(s, "{}", crate::sys::call!(libc::close_range(790, 810, 0)));
+        log!(s, "{}", io::send(high, b"x", 0));
+    } else {
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", text(&got));
+    }
+    s.sync("done");
+}
+
+/// The freed number goes to other kinds of descriptors, each of which works as itself.
+fn number_reused_by_file(s: &Side) {
+    let fd = s.pair();
+    net::close(fd).ok();
+    s.sync("closed");
+    let lowest = net::dup(1).fd();
+    net::close(lowest).ok();
+    let (r, w) = net::pipe();
+    log!(s, "{}", io::write(w, b"pipe"));
+    let mut buf = [0; 8];
+    log!(s, "{} {}", io::read(r, &mut buf), text(&buf[..4]));
+    net::close(r).ok();
+    net::close(w).ok();
+    let (u, v) = net::unix_pair(libc::SOCK_STREAM);
+    log!(s, "{}", io::send(v, b"unix", 0));
+    log!(s, "{} {}", io::recv(u, &mut buf, 0), text(&buf[..4]));
+    net::close(u).ok();
+    net::close(v).ok();
+    let again = s.pair();
+    io::send_all(again, b"tcp").ok();
+    log!(s, "{}", text(&io::recv_exact(again, 3).0));
+    s.sync("done");
+}
+
+/// The alias is made before the first byte, when nothing has been agreed yet.
+fn dup_before_warm_up(s: &Side) {
+    let fd = if s.accepts() {
+        let (lis, at) = net::listener(net::loopback(), 4);
+        s.tell(u64::from(at.port()));
+        net::accept(lis).fd()
+    } else {
+        let mut to = net::loopback();
+        to.set_port(s.hear() as u16);
+        let fd = net::socket_for(to, 0);
+        net::connect(fd, to).ok();
+        fd
+    };
+    let other = net::dup(fd).fd();
+    s.always_warm_up(fd);
+    s.always_warm_up(other);
+    net::close(fd).ok();
+    s.always_warm_up(other);
+    log!(s, "fine");
+    s.sync("done");
+}

@@ -1,0 +1,384 @@
+//! The flags of recv and send.
+
+use super::Case;
+use crate::log;
+use crate::side::{Random, Side, hash};
+use crate::sys::{io, net, proc, wait};
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("peek_repeated", peek_repeated),
+    Case::pair("peek_grows", peek_grows),
+    Case::pair("peek_waits", peek_waits),
+    Case::pair("peek_waitall", peek_waitall),
+    Case::pair("waitall_pieces", waitall_pieces),
+    Case::pair("waitall_cut_short", waitall_cut_short),
+    Case::pair("waitall_larger_than_buffers", waitall_larger_than_buffers),
+    Case::pair("trunc_discards", trunc_discards),
+    Case::pair("nosignal", nosignal),
+    Case::pair("more", more),
+    Case::pair("cork", cork),
+    Case::pair("oob", oob).any_path("urgent data may go by the kernel"),
+    Case::pair("oob_inline", oob_inline).any_path("urgent data may go by the kernel"),
+    Case::pair("oob_empty", oob_empty).any_path("urgent data may go by the kernel"),
+    Case::pair("errqueue_empty", errqueue_empty),
+    Case::pair("confirm_and_eor", confirm_and_eor),
+];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn peek_repeated(s: &Side) {
+    let fd = s.pair();
+    io::send_all(fd, b"abcdefgh").ok();
+    wait::wait_queued(fd, 8);
+    for size in [3, 8, 20, 1] {
+        let mut buf = vec![b'.'; size];
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_PEEK),
+            text(&buf)
+        );
+    }
+    let (mut x, mut y) = ([0; 2], [0; 3]);
+    let (r, flags) = io::recvmsg(fd, &mut [&mut x, &mut y], libc::MSG_PEEK);
+    log!(s, "{r} {flags} {} {}", text(&x), text(&y));
+    let mut buf = [0; 3];
+    log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
+    log!(
+        s,
+        "{} {}",
+        io::recv(fd, &mut buf, libc::MSG_PEEK),
+        text(&buf)
+    );
+    log!(s, "left {}", net::queued(fd));
+    log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+    log!(
+        s,
+        "{}",
+        io::recv(fd, &mut buf, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+    );
+    s.sync("read");
+    net::shutdown(fd, libc::SHUT_WR).ok();
+    wait::wait_for(fd, libc::POLLRDHUP);
+    log!(
+        s,
+        "end {} {}",
+        io::recv(fd, &mut buf, libc::MSG_PEEK),
+        io::recv(fd, &mut buf, 0)
+    );
+    s.sync("done");
+}
+
+/// A later peek sees what has come since, from the same start.
+fn peek_grows(s: &Side) {
+    let fd = s.pair();
+    let mut buf = [b'.'; 20];
+    for part in [&b"abc"[..], b"defg", b"h"] {
+        io::send_all(fd, part).ok();
+        s.sync("sent");
+        let want = match part.len() {
+            3 => 3,
+            4 => 7,
+            _ => 8,
+        };
+        wait::wait_queued(fd, want);
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_PEEK),
+            text(&buf)
+        );
+        s.sync("looked");
+    }
+    log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
+    s.sync("done");
+}
+
+fn peek_waits(s: &Side) {
+    let fd = s.pair();
+    let mut buf = [0; 4];
+    if s.a() {
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_PEEK),
+            text(&buf[..2])
+        );
+        log!(s, "{}", io::recv(fd, &mut buf, 0));
+    } else {
+        std::thread::sleep(wait::millis(30));
+        io::send_all(fd, b"hi").ok();
+    }
+    s.sync("done");
+}
+
+fn peek_waitall(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"one").ok();
+        s.sync("first");
+        std::thread::sleep(wait::millis(30));
+        io::send_all(fd, b"two").ok();
+    } else {
+        s.sync("first");
+        let mut buf = [0; 6];
+        let both = libc::MSG_PEEK | libc::MSG_WAITALL;
+        log!(s, "{} {}", io::recv(fd, &mut buf, both), text(&buf));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_WAITALL),
+            text(&buf)
+        );
+    }
+    s.sync("done");
+}
+
+fn waitall_pieces(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        for part in [&b"ab"[..], b"c", b"defghi", b"j"] {
+            io::send_all(fd, part).ok();
+            std::thread::sleep(wait::millis(8));
+        }
+    } else {
+        let mut buf = [0; 5];
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_WAITALL),
+            text(&buf)
+        );
+        let (mut x, mut y) = ([0; 2], [0; 3]);
+        let (r, flags) = io::recvmsg(fd, &mut [&mut x, &mut y], libc::MSG_WAITALL);
+        log!(s, "{r} {flags} {} {}", text(&x), text(&y));
+    }
+    s.sync("done");
+}
+
+/// MSG_WAITALL gives what there is when the stream ends first.
+fn waitall_cut_short(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"only this").ok();
+        std::thread::sleep(wait::millis(20));
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    } else {
+        let mut buf = [b'.'; 12];
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_WAITALL),
+            text(&buf)
+        );
+        log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_WAITALL));
+    }
+    s.sync("done");
+}
+
+fn waitall_larger_than_buffers(s: &Side) {
+    let fd = s.pair();
+    let size = 24 << 20;
+    if s.a() {
+        let big = Random::new(8).bytes(size);
+        log!(s, "sent {}", io::send_all(fd, &big));
+        s.tell(hash(&big));
+    } else {
+        let mut buf = vec![0; size];
+        log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_WAITALL));
+        log!(s, "same {}", hash(&buf) == s.hear());
+    }
+    s.sync("done");
+}
+
+/// On a stream MSG_TRUNC throws the bytes away and leaves the buffer alone.
+fn trunc_discards(s: &Side) {
+    let fd = s.pair();
+    io::send_all(fd, b"0123456789").ok();
+    wait::wait_queued(fd, 10);
+    let mut buf = [b'.'; 4];
+    log!(
+        s,
+        "{} {}",
+        io::recv(fd, &mut buf, libc::MSG_TRUNC),
+        text(&buf)
+    );
+    let page = io::forbidden_page();
+    log!(
+        s,
+        "bad page {}",
+        io::raw::recv(fd, page, 2, libc::MSG_TRUNC)
+    );
+    log!(s, "null {}", io::raw::recv(fd, 0, 1, libc::MSG_TRUNC));
+    let mut rest = [b'.'; 4];
+    log!(s, "{} {}", io::recv(fd, &mut rest, 0), text(&rest));
+    s.sync("done");
+}
+
+fn nosignal(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        proc::count(libc::SIGPIPE, false);
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        log!(
+            s,
+            "sendmsg {}",
+            io::sendmsg(fd, &[b"x"], libc::MSG_NOSIGNAL)
+        );
+        log!(s, "signals {}", proc::caught(libc::SIGPIPE));
+        log!(s, "write {}", io::write(fd, b"x"));
+        log!(s, "signals {}", proc::caught(libc::SIGPIPE));
+    }
+    s.sync("done");
+}
+
+/// MSG_MORE may hold bytes back for a while, never for ever.
+fn more(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        log!(s, "{}", io::send(fd, b"head ", libc::MSG_MORE));
+        log!(s, "{}", io::sendmsg(fd, &[b"neck "], libc::MSG_MORE));
+        log!(s, "{}", io::send(fd, b"body", 0));
+        s.sync("first");
+        log!(s, "{}", io::send(fd, b"alone", libc::MSG_MORE));
+    } else {
+        log!(s, "{}", text(&io::recv_exact(fd, 14).0));
+        s.sync("first");
+        log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+    }
+    s.sync("done");
+}
+
+fn cork(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        log!(
+            s,
+            "{}",
+            net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, 1)
+        );
+        io::send_all(fd, b"one ").ok();
+        io::send_all(fd, b"two").ok();
+        log!(
+            s,
+            "{}",
+            net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, 0)
+        );
+        log!(
+            s,
+            "{}",
+            net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
+        );
+        log!(
+            s,
+            "{:?}",
+            net::getopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)
+        );
+    } else {
+        log!(s, "{}", text(&io::recv_exact(fd, 7).0));
+    }
+    s.sync("done");
+}
+
+fn oob(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"ab").ok();
+        log!(s, "{}", io::send(fd, b"!", libc::MSG_OOB));
+        io::send_all(fd, b"cd").ok();
+        s.sync("sent");
+    } else {
+        s.sync("sent");
+        wait::wait_for(fd, libc::POLLPRI);
+        let mut buf = [b'.'; 8];
+        log!(
+            s,
+            "poll {}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLPRI)], 0)
+        );
+        log!(s, "mark {:?}", net::ioctl_int(fd, net::SIOCATMARK));
+        log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
+        log!(s, "mark {:?}", net::ioctl_int(fd, net::SIOCATMARK));
+        log!(
+            s,
+            "{} {}",
+            io::recv(fd, &mut buf, libc::MSG_OOB),
+            text(&buf)
+        );
+        log!(s, "{} {}", io::recv(fd, &mut buf, 0), text(&buf));
+        log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_OOB));
+    }
+    s.sync("done");
+    io::send_all(fd, b"after").ok();
+    log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+    s.sync("end");
+}
+
+fn oob_inline(s: &Side) {
+    let fd = s.pair();
+    log!(
+        s,
+        "{}",
+        net::setopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1)
+    );
+    s.sync("inline");
+    if s.a() {
+        io::send_all(fd, b"ab").ok();
+        log!(s, "{}", io::send(fd, b"!", libc::MSG_OOB));
+        io::send_all(fd, b"cd").ok();
+    } else {
+        let mut all = Vec::new();
+        while all.len() < 5 {
+            let mut buf = [0; 8];
+            let n = io::recv(fd, &mut buf, 0).ok();
+            all.extend_from_slice(&buf[..n]);
+        }
+        log!(s, "{}", text(&all));
+    }
+    s.sync("done");
+}
+
+fn oob_empty(s: &Side) {
+    let fd = s.pair();
+    log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_OOB));
+    log!(
+        s,
+        "{}",
+        io::recv(fd, &mut [0; 4], libc::MSG_OOB | libc::MSG_DONTWAIT)
+    );
+    s.sync("done");
+    io::send_all(fd, b"after").ok();
+    log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+    s.sync("end");
+}
+
+fn errqueue_empty(s: &Side) {
+    let fd = s.pair();
+    log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_ERRQUEUE));
+    log!(
+        s,
+        "{}",
+        io::recv(fd, &mut [0; 4], libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+    );
+    s.sync("done");
+}
+
+/// Flags that change nothing on a loopback stream.
+fn confirm_and_eor(s: &Side) {
+    let fd = s.pair();
+    log!(s, "{}", io::send(fd, b"ab", libc::MSG_CONFIRM));
+    log!(s, "{}", io::send(fd, b"cd", libc::MSG_EOR));
+    log!(s, "{}", io::send(fd, b"ef", libc::MSG_DONTROUTE));
+    wait::wait_queued(fd, 6);
+    let mut buf = [0; 8];
+    log!(
+        s,
+        "{} {}",
+        io::recv(fd, &mut buf, libc::MSG_CMSG_CLOEXEC),
+        text(&buf[..6])
+    );
+    s.sync("done");
+}

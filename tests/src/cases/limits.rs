@@ -1,0 +1,130 @@
+//! Limits of the process: nothing fails that would not have failed without the library.
+
+use super::Case;
+use crate::log;
+use crate::side::{Side, own_pair};
+use crate::sys::{Fd, io, net, proc, wait};
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("nofile_reached", nofile_reached)
+        .processes_only()
+        .any_path("no descriptors to spare"),
+    Case::pair("nofile_exact_numbers", nofile_exact_numbers),
+    Case::pair("nofile_highest", nofile_highest).processes_only(),
+    Case::pair("address_space_small", address_space_small)
+        .processes_only()
+        .any_path("no address space to spare"),
+    Case::pair("file_size_zero", file_size_zero)
+        .processes_only()
+        .any_path("no shared memory to be had"),
+    Case::solo("descriptor_count", descriptor_count),
+];
+
+/// All descriptors are taken while the connection is made: it still works, and EMFILE is EMFILE.
+fn nofile_reached(s: &Side) {
+    let fd = if s.accepts() {
+        let (lis, at) = net::listener(net::loopback(), 4);
+        let spare = use_up();
+        s.tell(u64::from(at.port()));
+        wait::wait_for(lis, libc::POLLIN);
+        log!(s, "{}", net::accept(lis));
+        net::close(spare).ok();
+        net::accept(lis).fd()
+    } else {
+        let mut to = net::loopback();
+        let fd = net::socket_for(to, 0);
+        use_up();
+        to.set_port(s.hear() as u16);
+        log!(s, "{}", net::connect(fd, to));
+        fd
+    };
+    s.warm_up(fd);
+    io::send_all(fd, b"works").ok();
+    log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 5).0));
+    log!(s, "{}", net::dup(fd));
+    s.sync("done");
+}
+
+/// Opens descriptors until none is left; returns one of them.
+fn use_up() -> Fd {
+    proc::limit(libc::RLIMIT_NOFILE, 64);
+    let mut last = -1;
+    loop {
+        let r = net::dup(1);
+        if r.0 < 0 {
+            assert!(r.is(libc::EMFILE), "{r}");
+            return last;
+        }
+        last = r.fd();
+    }
+}
+
+/// New descriptors take the lowest free number, as always.
+fn nofile_exact_numbers(s: &Side) {
+    let base = net::dup(1).fd();
+    net::close(base).ok();
+    let one = net::socket_for(net::loopback(), 0);
+    net::close(one).ok();
+    let again = net::dup(1).fd();
+    log!(s, "{}", again >= base);
+    net::close(again).ok();
+    let fd = s.pair();
+    io::send_all(fd, b"x").ok();
+    log!(s, "{}", io::recv_exact(fd, 1).1);
+    s.sync("done");
+}
+
+/// A limit of a billion, or as much as is allowed, costs neither time nor memory.
+fn nofile_highest(s: &Side) {
+    proc::limit(libc::RLIMIT_NOFILE, 1_000_000_000);
+    let fd = s.pair();
+    io::send_all(fd, b"works").ok();
+    log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 5).0));
+    let high = 15_000;
+    log!(s, "{}", net::dup2(fd, high));
+    io::send_all(high, b"high").ok();
+    log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(high, 4).0));
+    s.sync("done");
+}
+
+fn address_space_small(s: &Side) {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
+    proc::limit(libc::RLIMIT_AS, pages * 4096 + (1 << 20));
+    let fd = s.pair();
+    for _ in 0..20 {
+        io::send_all(fd, b"works").ok();
+        assert_eq!(io::recv_exact(fd, 5).0, b"works");
+    }
+    log!(s, "20 rounds");
+    s.sync("done");
+}
+
+/// A memory file may not grow: SIGXFSZ must not be provoked by the library.
+fn file_size_zero(s: &Side) {
+    proc::limit(libc::RLIMIT_FSIZE, 0);
+    let fd = s.pair();
+    for _ in 0..20 {
+        io::send_all(fd, b"works").ok();
+        assert_eq!(io::recv_exact(fd, 5).0, b"works");
+    }
+    log!(s, "20 rounds");
+    s.sync("done");
+}
+
+/// What a connection leaves behind in descriptors once it is closed.
+fn descriptor_count(s: &Side) {
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    for _ in 0..10 {
+        let (left, right) = own_pair();
+        net::close(left).ok();
+        net::close(right).ok();
+    }
+    let before = count();
+    for _ in 0..200 {
+        let (left, right) = own_pair();
+        net::close(left).ok();
+        net::close(right).ok();
+    }
+    log!(s, "no more than before {}", count() <= before);
+}

@@ -1,0 +1,128 @@
+//! The cases: small socket programs whose transcript is compared with kernel TCP's.
+//!
+//! A `pair` case is one function run by two ends, A and B, as two processes or two threads; a
+//! `solo` case is one process that makes its own children. Each case names the path its
+//! connections must take when both ends run the library.
+
+use crate::side::Side;
+
+mod attach;
+mod bulk;
+mod closing;
+mod death;
+mod dups;
+mod epoll;
+mod epoll_sets;
+mod flags;
+mod io_calls;
+mod iovecs;
+mod limits;
+mod many;
+mod nonblock;
+mod options;
+mod poll;
+mod process;
+mod shutdown;
+mod signals;
+mod timeouts;
+
+/// What the report must say when both ends run the library and were warmed up.
+#[derive(Clone, Copy, Debug)]
+pub enum Path {
+    /// Each process with a report has at least this many connections over shared memory.
+    Shm(usize),
+    /// Not checked, for this reason.
+    Any(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    Pair(fn(&Side)),
+    Solo(fn(&Side)),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub name: &'static str,
+    pub body: Body,
+    pub path: Path,
+    /// May run as two threads of one process.
+    pub threads: bool,
+    /// Too long for the quick run.
+    pub slow: bool,
+}
+
+impl Case {
+    /// Two ends, over shared memory, in every mode.
+    pub(crate) const fn pair(name: &'static str, body: fn(&Side)) -> Self {
+        Self {
+            name,
+            body: Body::Pair(body),
+            path: Path::Shm(1),
+            threads: true,
+            slow: false,
+        }
+    }
+
+    /// One process with both ends or with children of its own.
+    pub(crate) const fn solo(name: &'static str, body: fn(&Side)) -> Self {
+        Self {
+            name,
+            body: Body::Solo(body),
+            path: Path::Shm(1),
+            threads: false,
+            slow: false,
+        }
+    }
+
+    pub(crate) const fn any_path(mut self, why: &'static str) -> Self {
+        self.path = Path::Any(why);
+        self
+    }
+
+    pub(crate) const fn conns(mut self, least: usize) -> Self {
+        self.path = Path::Shm(least);
+        self
+    }
+
+    /// Only as two processes: the case ends or changes its whole process.
+    pub(crate) const fn processes_only(mut self) -> Self {
+        self.threads = false;
+        self
+    }
+
+    pub(crate) const fn slow(mut self) -> Self {
+        self.slow = true;
+        self
+    }
+}
+
+/// Every case, in the order they are run.
+pub fn all() -> Vec<Case> {
+    [
+        io_calls::CASES,
+        iovecs::CASES,
+        nonblock::CASES,
+        flags::CASES,
+        shutdown::CASES,
+        closing::CASES,
+        options::CASES,
+        timeouts::CASES,
+        poll::CASES,
+        epoll::CASES,
+        epoll_sets::CASES,
+        signals::CASES,
+        attach::CASES,
+        many::CASES,
+        dups::CASES,
+        process::CASES,
+        death::CASES,
+        limits::CASES,
+        bulk::CASES,
+    ]
+    .concat()
+}
+
+pub fn find(name: &str) -> Option<Case> {
+    all().into_iter().find(|c| c.name == name)
+}

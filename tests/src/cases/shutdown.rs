@@ -1,0 +1,275 @@
+//! Ending one direction or both: order, half-close, blocked threads, writing into the void.
+
+use super::Case;
+use crate::log;
+use crate::side::{Random, Side, hash};
+use crate::sys::proc::Thread;
+use crate::sys::{Fd, io, net, proc, wait};
+use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("shutdown_write", |s| halves(s, &[SHUT_WR])),
+    Case::pair("shutdown_read", |s| halves(s, &[SHUT_RD])),
+    Case::pair("shutdown_both", |s| halves(s, &[SHUT_RDWR])),
+    Case::pair("shutdown_write_read", |s| halves(s, &[SHUT_WR, SHUT_RD])),
+    Case::pair("shutdown_read_write", |s| halves(s, &[SHUT_RD, SHUT_WR])),
+    Case::pair("shutdown_twice", |s| {
+        halves(s, &[SHUT_WR, SHUT_WR, SHUT_RDWR])
+    }),
+    Case::pair("shutdown_bad_how", |s| halves(s, &[7, -1])),
+    Case::pair("shutdown_by_both_ends", shutdown_by_both_ends),
+    Case::pair("half_close_bulk", half_close_bulk),
+    Case::pair("read_after_shutdown_read", read_after_shutdown_read),
+    Case::pair("send_to_shutdown_reader", send_to_shutdown_reader),
+    Case::pair("shutdown_wakes_reader", |s| wakes_reader(s, SHUT_RD)),
+    Case::pair("shutdown_both_wakes_reader", |s| wakes_reader(s, SHUT_RDWR)),
+    Case::pair("shutdown_wakes_writer", shutdown_wakes_writer),
+    Case::pair("shutdown_wakes_poll", shutdown_wakes_poll),
+    Case::pair("shutdown_with_unsent_bulk", shutdown_with_unsent_bulk),
+    Case::pair("shutdown_after_peer_closed", shutdown_after_peer_closed),
+    Case::pair("end_is_sticky", end_is_sticky),
+];
+
+const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+
+fn look(s: &Side, fd: Fd, word: &str) {
+    let mut buf = [0; 4];
+    log!(s, "{word} poll {}", wait::poll(&[(fd, ALL)], 0));
+    log!(
+        s,
+        "{word} recv {}",
+        io::recv(fd, &mut buf, libc::MSG_DONTWAIT)
+    );
+    log!(
+        s,
+        "{word} again {}",
+        io::recv(fd, &mut buf, libc::MSG_DONTWAIT)
+    );
+}
+
+/// A shuts down step by step with data waiting on both ends; both look after each step.
+fn halves(s: &Side, steps: &[i32]) {
+    let fd = s.pair();
+    proc::count(libc::SIGPIPE, false);
+    io::send_all(fd, b"data").ok();
+    wait::wait_queued(fd, 4);
+    s.sync("data");
+    for how in steps {
+        if s.a() {
+            log!(s, "shutdown {how} {}", net::shutdown(fd, *how));
+        }
+        s.sync("step");
+        if !s.a() && steps.iter().any(|h| *h == SHUT_WR || *h == SHUT_RDWR) && steps[0] != SHUT_RD {
+            wait::wait_for(fd, libc::POLLRDHUP);
+        }
+        look(s, fd, "after");
+        s.sync("looked");
+    }
+    if s.a() {
+        let open = !steps.iter().any(|h| *h == SHUT_WR || *h == SHUT_RDWR);
+        let r = io::send(fd, b"tail", libc::MSG_NOSIGNAL);
+        log!(s, "send {r} {}", open == (r.0 == 4));
+        log!(s, "error {}", net::so_error(fd));
+        s.sync("tail");
+    } else {
+        s.sync("tail");
+        net::shutdown(fd, SHUT_WR).ok();
+        let (rest, last) = if steps[0] == 7 || (steps == [SHUT_RD]) {
+            io::recv_exact(fd, 4)
+        } else {
+            io::recv_to_end(fd)
+        };
+        log!(s, "rest {} {last}", String::from_utf8_lossy(&rest));
+    }
+    s.sync("done");
+}
+
+fn shutdown_by_both_ends(s: &Side) {
+    let fd = s.pair();
+    io::send_all(fd, b"last words").ok();
+    log!(s, "{}", net::shutdown(fd, SHUT_WR));
+    let (got, last) = io::recv_to_end(fd);
+    log!(s, "{} {last}", String::from_utf8_lossy(&got));
+    s.sync("both");
+    wait::wait_for(fd, libc::POLLHUP);
+    look(s, fd, "closed");
+    log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+    log!(s, "shutdown {}", net::shutdown(fd, SHUT_RD));
+    log!(s, "shutdown {}", net::shutdown(fd, SHUT_WR));
+    log!(s, "peer {}", net::getpeername(fd).is_ok());
+    s.sync("done");
+}
+
+/// One end has finished sending; the other sends much more afterwards.
+fn half_close_bulk(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"request").ok();
+        net::shutdown(fd, SHUT_WR).ok();
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {:x} {last}", got.len(), hash(&got));
+    } else {
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        let answer = Random::new(1).bytes(4 << 20);
+        log!(s, "{}", io::send_all(fd, &answer));
+        log!(s, "{}", net::close(fd));
+    }
+    s.sync("done");
+}
+
+/// What was queued is still read; then end of file instead of waiting.
+fn read_after_shutdown_read(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"queued").ok();
+        s.sync("sent");
+        s.sync("shut");
+        log!(s, "late {}", io::send(fd, b"late", libc::MSG_NOSIGNAL));
+        s.sync("late");
+    } else {
+        s.sync("sent");
+        wait::wait_queued(fd, 6);
+        log!(s, "{}", net::shutdown(fd, SHUT_RD));
+        let mut buf = [0; 3];
+        log!(s, "{}", io::recv(fd, &mut buf, 0));
+        log!(s, "{}", io::recv(fd, &mut buf, 0));
+        log!(s, "{}", io::recv(fd, &mut buf, 0));
+        s.sync("shut");
+        s.sync("late");
+        wait::eventually(|| net::queued(fd) == 4);
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        log!(s, "send {}", io::send(fd, b"still", 0));
+    }
+    s.sync("done");
+    if s.a() {
+        log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 5).0));
+    }
+    s.sync("end");
+}
+
+/// The kernel accepts data for a reader that has shut down reading.
+fn send_to_shutdown_reader(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        net::shutdown(fd, SHUT_RD).ok();
+        s.sync("shut");
+    } else {
+        s.sync("shut");
+        for _ in 0..3 {
+            log!(s, "{}", io::send(fd, b"data", libc::MSG_NOSIGNAL));
+        }
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+    }
+    s.sync("done");
+}
+
+fn wakes_reader(s: &Side, how: i32) {
+    let fd = s.pair();
+    if s.a() {
+        let me = Thread::current();
+        let helper = std::thread::spawn(move || {
+            me.wait_asleep();
+            net::shutdown(fd, how)
+        });
+        log!(s, "recv {}", io::recv(fd, &mut [0; 4], 0));
+        log!(s, "shutdown {}", helper.join().unwrap());
+    }
+    s.sync("done");
+}
+
+fn shutdown_wakes_writer(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        proc::ignore(libc::SIGPIPE);
+        crate::side::fill_up(fd);
+        let me = Thread::current();
+        let helper = std::thread::spawn(move || {
+            me.wait_asleep();
+            net::shutdown(fd, SHUT_WR)
+        });
+        log!(s, "send {}", io::send(fd, b"blocked", libc::MSG_NOSIGNAL));
+        log!(s, "shutdown {}", helper.join().unwrap());
+    }
+    s.sync("done");
+}
+
+fn shutdown_wakes_poll(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let me = Thread::current();
+        let helper = std::thread::spawn(move || {
+            me.wait_asleep();
+            net::shutdown(fd, SHUT_RD)
+        });
+        log!(
+            s,
+            "poll {}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], -1)
+        );
+        helper.join().unwrap().ok();
+    } else {
+        log!(
+            s,
+            "poll {}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLRDHUP)], 50)
+        );
+    }
+    s.sync("done");
+}
+
+/// Everything accepted before the shutdown is delivered, then the end.
+fn shutdown_with_unsent_bulk(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        net::set_nonblocking(fd, true).ok();
+        let total = crate::side::fill_up(fd);
+        log!(s, "{}", net::shutdown(fd, SHUT_WR));
+        s.tell(total as u64);
+    } else {
+        let total = s.hear() as usize;
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", got.len() == total);
+    }
+    s.sync("done");
+}
+
+fn shutdown_after_peer_closed(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        net::close(fd).ok();
+        s.sync("closed");
+    } else {
+        s.sync("closed");
+        wait::wait_for(fd, libc::POLLRDHUP);
+        look(s, fd, "closed");
+        log!(s, "write {}", net::shutdown(fd, SHUT_WR));
+        wait::wait_for(fd, libc::POLLHUP);
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+    }
+    s.sync("done");
+}
+
+fn end_is_sticky(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"x").ok();
+        net::shutdown(fd, SHUT_WR).ok();
+    } else {
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{got:?} {last}");
+        for _ in 0..3 {
+            log!(
+                s,
+                "{} {}",
+                io::recv(fd, &mut [0; 4], 0),
+                io::read(fd, &mut [0; 4])
+            );
+            log!(s, "{}", io::recv(fd, &mut [0; 4], libc::MSG_DONTWAIT));
+            log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        }
+    }
+    s.sync("done");
+}

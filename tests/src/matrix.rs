@@ -1,0 +1,280 @@
+//! Runs cases in every mode and compares each transcript with the one from kernel TCP.
+//!
+//! `modes` says which ends are under the library and how the run is set up; `judge` runs one case
+//! in one mode and returns what is wrong with it. Deviations that are meant are listed with their
+//! reasons in deviations.txt; one that no longer shows up is an error too.
+
+use crate::cases::{Body, Case, Path as Expected};
+use crate::report::Report;
+use crate::run::{Folder, Job, Launch, Outcome, library};
+use crate::side::Setup;
+use crate::sys::net;
+use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How a case is run under the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Both ends as processes, warmed up.
+    Both,
+    /// The same with the connecting and accepting roles exchanged.
+    Swap,
+    /// Both ends as processes, no warm-up: everything happens while the ends still find each other.
+    Cold,
+    /// Both ends as threads of one process.
+    Threads,
+    /// Only end A under the library; end B is a plain peer.
+    OnlyA,
+    /// Only end B under the library; end A is a plain peer.
+    OnlyB,
+    /// One process that does everything itself.
+    Solo,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Swap => "swap",
+            Self::Cold => "cold",
+            Self::Threads => "threads",
+            Self::OnlyA => "only_a",
+            Self::OnlyB => "only_b",
+            Self::Solo => "solo",
+        }
+    }
+
+    fn setup(self) -> Setup {
+        Setup {
+            warm: self != Self::Cold,
+            swap: self == Self::Swap,
+        }
+    }
+
+    /// The mode whose plain run is the oracle for this one.
+    fn oracle(self) -> Self {
+        match self {
+            Self::OnlyA | Self::OnlyB => Self::Both,
+            other => other,
+        }
+    }
+
+    fn under(self, side: char) -> bool {
+        match self {
+            Self::OnlyA => side == 'A',
+            Self::OnlyB => side == 'B',
+            _ => true,
+        }
+    }
+}
+
+pub fn modes(case: &Case) -> Vec<Mode> {
+    if matches!(case.body, Body::Solo(_)) {
+        return vec![Mode::Solo];
+    }
+    let mut list = vec![Mode::Both, Mode::Swap, Mode::Cold];
+    if case.threads {
+        list.push(Mode::Threads);
+    }
+    list.extend([Mode::OnlyA, Mode::OnlyB]);
+    list
+}
+
+/// What one run left behind.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub transcript: String,
+    notes: String,
+    reports: Vec<(String, Report)>,
+}
+
+/// Runs a case; `loaded` says whether the mode's ends are under the library at all.
+pub fn run(case: &Case, mode: Mode, loaded: bool) -> Run {
+    let limit = Duration::from_secs(if case.slow { 180 } else { 30 });
+    let folder = Folder::new();
+    if matches!(mode, Mode::Threads | Mode::Solo) {
+        let side = if mode == Mode::Solo {
+            "solo"
+        } else {
+            "threads"
+        };
+        let job = launch(case, side, mode, loaded, None, folder.path("report"));
+        return gather(&[("-", job.finish(limit))]);
+    }
+    let (left, right) = net::unix_pair(libc::SOCK_SEQPACKET);
+    let a = launch(
+        case,
+        "A",
+        mode,
+        loaded && mode.under('A'),
+        Some(left),
+        folder.path("A"),
+    );
+    let b = launch(
+        case,
+        "B",
+        mode,
+        loaded && mode.under('B'),
+        Some(right),
+        folder.path("B"),
+    );
+    net::close(left).ok();
+    net::close(right).ok();
+    let a = std::thread::spawn(move || a.finish(limit));
+    let b = b.finish(limit);
+    gather(&[("A", a.join().unwrap()), ("B", b)])
+}
+
+fn launch(
+    case: &Case,
+    side: &str,
+    mode: Mode,
+    loaded: bool,
+    channel: Option<i32>,
+    report: PathBuf,
+) -> Job {
+    let setup = mode.setup();
+    let warm = if setup.warm { "warm" } else { "cold" };
+    let swap = if setup.swap { "swap" } else { "straight" };
+    let channel_text = channel.unwrap_or(-1).to_string();
+    let mut start = Launch::new(program()).args([case.name, side, warm, swap, &channel_text]);
+    if let Some(fd) = channel {
+        // SAFETY: fcntl is async-signal-safe; the descriptor stays open until after the spawn.
+        unsafe {
+            start.command().pre_exec(move || {
+                libc::fcntl(fd, libc::F_SETFD, 0);
+                Ok(())
+            });
+        }
+    }
+    if loaded {
+        start = start.under(&library(), report);
+    }
+    start.start()
+}
+
+/// The runner of single cases, built next to the tests.
+fn program() -> PathBuf {
+    std::env::var_os("SHUNT_CONFORM")
+        .map_or_else(|| std::env::current_exe().unwrap(), PathBuf::from)
+}
+
+fn gather(outcomes: &[(&str, Outcome)]) -> Run {
+    let mut transcript = String::new();
+    let mut notes = String::new();
+    let lines: Vec<&str> = outcomes
+        .iter()
+        .flat_map(|(_, o)| o.stdout.lines())
+        .collect();
+    for side in ["A ", "B ", "S "] {
+        for line in lines.iter().filter(|l| l.starts_with(side)) {
+            transcript.push_str(line);
+            transcript.push('\n');
+        }
+    }
+    for (name, outcome) in outcomes {
+        transcript.push_str(&format!("{name} {}\n", outcome.ending()));
+        notes.push_str(&outcome.stderr);
+        notes.push_str(outcome.hang.as_deref().unwrap_or(""));
+    }
+    let reports = outcomes
+        .iter()
+        .map(|(n, o)| ((*n).to_string(), o.report.clone()))
+        .collect();
+    Run {
+        transcript,
+        notes,
+        reports,
+    }
+}
+
+/// Plain transcripts already known, by mode.
+pub type Oracle = HashMap<Mode, Run>;
+
+/// What is wrong with this case in this mode; nothing when all is well.
+pub fn judge(case: &Case, mode: Mode, oracle: &mut Oracle) -> Result<(), String> {
+    let expected = oracle
+        .entry(mode.oracle())
+        .or_insert_with(|| run(case, mode.oracle(), false));
+    if expected.transcript.contains("exit 101\n") || expected.transcript.contains("hang\n") {
+        return Err(format!(
+            "broken on kernel TCP:\n{}{}",
+            expected.transcript, expected.notes
+        ));
+    }
+    let got = run(case, mode, true);
+    let differs = compare(&expected.transcript, &got.transcript);
+    match (differs, deviation(case.name, mode.name())) {
+        (Some(text), None) => return Err(format!("{text}{}{}", got.notes, path_note(&got))),
+        (None, Some(why)) => return Err(format!("no longer deviates, though listed: {why}")),
+        _ => {}
+    }
+    check_path(case, mode, &got)
+}
+
+fn path_note(got: &Run) -> String {
+    got.reports
+        .iter()
+        .map(|(name, r)| format!("report {name}: {}\n", r.summary()))
+        .collect()
+}
+
+/// The lines that differ, expected with "-" and got with "+".
+fn compare(expected: &str, got: &str) -> Option<String> {
+    if expected == got {
+        return None;
+    }
+    let (left, right): (Vec<_>, Vec<_>) = (expected.lines().collect(), got.lines().collect());
+    let same = left.iter().zip(&right).take_while(|(l, r)| l == r).count();
+    let mut text = String::from("differs from kernel TCP:\n");
+    for line in &left[same.saturating_sub(2)..same] {
+        text.push_str(&format!("  {line}\n"));
+    }
+    for (sign, list) in [("-", &left), ("+", &right)] {
+        for line in list.iter().skip(same).take(12) {
+            text.push_str(&format!("{sign} {line}\n"));
+        }
+    }
+    Some(text)
+}
+
+fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
+    let plain_peer = matches!(mode, Mode::OnlyA | Mode::OnlyB);
+    for (name, report) in &got.reports {
+        let loaded = name == "-" || mode.under(name.chars().next().unwrap());
+        let ended_well = got.transcript.contains(&format!("{name} exit 0\n"));
+        if !loaded || (!ended_well && report.processes.is_empty()) {
+            continue;
+        }
+        let verdict = match case.path {
+            _ if plain_peer => report.check_tcp(),
+            _ if mode == Mode::Cold => report.check_reasons(),
+            Expected::Any(_) => report.check_reasons(),
+            Expected::Shm(least) => {
+                let least = if mode == Mode::Threads {
+                    2 * least
+                } else {
+                    least
+                };
+                report.check_shm(least as u64, 1)
+            }
+        };
+        verdict.map_err(|e| format!("end {name}: {e}\n"))?;
+    }
+    Ok(())
+}
+
+/// The reason for a listed deviation of this case in this mode.
+pub fn deviation(case: &str, mode: &str) -> Option<&'static str> {
+    const LIST: &str = include_str!("../deviations.txt");
+    LIST.lines()
+        .filter(|l| !l.starts_with('#'))
+        .find_map(|line| {
+            let mut words = line.splitn(3, ' ');
+            let (name, modes, why) = (words.next()?, words.next()?, words.next()?);
+            let hit = name == case && (modes == "*" || modes.split(',').any(|m| m == mode));
+            hit.then_some(why)
+        })
+}

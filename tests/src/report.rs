@@ -1,0 +1,203 @@
+//! What the library reported: parsed lines of SHUNT_REPORT and the assertions about the path.
+//!
+//! A test that passes on silent fallback is a failed test: every test that expects shared memory
+//! asks here, and every connection that stayed on kernel TCP must say why.
+
+use crate::json::{self, Value};
+use std::path::Path;
+
+#[derive(Debug, Clone)]
+pub struct Connection {
+    pub local: String,
+    pub peer: String,
+    pub role: String,
+    pub transport: String,
+    pub sent: u64,
+    pub received: u64,
+    pub demotions: usize,
+    pub reason: Option<String>,
+}
+
+/// One line: one process.
+#[derive(Debug, Clone)]
+pub struct Process {
+    pub program: String,
+    pub pid: u64,
+    pub shm: u64,
+    pub tcp: u64,
+    pub connections: Vec<Connection>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub processes: Vec<Process>,
+}
+
+fn connection(v: &Value) -> Connection {
+    for key in [
+        "messages_sent",
+        "messages_received",
+        "zcopy_bytes",
+        "no_credit",
+    ] {
+        v.get(key).number();
+    }
+    v.get("flow").optional_text();
+    Connection {
+        local: v.get("local").text().to_string(),
+        peer: v.get("peer").text().to_string(),
+        role: v.get("role").text().to_string(),
+        transport: v.get("transport").text().to_string(),
+        sent: v.get("bytes_sent").number(),
+        received: v.get("bytes_received").number(),
+        demotions: v.get("demotions").list().len(),
+        reason: v.get("reason").optional_text().map(str::to_string),
+    }
+}
+
+fn process(line: &str) -> Result<Process, String> {
+    let v = json::parse(line).map_err(|e| format!("{e} in report line {line:?}"))?;
+    let totals = v.get("totals");
+    totals.get("iwarp").number();
+    totals.get("verbs").number();
+    Ok(Process {
+        program: v.get("program").text().to_string(),
+        pid: v.get("pid").number(),
+        shm: totals.get("shm").number(),
+        tcp: totals.get("tcp").number(),
+        connections: v.get("connections").list().iter().map(connection).collect(),
+    })
+}
+
+impl Report {
+    /// Reads a report file; a missing one is an empty report.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let processes = text.lines().map(process).collect::<Result<_, _>>()?;
+        Ok(Self { processes })
+    }
+
+    pub fn merged(reports: &[&Self]) -> Self {
+        Self {
+            processes: reports.iter().flat_map(|r| r.processes.clone()).collect(),
+        }
+    }
+
+    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.processes.iter().flat_map(|p| &p.connections)
+    }
+
+    pub fn shm(&self) -> u64 {
+        self.processes.iter().map(|p| p.shm).sum()
+    }
+
+    pub fn tcp(&self) -> u64 {
+        self.processes.iter().map(|p| p.tcp).sum()
+    }
+
+    /// Bytes of connections over shared memory, both ways.
+    pub fn shm_bytes(&self) -> u64 {
+        self.connections()
+            .filter(|c| c.transport == "shm")
+            .map(|c| c.sent + c.received)
+            .sum()
+    }
+
+    /// At least this many connections, and this many bytes on them, went over shared memory.
+    pub fn check_shm(&self, connections: u64, bytes: u64) -> Result<(), String> {
+        if self.shm() >= connections && self.shm_bytes() >= bytes {
+            return self.check_reasons();
+        }
+        Err(format!(
+            "{} connections and {} bytes over shared memory, expected {connections} and {bytes}: {}",
+            self.shm(),
+            self.shm_bytes(),
+            self.summary()
+        ))
+    }
+
+    /// Nothing went over shared memory, and every connection says why.
+    pub fn check_tcp(&self) -> Result<(), String> {
+        if self.shm() == 0 {
+            return self.check_reasons();
+        }
+        Err(format!(
+            "shared memory with a plain peer: {}",
+            self.summary()
+        ))
+    }
+
+    /// Every connection on kernel TCP has a reason, and the totals agree with the list.
+    pub fn check_reasons(&self) -> Result<(), String> {
+        for c in self.connections() {
+            let silent = c.reason.as_deref().unwrap_or("").is_empty();
+            if c.transport == "tcp" && silent {
+                return Err(format!("on kernel TCP without a reason: {c:?}"));
+            }
+        }
+        for p in &self.processes {
+            let listed = p
+                .connections
+                .iter()
+                .filter(|c| c.transport == "shm")
+                .count() as u64;
+            if p.connections.len() < 1000 && listed != p.shm {
+                return Err(format!(
+                    "totals say {} shm, the list {listed}: {p:?}",
+                    p.shm
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// One line for a message.
+    pub fn summary(&self) -> String {
+        let mut words: Vec<_> = self
+            .connections()
+            .take(8)
+            .map(|c| {
+                let why = c.reason.as_deref().unwrap_or("-");
+                format!(
+                    "[{} {} {}+{} bytes, {why}]",
+                    c.role, c.transport, c.sent, c.received
+                )
+            })
+            .collect();
+        words.insert(0, format!("{} processes", self.processes.len()));
+        words.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"program":"x","pid":7,"totals":{"shm":1,"iwarp":0,"verbs":0,"tcp":1},
+        "connections":[{"local":"a","peer":"b","role":"accept","transport":"shm","flow":"packetized",
+        "bytes_sent":5,"bytes_received":6,"messages_sent":1,"messages_received":1,"zcopy_bytes":0,
+        "no_credit":0,"demotions":[],"reason":null},{"local":"a","peer":"b","role":"connect",
+        "transport":"tcp","flow":null,"bytes_sent":0,"bytes_received":0,"messages_sent":0,
+        "messages_received":0,"zcopy_bytes":0,"no_credit":0,"demotions":[],"reason":WHY}]}"#;
+
+    fn report(why: &str) -> Report {
+        Report {
+            processes: vec![process(&LINE.replace("WHY", why)).unwrap()],
+        }
+    }
+
+    #[test]
+    fn counts_what_went_where() {
+        let r = report("\"plain_peer\"");
+        assert!(r.check_shm(1, 11).is_ok());
+        assert!(r.check_shm(2, 0).is_err());
+        assert!(r.check_shm(1, 12).is_err());
+        assert!(r.check_tcp().is_err());
+    }
+
+    #[test]
+    fn wants_a_reason() {
+        assert!(report("null").check_shm(1, 0).is_err());
+        assert!(report("\"\"").check_reasons().is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! Processes, threads and signals as the cases need them.
+
+use super::{Fd, Ret, call};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+static CAUGHT: [AtomicU32; 65] = [const { AtomicU32::new(0) }; 65];
+
+extern "C" fn count_signal(signal: i32) {
+    CAUGHT[signal as usize].fetch_add(1, Ordering::SeqCst);
+}
+
+/// How often the counting handler ran for this signal.
+pub fn caught(signal: i32) -> u32 {
+    CAUGHT[signal as usize].load(Ordering::SeqCst)
+}
+
+fn set_action(signal: i32, handler: usize, flags: i32) {
+    // SAFETY: all zeroes is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler;
+    action.sa_flags = flags;
+    call!(libc::sigaction(
+        signal,
+        &raw const action,
+        std::ptr::null_mut()
+    ))
+    .ok();
+}
+
+/// Counts this signal from now on.
+pub fn count(signal: i32, restart: bool) {
+    let flags = if restart { libc::SA_RESTART } else { 0 };
+    set_action(signal, count_signal as *const () as usize, flags);
+}
+
+pub fn handle(signal: i32, handler: extern "C" fn(i32), restart: bool) {
+    let flags = if restart { libc::SA_RESTART } else { 0 };
+    set_action(signal, handler as *const () as usize, flags);
+}
+
+pub fn default_action(signal: i32) {
+    set_action(signal, libc::SIG_DFL, 0);
+}
+
+pub fn ignore(signal: i32) {
+    set_action(signal, libc::SIG_IGN, 0);
+}
+
+/// Blocks these signals in the calling thread.
+pub fn block(signals: &[i32]) {
+    let set = super::wait::sigset(signals);
+    let none = std::ptr::null_mut();
+    call!(libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, none)).ok();
+}
+
+pub fn unblock(signals: &[i32]) {
+    let set = super::wait::sigset(signals);
+    let none = std::ptr::null_mut();
+    call!(libc::pthread_sigmask(
+        libc::SIG_UNBLOCK,
+        &raw const set,
+        none
+    ))
+    .ok();
+}
+
+/// A thread that can be signalled and watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread(i32);
+
+impl Thread {
+    pub fn current() -> Self {
+        Self(call!(libc::gettid()).ok() as i32)
+    }
+
+    pub fn signal(self, signal: i32) {
+        let pid = std::process::id() as i32;
+        call!(libc::syscall(libc::SYS_tgkill, pid, self.0, signal)).ok();
+    }
+
+    fn asleep(self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", self.0));
+        let stat = stat.unwrap_or_default();
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('S'))
+    }
+
+    /// Waits until the thread has been asleep in every one of several looks.
+    pub fn wait_asleep(self) {
+        let mut seen = 0;
+        super::wait::eventually(|| {
+            std::thread::sleep(Duration::from_millis(4));
+            seen = if self.asleep() { seen + 1 } else { 0 };
+            seen >= 6
+        });
+    }
+}
+
+/// Forks; the child runs `body` and leaves with its value, without running exit handlers twice.
+pub fn fork(body: impl FnOnce() -> i32) -> i32 {
+    let pid = call!(libc::fork()).ok() as i32;
+    if pid == 0 {
+        let code = body();
+        // SAFETY: ends the child, which is what it is for.
+        unsafe { libc::_exit(code) }
+    }
+    pid
+}
+
+/// Waits for a child; "exit N" or "signal N".
+pub fn wait_child(pid: i32) -> String {
+    let mut status = 0;
+    loop {
+        let r = call!(libc::waitpid(pid, &raw mut status, 0));
+        if !r.is(libc::EINTR) {
+            r.ok();
+            break;
+        }
+    }
+    show_status(status)
+}
+
+pub fn show_status(status: i32) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("exit {}", libc::WEXITSTATUS(status))
+    }
+}
+
+pub fn kill(pid: i32, signal: i32) -> Ret {
+    call!(libc::kill(pid, signal))
+}
+
+/// Ends this process the hard way.
+pub fn die() -> ! {
+    kill(std::process::id() as i32, libc::SIGKILL);
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Replaces the process by this program; only returns on failure.
+pub fn exec(arguments: &[&str], keep_environment: bool) -> Ret {
+    let list: Vec<_> = arguments
+        .iter()
+        .map(|a| std::ffi::CString::new(*a).unwrap())
+        .collect();
+    let mut pointers: Vec<_> = list.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    if keep_environment {
+        return call!(libc::execv(pointers[0], pointers.as_ptr()));
+    }
+    let empty = [c"PATH=/usr/bin:/bin".as_ptr(), std::ptr::null()];
+    call!(libc::execve(pointers[0], pointers.as_ptr(), empty.as_ptr()))
+}
+
+/// Sets the soft limit and returns the one before.
+pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
+    let mut old = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    call!(libc::getrlimit(resource, &raw mut old)).ok();
+    let new = libc::rlimit {
+        rlim_cur: soft.min(old.rlim_max),
+        rlim_max: old.rlim_max,
+    };
+    call!(libc::setrlimit(resource, &raw const new)).ok();
+    old.rlim_cur
+}
+
+pub fn eventfd(value: u32) -> Fd {
+    call!(libc::eventfd(value, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)).fd()
+}
+
+/// A timer that fires once after this time.
+pub fn timerfd(after: Duration) -> Fd {
+    let fd = call!(libc::timerfd_create(
+        libc::CLOCK_MONOTONIC,
+        libc::TFD_CLOEXEC
+    ))
+    .fd();
+    let zero = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let value = libc::timespec {
+        tv_sec: after.as_secs() as i64,
+        tv_nsec: i64::from(after.subsec_nanos()),
+    };
+    let spec = libc::itimerspec {
+        it_interval: zero,
+        it_value: value,
+    };
+    call!(libc::timerfd_settime(
+        fd,
+        0,
+        &raw const spec,
+        std::ptr::null_mut()
+    ))
+    .ok();
+    fd
+}

@@ -1,0 +1,6 @@
+//! The library itself: what it exports, how it treats bad settings, what `shunt` says.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod command;
+mod exports;
+mod settings;
