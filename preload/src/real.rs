@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use transport::sys::{Errno, Result};
 
 /// A function of the next library, or null.
+#[repr(C)] // the address comes first: it is read by assembly
 #[derive(Debug)]
 pub(crate) struct Next {
     at: AtomicPtr<c_void>,

@@ -59,6 +59,12 @@ pub(crate) fn write() {
         return;
     };
     let fd = Fd::own(as_fd(fd));
+    // Beyond RLIMIT_FSIZE a write is answered with a signal that kills.
+    if let Some((limit, _)) = sys::mem::rlimit(libc::RLIMIT_FSIZE)
+        && limit != libc::RLIM_INFINITY
+    {
+        return;
+    }
     // One write: lines of different processes do not mix.
     // SAFETY: readable for its length.
     let _ = unsafe { syscall!(write, fd.raw(), line.as_ptr(), line.len()) };

@@ -2,6 +2,7 @@
 
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
+use crate::sockets::ending::settle_both_shut;
 use crate::sockets::{Phase, Socket, Way, close, engage, options, send};
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
@@ -103,6 +104,7 @@ fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
     let Some(s) = follow(fd, nonblock) else { return };
     s.record.role.store(2, Ordering::Relaxed);
     s.lowat.store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
+    s.linger_zero.store(l.linger_zero.load(Ordering::Relaxed), Ordering::Relaxed);
     let mut w = world::lock();
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
@@ -207,7 +209,15 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         libc::SHUT_WR => {
             s.tx_shut.store(true, Ordering::Release);
             // While the fast leg is open the kernel's half stays open too: it carries our bells.
-            match send::finish(s, fd) {
+            if s.fin_sent.load(Ordering::Acquire) {
+                return kernel(libc::SHUT_WR);
+            }
+            let shut = send::finish(s, fd);
+            wake_senders(s, fd);
+            if let Some(p) = s.segment() {
+                settle_both_shut(s, p, fd);
+            }
+            match shut {
                 Ok(true) => 0,
                 _ => kernel(libc::SHUT_WR),
             }
@@ -222,6 +232,16 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
 }
 
+/// Threads that sleep for room have to notice that there will be none: they sleep on the kernel
+/// connection, which only its end wakes.
+fn wake_senders(s: &Socket, fd: c_int) {
+    if s.sleepers.load(Ordering::Acquire) > 0 {
+        s.woken_hard.store(true, Ordering::Release);
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockopt(
     fd: c_int,
@@ -230,9 +250,21 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut libc::socklen_t,
 ) -> c_int {
-    // The descriptor is the kernel's own connection: every answer is right as it is.
+    // The descriptor is the kernel's own connection: nearly every answer is right as it is.
     // SAFETY: the program's arguments, passed on.
-    unsafe { real::getsockopt(fd, level, name, value, len) }
+    let r = unsafe { real::getsockopt(fd, level, name, value, len) };
+    if r == 0
+        && level == libc::SOL_SOCKET
+        && matches!(name, libc::SO_ERROR | libc::SO_RCVLOWAT)
+        && let Some(s) = table::socket(fd)
+        // SAFETY: the kernel has just written both.
+        && unsafe { len.read_unaligned() } == 4
+    {
+        let at: *mut c_int = value.cast();
+        // SAFETY: as above.
+        unsafe { at.write_unaligned(options::correct(s, level, name, at.read_unaligned())) };
+    }
+    r
 }
 
 #[unsafe(no_mangle)]

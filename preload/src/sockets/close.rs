@@ -114,7 +114,7 @@ fn say_goodbye(s: &Socket, fd: i32) {
     let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else { return };
     let ring = rx.available(p).is_ok_and(|n| n > 0);
     let unread = ring || (rx.leg() == Leg::First && net::unread(fd) > 0 && !only_bells(&rx, p, fd));
-    if unread {
+    if unread || s.linger_zero.load(Ordering::Acquire) {
         tx.finish(p, FIN_RESET);
         net::reset_on_close(fd);
     } else {

@@ -37,6 +37,10 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     if was == Phase::Announced && !super::close::withdraw(w, s) {
         return; // the server has just said yes; the caller's next step attaches
     }
+    let lowat = s.lowat.load(Ordering::Relaxed).cast_signed();
+    if lowat > 1 && was != Phase::Fresh {
+        net::set_lowat(fd, lowat);
+    }
     s.set_phase(Phase::Plain);
     if was == Phase::Attached {
         s.record.set_demoted(why);
@@ -118,7 +122,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
 /// Notices that the peer has gone back to the kernel, and follows. Cheap when it has not.
 #[inline]
 pub(crate) fn attend(s: &'static Socket, fd: i32) {
-    if s.phase() == Phase::Attached && s.segment().is_some_and(Provider::stopped) {
+    if super::ready::is_unsettled(s) && s.phase() == Phase::Attached {
         follow(s, fd);
     }
 }
@@ -126,7 +130,13 @@ pub(crate) fn attend(s: &'static Socket, fd: i32) {
 #[cold]
 fn follow(s: &'static Socket, fd: i32) {
     let Some(p) = s.segment() else { return };
-    if let Ok(mut tx) = s.tx.lock() {
+    if let Ok(mut rx) = s.rx.lock() {
+        rx.advance(p, fd);
+        s.mirror_rx(&rx);
+    }
+    if p.stopped()
+        && let Ok(mut tx) = s.tx.lock()
+    {
         tx.end_fast(p);
         let settled = tx.settle(p, fd).is_ok();
         s.mirror_tx(&tx);

@@ -98,6 +98,9 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         transport::shm::layout::generation(ticket.word),
     ), Ordering::Relaxed);
     s.answer_at.store(state.cast_mut().cast::<AtomicU32>(), Ordering::Release);
+    if s.lowat.load(Ordering::Relaxed) > 1 {
+        net::wake_at_once(fd);
+    }
     s.set_phase(Phase::Announced);
     w.targets().expect(target, -1);
     set::announced(w, s);
@@ -139,6 +142,9 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
             }
             if let Ok(mut rx) = s.rx.lock() {
                 rx.attach(&segment);
+            }
+            if s.lowat.load(Ordering::Relaxed) > 1 {
+                net::wake_at_once(fd);
             }
             attach(w, s, &segment);
         }

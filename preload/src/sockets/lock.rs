@@ -49,7 +49,7 @@ fn contend(word: &AtomicU64, me: u64) -> Result<(), Mine> {
             0..100 => std::hint::spin_loop(),
             100..2000 => sys::yield_core(),
             // The owner was preempted, perhaps by us: get out of its way.
-            _ => time::nap(50),
+            _ => drop(time::nap(50)),
         }
     }
 }

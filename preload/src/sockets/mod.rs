@@ -6,6 +6,7 @@
 
 pub(crate) mod close;
 pub(crate) mod demote;
+pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod lock;
 pub(crate) mod options;
@@ -86,6 +87,14 @@ pub(crate) struct Socket {
     pub(crate) rx_shut: AtomicBool,
     /// The program has shut its sending.
     pub(crate) tx_shut: AtomicBool,
+    /// SO_LINGER is set to 0 seconds: closing resets.
+    pub(crate) linger_zero: AtomicBool,
+    /// Both directions are shut, and the kernel connection has been told.
+    pub(crate) fin_sent: AtomicBool,
+    /// Bytes were sent by the kernel after the other end was gone: what it answers counts.
+    pub(crate) sent_late: AtomicBool,
+    /// The kernel's receiving half had to be shut to wake a thread of ours: it shows readable for ever.
+    pub(crate) woken_hard: AtomicBool,
     /// A reset has been reported to the program.
     pub(crate) reset_told: AtomicBool,
     /// The peer broke the protocol.

@@ -1,11 +1,12 @@
 //! What a socket is ready for, in poll(2) bits: the one place that answers it, for poll, select and
 //! epoll alike. Looks only; nothing is taken or changed but what has been learnt of the kernel side.
 
+use super::ending::{Ending, ending, settle_both_shut};
 use super::{Phase, Socket, engage, recv, residual};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
 use transport::sdp::Leg;
-use transport::shm::layout::{FIN_NONE, FIN_RESET};
+use transport::shm::layout::FIN_NONE;
 use transport::sys::net;
 
 const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
@@ -35,7 +36,7 @@ pub(crate) fn is_quiet(s: &Socket) -> bool {
         && !s.rx_shut.load(Ordering::Relaxed)
         && !s.tx_shut.load(Ordering::Relaxed)
         && !s.broken.load(Ordering::Relaxed)
-        && !p.stopped()
+        && !(p.stopped() && s.tx_leg() == Leg::Fast)
 }
 
 /// Whether the socket's state is out of date: the server has answered, or the peer has gone back to the
@@ -44,7 +45,10 @@ pub(crate) fn is_quiet(s: &Socket) -> bool {
 pub(crate) fn is_unsettled(s: &Socket) -> bool {
     match s.phase() {
         Phase::Announced => engage::is_answered(s),
-        Phase::Attached => s.tx_leg() == Leg::Fast && s.segment().is_some_and(Provider::stopped),
+        Phase::Attached => s.segment().is_some_and(|p| {
+            (p.stopped() && s.tx_leg() == Leg::Fast)
+                || (s.rx_leg() == Leg::Fast && p.stated(End::Fast) == Some(s.rx_at.load(Ordering::Relaxed)))
+        }),
         _ => false,
     }
 }
@@ -72,6 +76,8 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     }
     let over = s.is_over();
     let fin = p.finished();
+    let end = ending(s, p);
+    settle_both_shut(s, p, fd);
     let mut b = 0;
     if can_read(s, p, fd, fresh) || over || fin != FIN_NONE || s.rx_shut.load(Ordering::Acquire) {
         b |= IN;
@@ -86,11 +92,14 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
             b |= libc::POLLHUP;
         }
     }
-    if fin == FIN_RESET || s.broken.load(Ordering::Acquire) {
-        b |= libc::POLLHUP;
+    if end == Ending::Reset {
+        b |= IN | OUT | libc::POLLRDHUP | libc::POLLHUP;
         if !s.reset_told.load(Ordering::Acquire) {
             b |= libc::POLLERR;
         }
+    } else if s.sent_late.load(Ordering::Acquire) {
+        // What we sent to a closed end was answered, by the kernel.
+        b |= net::ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP);
     }
     b
 }

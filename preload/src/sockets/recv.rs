@@ -1,5 +1,6 @@
 //! Receiving on a socket that is not plain. Called by the hooks of read, recv and their kin.
 
+use super::ending::{Ending, ending, settle_both_shut};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, residual};
 use std::sync::atomic::Ordering;
@@ -8,8 +9,7 @@ use transport::provider::Provider;
 use transport::record;
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Leg, Walk};
-use transport::shm::layout::{FIN_CLOSED, FIN_RESET};
-use transport::sys::{Errno, Result, net};
+use transport::sys::{Errno, Result, net, time};
 
 /// Flags that are served here; any other goes to the kernel.
 pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
@@ -97,8 +97,25 @@ fn kernel_once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
     }
 }
 
+/// Everything but the common case. The socket lives at least as long as this call, even if the program
+/// closes it meanwhile.
 #[cold]
 unsafe fn rest(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    how: How,
+    first: Option<Got>,
+) -> Result<usize> {
+    s.waiters.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: the caller's promise.
+    let r = unsafe { inside(s, fd, walk, flags, how, first) };
+    super::close::leave(s);
+    r
+}
+
+unsafe fn inside(
     s: &'static Socket,
     fd: i32,
     walk: &mut Walk,
@@ -110,6 +127,7 @@ unsafe fn rest(
     let lowat = s.lowat.load(Ordering::Relaxed) as usize;
     let target = if flags & libc::MSG_WAITALL != 0 { walk.left() + walk.done() } else { lowat };
     let target = target.min(walk.left() + walk.done()).max(1);
+    let peek_all = how.peek && flags & libc::MSG_WAITALL != 0;
     let mut wait = Wait::new(Want::Data);
     let mut next = first;
     let done = |walk: &Walk| Ok(counted(s, walk.done(), how));
@@ -127,14 +145,27 @@ unsafe fn rest(
         match got {
             Got::Bytes(n) => {
                 let whole = walk.left() == 0 || walk.done() >= target;
-                if whole || how.peek {
+                if whole || (how.peek && !peek_all) {
                     return done(walk);
+                }
+                if how.peek {
+                    // All of it is wanted, and none taken: wait until it is there, then look again.
+                    if dont_wait || !grows(s, fd, walk.done() as u64) {
+                        return done(walk);
+                    }
+                    walk.rewind();
+                    continue;
                 }
                 if n > 0 {
                     continue;
                 }
             }
-            Got::Eof => return done(walk),
+            Got::Eof => {
+                if let Some(p) = s.segment() {
+                    settle_both_shut(s, p, fd);
+                }
+                return done(walk);
+            }
             Got::Reset => return end_by_reset(s, walk, how),
             Got::Broken => {
                 demote::broken(s, fd);
@@ -161,6 +192,19 @@ unsafe fn rest(
         }
         if let Err(e) = wait.wait(s, fd) {
             return if walk.done() > 0 { done(walk) } else { Err(e) };
+        }
+    }
+}
+
+/// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.
+fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
+    loop {
+        if super::options::unread(s, fd) as u64 > had {
+            return true;
+        }
+        check_kernel(s, fd);
+        if s.segment().is_none_or(|p| ending(s, p) != Ending::Open) || time::nap(500).is_err() {
+            return false;
         }
     }
 }
@@ -203,28 +247,16 @@ unsafe fn look(
     let over = s.is_over();
     // SAFETY: the caller's promise.
     match unsafe { once(s, p, fd, walk, how) }? {
-        Got::Empty if over => Ok(verdict(s, p)),
+        Got::Empty if over => Ok(match ending(s, p) {
+            Ending::Reset => Got::Reset,
+            _ => Got::Eof,
+        }),
         got => Ok(got),
     }
 }
 
-/// What TCP would have shown the reader of a connection whose other end is gone.
-fn verdict(s: &'static Socket, p: &impl Provider) -> Got {
-    match p.finished() {
-        FIN_CLOSED => Got::Eof,
-        FIN_RESET => Got::Reset,
-        _ => match s.tx.lock() {
-            // It died with our bytes unread: the kernel answers that with a reset.
-            Ok(mut tx) => {
-                let fast = tx.leg() == Leg::Fast;
-                if fast && tx.unread(p) > 0 { Got::Reset } else { Got::Eof }
-            }
-            Err(_) => Got::Eof,
-        },
-    }
-}
-
 fn end_by_reset(s: &Socket, walk: &Walk, how: How) -> Result<usize> {
+    s.over.store(true, Ordering::Release);
     if walk.done() > 0 {
         return Ok(counted(s, walk.done(), how));
     }
@@ -255,7 +287,8 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
     let gone = bits & (libc::POLLHUP | libc::POLLERR) != 0;
     // After the program's own shutdown the kernel always says RDHUP, for this side.
-    let fin = bits & libc::POLLRDHUP != 0 && !s.rx_shut.load(Ordering::Acquire);
+    let own = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
+    let fin = bits & libc::POLLRDHUP != 0 && !own;
     if gone || fin {
         return !s.over.swap(true, Ordering::AcqRel);
     }

@@ -2,6 +2,7 @@
 
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
+use super::ending::is_gone;
 use super::{Phase, Socket, demote, engage};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
@@ -21,8 +22,8 @@ pub(crate) const FLAGS: i32 =
 pub(crate) unsafe fn send(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
     if s.phase() == Phase::Attached
         && !s.tx_shut.load(Ordering::Relaxed)
-        && !s.is_over()
         && let Some(p) = s.segment()
+        && !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
         && tx.leg() == Leg::Fast
     {
@@ -87,7 +88,7 @@ pub(crate) fn send_from(
             _ => return copy_little(s, fd, walk, &mut fill),
         }
         let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else { return Err(Errno::AGAIN) };
-        if s.is_over() {
+        if is_gone(s, p) {
             tx.end_fast(p);
         }
         if tx.leg() == Leg::Last {
@@ -157,6 +158,21 @@ fn drive(
     walk: &mut Walk,
     flags: i32,
     quiet: bool,
+    step: impl FnMut(i32, &mut Walk) -> Result<Step>,
+) -> Result<usize> {
+    // The socket lives at least as long as this call, even if the program closes it meanwhile.
+    s.waiters.fetch_add(1, Ordering::AcqRel);
+    let r = inside(s, fd, walk, flags, quiet, step);
+    super::close::leave(s);
+    r
+}
+
+fn inside(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    quiet: bool,
     mut step: impl FnMut(i32, &mut Walk) -> Result<Step>,
 ) -> Result<usize> {
     let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
@@ -201,10 +217,11 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
     if let Some(p) = s.segment()
         && s.phase() == Phase::Attached
     {
-        if s.is_over() {
+        if is_gone(s, p) {
             // The other end is gone; the kernel knows what that means for a sender.
             tx.end_fast(p);
             s.mirror_tx(&tx);
+            s.sent_late.store(true, Ordering::Release);
         }
         if tx.leg() == Leg::Fast {
             // SAFETY: the caller's promise.
@@ -240,7 +257,7 @@ pub(crate) fn finish(s: &'static Socket, fd: i32) -> Result<bool> {
     if tx.leg() != Leg::Fast {
         return Ok(false);
     }
-    tx.finish(p, transport::shm::layout::FIN_CLOSED);
+    tx.finish(p, transport::shm::layout::FIN_SHUT);
     if p.must_ring(transport::doorbell::DATA) {
         tx.ring(p, fd);
     }

@@ -10,7 +10,7 @@
 //! - No lock is held across a sleep.
 
 use super::spin::{self, Held, Spun};
-use super::{Phase, Socket, close, engage};
+use super::{Phase, Socket, engage};
 use crate::real;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -38,7 +38,8 @@ pub(crate) struct Wait {
 /// Whether there may be something to do, without any lock or system call.
 #[inline]
 pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
-    if s.is_over() || s.broken.load(Ordering::Relaxed) {
+    let shut = want == Want::Room && s.tx_shut.load(Ordering::Relaxed);
+    if shut || s.is_over() || s.broken.load(Ordering::Relaxed) {
         return true;
     }
     let Some(p) = s.segment() else { return false };
@@ -49,7 +50,7 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
                 !p.announced().0.is(s.rx_at.load(Ordering::Relaxed))
                     || p.finished() != FIN_NONE
                     || p.stated(End::Fast).is_some()
-                    || p.stopped()
+                    || (p.stopped() && s.tx_leg() == Leg::Fast)
             }
             Leg::First => p.stated(End::Kernel).is_some_and(|end| {
                 s.rx.lock().is_ok_and(|rx| rx.kernel_bytes() == end)
@@ -126,13 +127,6 @@ impl Wait {
     /// # Errors
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
     pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
-        s.waiters.fetch_add(1, Ordering::AcqRel);
-        let r = self.wait_inside(s, fd);
-        close::leave(s);
-        r
-    }
-
-    fn wait_inside(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
         if spin(s, fd, self.want, self.deadline.is_some_and(|d| d > 0))? {
             return Ok(());
         }
@@ -173,7 +167,7 @@ impl Wait {
         let deadline = self.deadline.unwrap_or(0);
         let for_room = self.want == Want::Room;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
-        let half = s.rx_shut.load(Ordering::Acquire);
+        let half = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
         if deadline == 0 && !own_timer && !half && !(kernel && for_room) {
             let mut byte = 0u8;
             // SAFETY: one writable byte.
@@ -182,7 +176,7 @@ impl Wait {
             };
             return match real::result(r) {
                 Ok(0) if !kernel => {
-                    s.over.store(true, Ordering::Release);
+                    super::recv::check_kernel(s, fd);
                     Ok(())
                 }
                 Ok(_) => {
@@ -260,6 +254,6 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32) -> bool {
     }
     // A sleeper that does not wake (its thread was cancelled, or jumped out of a handler): never mind
     // the kernel then, look again in a while.
-    time::nap(1000);
+    let _ = time::nap(1000);
     false
 }

@@ -44,6 +44,12 @@ pub trait Provider {
     /// What the peer has read.
     fn granted(&self) -> Untrusted<u64>;
 
+    /// Notes, to the byte, what this side has read.
+    fn took(&self, bytes: u64);
+
+    /// What the peer has read, to the byte.
+    fn taken(&self) -> u64;
+
     /// States where a leg of this side's sending ends.
     fn state(&self, end: End, at: u64);
 

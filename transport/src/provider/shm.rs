@@ -56,6 +56,15 @@ impl Provider for Segment {
         self.peer_consumed()
     }
 
+    #[inline]
+    fn took(&self, bytes: u64) {
+        self.mine().busy.taken.store(bytes, Ordering::Release);
+    }
+
+    fn taken(&self) -> u64 {
+        self.peer().busy.taken.load(Ordering::Acquire)
+    }
+
     fn state(&self, end: End, at: u64) {
         let tx = &self.mine().tx;
         match end {

@@ -233,6 +233,7 @@ impl Rx {
                 skip += piece.len;
             } else {
                 self.flow.consume(piece.len);
+                p.took(self.flow.consumed());
                 self.grant(p, false);
             }
         }
@@ -285,6 +286,17 @@ impl Rx {
         let (produced, origin) = p.announced();
         self.flow.announced(produced, origin)?;
         Ok(self.flow.available())
+    }
+
+    /// Moves on to the last leg if the fast one is over and read to its end, and takes the bells that
+    /// lie before its data.
+    pub fn advance(&mut self, p: &impl Provider, fd: i32) {
+        if self.leg == Leg::Fast && p.stated(End::Fast) == Some(self.flow.consumed()) {
+            self.leg = Leg::Last;
+        }
+        if self.leg == Leg::Last {
+            self.take_bells(p, fd, usize::MAX);
+        }
     }
 
     /// Bells that have been counted by the peer and not taken here.

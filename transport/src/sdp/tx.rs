@@ -214,11 +214,16 @@ impl Tx {
         Ok(self.room(p)? as u64 >= enough)
     }
 
-    /// Bytes that the peer has not reported as read.
+    /// Bytes that the peer has not read, to the byte.
     #[must_use]
-    pub fn unread(&mut self, p: &impl Provider) -> u64 {
-        let _ = self.flow.granted(p.granted());
-        self.flow.produced() - self.flow.consumed()
+    pub fn unread(&self, p: &impl Provider) -> u64 {
+        self.flow.produced().saturating_sub(p.taken())
+    }
+
+    /// The most that may be on its way, in bytes.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.flow.limit()
     }
 
     /// Ends the fast leg at the byte where it is. What the peer gave back is owed on the last leg.

@@ -12,6 +12,8 @@ pub struct Walk {
     count: usize,
     left: usize,
     done: usize,
+    /// The walk as it was made, for [`Walk::rewind`].
+    start: (*mut u8, usize, *const libc::iovec, usize, usize),
 }
 
 /// Entries passed to the kernel in one go.
@@ -22,7 +24,8 @@ impl Walk {
     #[inline]
     #[must_use]
     pub const fn one(at: *mut u8, len: usize) -> Self {
-        Self { at, here: len, rest: ptr::null(), count: 0, left: len, done: 0 }
+        let start = (at, len, ptr::null(), 0, len);
+        Self { at, here: len, rest: ptr::null(), count: 0, left: len, done: 0, start }
     }
 
     /// An array of buffers with `total` bytes in all.
@@ -32,7 +35,14 @@ impl Walk {
     #[inline]
     #[must_use]
     pub const unsafe fn many(rest: *const libc::iovec, count: usize, total: usize) -> Self {
-        Self { at: ptr::null_mut(), here: 0, rest, count, left: total, done: 0 }
+        let start = (ptr::null_mut(), 0, rest, count, total);
+        Self { at: ptr::null_mut(), here: 0, rest, count, left: total, done: 0, start }
+    }
+
+    /// Back to the beginning.
+    pub const fn rewind(&mut self) {
+        (self.at, self.here, self.rest, self.count, self.left) = self.start;
+        self.done = 0;
     }
 
     /// Bytes still to go.

@@ -121,10 +121,12 @@ pub struct Tx {
 
 /// This side still sends.
 pub const FIN_NONE: u32 = 0;
-/// This side sends no more; end of file follows the last byte.
-pub const FIN_CLOSED: u32 = 1;
+/// This side sends no more, and goes on reading; end of file follows the last byte.
+pub const FIN_SHUT: u32 = 1;
 /// This side threw away what it had not read: a reset follows the last byte.
 pub const FIN_RESET: u32 = 2;
+/// This side is closed, having read everything; end of file follows the last byte.
+pub const FIN_CLOSED: u32 = 3;
 
 /// Written by this side as receiver.
 #[repr(C, align(128))]
@@ -148,6 +150,9 @@ pub struct Bell {
 #[derive(Debug)]
 pub struct Busy {
     pub putting: AtomicU32,
+    /// Bytes read, to the byte: unlike [`Rx::consumed`] never late, and looked at only when this side
+    /// is gone, to tell an orderly end from one with bytes unread.
+    pub taken: AtomicU64,
 }
 
 /// Written by the *other* side.

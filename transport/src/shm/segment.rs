@@ -150,6 +150,7 @@ impl Segment {
             // Whoever has not yet looked may be asleep in the kernel: the first message rings.
             side.bell.armed.store(crate::doorbell::DATA, Ordering::Relaxed);
             side.busy.putting.store(0, Ordering::Relaxed);
+            side.busy.taken.store(0, Ordering::Relaxed);
             side.stop.stop.store(0, Ordering::Relaxed);
             side.stop.give_back.store(UNSTATED, Ordering::Relaxed);
         }

@@ -373,3 +373,29 @@ pub fn disconnect(fd: i32) {
     // SAFETY: the address is valid for its size.
     let _ = unsafe { syscall!(connect, fd, &raw const nowhere, size_of::<libc::sockaddr>()) };
 }
+
+/// Whether close would reset the connection (SO_LINGER with 0 seconds).
+#[must_use]
+pub fn lingers_zero(fd: i32) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    #[allow(clippy::cast_possible_truncation)]
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: both out-parameters are valid.
+    let r = unsafe {
+        syscall!(getsockopt, fd, libc::SOL_SOCKET, libc::SO_LINGER, &raw mut linger, &raw mut len)
+    };
+    r.is_ok() && linger.l_onoff != 0 && linger.l_linger == 0
+}
+
+/// Makes the kernel wake sleepers for every byte, whatever low-water mark the program has set.
+pub fn wake_at_once(fd: i32) {
+    set_lowat(fd, 1);
+}
+
+/// Sets the kernel's low-water mark.
+pub fn set_lowat(fd: i32, bytes: i32) {
+    // SAFETY: the option value is valid for its size.
+    let _ = unsafe {
+        syscall!(setsockopt, fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &raw const bytes, 4)
+    };
+}

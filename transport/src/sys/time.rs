@@ -18,12 +18,15 @@ pub fn futex_wake(word: &AtomicU32, n: i32) {
     let _ = unsafe { syscall!(futex, word.as_ptr(), op, n) };
 }
 
-/// Sleeps for `us` microseconds; signals may cut it short.
-pub fn nap(us: u64) {
+/// Sleeps for `us` microseconds.
+///
+/// # Errors
+/// EINTR if a signal cut it short.
+pub fn nap(us: u64) -> Result<()> {
     #[allow(clippy::cast_possible_wrap)]
     let ts = libc::timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1000) as i64 };
     // SAFETY: `ts` is readable; no remainder is asked for.
-    let _ = unsafe { syscall!(nanosleep, &raw const ts, 0) };
+    unsafe { syscall!(nanosleep, &raw const ts, 0) }.map(drop)
 }
 
 /// The kernel's signal set: 64 bits on every Linux that Shunt builds for.
