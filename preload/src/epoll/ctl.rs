@@ -1,7 +1,7 @@
 //! epoll_ctl: the kernel does it first, so errors are the kernel's; then it is noted for descriptors
 //! that may one day be attached.
 
-use super::entry::{EXCLUSIVE, Entry, Subject};
+use super::entry::{ET, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{self, Set, TAG, TAG_MASK};
 use crate::sockets::{Phase, Socket};
 use crate::table::{self, Entry as Known};
@@ -40,6 +40,7 @@ pub(crate) unsafe fn ctl(
         libc::EPOLL_CTL_ADD => {
             // SAFETY: not null; the program's.
             let ev = unsafe { event.read_unaligned() };
+            note_edges(set, ev.events);
             let Some(subject) = subject(fd) else { return other(set, op, fd, ev, kernel) };
             if let Subject::Socket(s, _) = subject {
                 match set::unpark(set, fd, s, ev.events, ev.u64) {
@@ -66,6 +67,7 @@ pub(crate) unsafe fn ctl(
         libc::EPOLL_CTL_MOD => {
             // SAFETY: not null; the program's.
             let ev = unsafe { event.read_unaligned() };
+            note_edges(set, ev.events);
             modify(set, fd, ev, kernel)
         }
         libc::EPOLL_CTL_DEL => {
@@ -89,11 +91,23 @@ pub(crate) unsafe fn ctl(
     }
 }
 
+/// A set inside a set: ours from the start, since only we know whether it is ready.
 fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) {
     if let Some(mut l) = set.lock() {
-        let index = l.insert(Entry::new(subject, fd, ev.events, ev.u64));
+        let mut e = Entry::new(subject, fd, ev.events, ev.u64);
+        e.managed = true;
+        let index = l.insert(e);
+        let events = libc::EPOLLIN.cast_unsigned() | ET;
+        set.kernel(libc::EPOLL_CTL_MOD, fd, events, TAG | index as u64);
         set.engaged.fetch_add(1, Ordering::AcqRel);
         l.heat(index);
+    }
+}
+
+/// Notes a registration that the kernel tells of once only.
+fn note_edges(set: &Set, events: u32) {
+    if events & (ET | ONESHOT) != 0 {
+        set.edgy.store(true, Ordering::Relaxed);
     }
 }
 
@@ -145,6 +159,11 @@ fn modify(
     }
     match e.subject {
         Subject::Socket(..) if e.parked => Err(Errno(libc::ENOENT)),
+        Subject::Set(_) => {
+            e.modify(events, data);
+            l.heat(index);
+            Ok(0)
+        }
         Subject::Socket(..) if e.managed => {
             if (events | e.events) & EXCLUSIVE != 0 {
                 return Err(Errno::INVAL);

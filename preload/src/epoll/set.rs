@@ -17,7 +17,7 @@ use crate::world::World;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// A socket's place in a set.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,11 @@ pub(crate) struct Set {
     pub(crate) waiters: AtomicU32,
     /// Longest busy look before a sleep, as learnt (µs).
     pub(crate) budget: Budget,
+    /// When the kernel was last asked, in ticks.
+    pub(crate) asked: AtomicU64,
+    /// Something is registered with the kernel that it tells of once only: nobody but the program's own
+    /// wait may ask for it.
+    pub(crate) edgy: AtomicBool,
 }
 
 // SAFETY: the inner part is reached under the lock.
@@ -70,6 +75,8 @@ impl Set {
             engaged: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             budget: Budget::new(),
+            asked: AtomicU64::new(0),
+            edgy: AtomicBool::new(false),
         }))
     }
 
@@ -93,15 +100,61 @@ impl Set {
         self.engaged.load(Ordering::Acquire) > 0
     }
 
-    /// Whether something in this set is ready (asked by a set or poll around it). The kernel's word may
-    /// stem from a bell alone: it may be too much, never too little.
+    /// Whether something in this set is ready (asked by a set or poll around it). Takes no lock but
+    /// this set's.
     pub(crate) fn has_ready(&'static self) -> bool {
+        if self.has_ready_user() {
+            return true;
+        }
         let fd = self.fd.load(Ordering::Relaxed);
+        if transport::sys::net::ready_now(fd, libc::POLLIN) == 0 {
+            return false;
+        }
+        // The kernel's word may stem from a bell alone. What it tells of level-triggered registrations
+        // it tells again; with others in the set its word has to do: too much at times, never too little.
+        if !self.is_engaged() || self.edgy.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.harvest(fd) || self.has_ready_user()
+    }
+
+    fn has_ready_user(&'static self) -> bool {
         let Some(mut l) = self.lock() else { return false };
-        let hot = l.hot.clone();
-        let user = hot.iter().any(|&i| l.entry(i).is_some_and(|e| e.is_ready()));
-        drop(l);
-        user || transport::sys::net::ready_now(fd, libc::POLLIN) != 0
+        for at in 0..l.hot.len() {
+            if let Some(&i) = l.hot.get(at)
+                && l.entry(i).is_some_and(Entry::is_ready)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes our own events off the kernel's list. True if there are others.
+    fn harvest(&'static self, ep: i32) -> bool {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        // SAFETY: room for as many events; no mask.
+        let n = unsafe { transport::syscall!(epoll_pwait, ep, events.as_mut_ptr(), events.len(), 0, 0, 8) };
+        let Some(mut l) = self.lock() else { return true };
+        let mut others = false;
+        for ev in events.iter().take(n.unwrap_or(0)) {
+            let (bits, data) = (ev.events, ev.u64);
+            if data & TAG_MASK != TAG {
+                others = true;
+                continue;
+            }
+            #[allow(clippy::cast_possible_truncation)]
+            let index = (data & !TAG_MASK) as usize;
+            if let Some(e) = l.entry(index) {
+                e.stir();
+                others |= matches!(e.subject, Subject::Other);
+                if let Some(s) = e.socket() {
+                    s.note_kernel(bits);
+                }
+            }
+            l.heat(index);
+        }
+        others
     }
 
     /// Arms every hot entry: somebody is about to sleep on a set or poll around this one.
@@ -345,7 +398,13 @@ pub(crate) fn unpark(set: &'static Set, fd: i32, s: &'static Socket, events: u32
     let mut l = set.lock()?;
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;
-    if !e.managed || events & EXCLUSIVE != 0 || !e.socket().is_some_and(|x| std::ptr::eq(x, s)) {
+    let same = e.socket().is_some_and(|x| std::ptr::eq(x, s));
+    if e.parked && (events & EXCLUSIVE != 0 || !same) {
+        // The kernel's registration is in the way of one that it has to make itself.
+        set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+        return None;
+    }
+    if !e.managed || !same {
         return None;
     }
     if !std::mem::take(&mut e.parked) {

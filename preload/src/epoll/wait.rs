@@ -14,8 +14,10 @@ use transport::sys::{Errno, Result};
 const BATCH: usize = 64;
 /// Looks in a row that find nothing before an entry is armed and left to its bell.
 const COOL: u32 = 512;
-/// Calls between looks at the kernel while user space has events.
+/// In how many calls the kernel is asked first, so that a full array serves its events too.
 const KERNEL_TURN: u64 = 8;
+/// How often (µs) the kernel is asked while user space has events.
+const KERNEL_US: u64 = 5;
 
 /// The program's array and how much of it is filled.
 struct Out {
@@ -58,11 +60,41 @@ pub(crate) unsafe fn wait(
     until: Until,
     mask: *const libc::sigset_t,
 ) -> Option<Result<usize>> {
-    if !set.is_engaged() || max <= 0 || events.is_null() {
+    if max <= 0 || events.is_null() {
         return None;
     }
     let room = usize::try_from(max).ok()?;
     let mut out = Out { at: events, room, n: 0 };
+    if set.is_engaged() {
+        return Some(run(set, ep, &mut out, until, mask));
+    }
+    let begun = clock::monotonic_ns();
+    let ns = match until {
+        Until::Ever => None,
+        Until::For(ns) => Some(ns),
+    };
+    let n = match real::result(kernel_wait(ep, events, max, ns, mask)) {
+        Ok(n) => n,
+        Err(e) => return Some(Err(e)),
+    };
+    // A socket may have been attached while we slept: then the kernel has told us, not the program.
+    // SAFETY: the kernel filled this many entries.
+    let ours = |i: usize| unsafe { events.add(i).read_unaligned() }.u64 & TAG_MASK == TAG;
+    if n == 0 || !(0..n).any(ours) {
+        return Some(Ok(n));
+    }
+    let call = match begin(set) {
+        Ok(call) => call,
+        Err(e) => return Some(Err(e)),
+    };
+    translate(set, events, n, &mut out, call);
+    if out.n > 0 {
+        return Some(finish(set, &out, call));
+    }
+    let until = match until {
+        Until::Ever => Until::Ever,
+        Until::For(ns) => Until::For(ns.saturating_sub(clock::monotonic_ns() - begun)),
+    };
     Some(run(set, ep, &mut out, until, mask))
 }
 
@@ -74,7 +106,7 @@ fn run(set: &'static Set, ep: i32, out: &mut Out, until: Until, mask: *const lib
     }
     from_user(set, out, call);
     if out.n > 0 {
-        if !kernel_first && !out.is_full() && call % 2 == 0 {
+        if !kernel_first && !out.is_full() && is_due(set) {
             let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
         }
         return finish(set, out, call);
@@ -96,6 +128,11 @@ fn run(set: &'static Set, ep: i32, out: &mut Out, until: Until, mask: *const lib
             return finish(set, out, call);
         }
     }
+}
+
+/// Whether the kernel has not been asked for a while, although there is something to report.
+fn is_due(set: &Set) -> bool {
+    clock::ticks().wrapping_sub(set.asked.load(Ordering::Relaxed)) > clock::us(KERNEL_US)
 }
 
 fn begin(set: &'static Set) -> Result<u64> {
@@ -216,12 +253,19 @@ fn from_kernel(
     } else {
         real::result(kernel_wait(ep, at, room as i32, ns, mask))
     };
-    let n = r?;
+    set.asked.store(clock::ticks(), Ordering::Relaxed);
+    translate(set, at, r?.min(room), out, call);
+    Ok(())
+}
+
+/// Passes on what the kernel has told of the program's own registrations, and looks at ours. The events
+/// lie in the program's array, at or behind where `out` goes on.
+fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut Out, call: u64) {
     let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
     let mut count = 0;
     {
-        let Some(mut l) = set.lock() else { return Ok(()) };
-        for i in 0..n.min(room) {
+        let Some(mut l) = set.lock() else { return };
+        for i in 0..n {
             // SAFETY: the kernel filled this many entries.
             let ev = unsafe { at.add(i).read_unaligned() };
             let (events, data) = (ev.events, ev.u64);
@@ -255,7 +299,6 @@ fn from_kernel(
     if count > 0 {
         from_user(set, out, call);
     }
-    Ok(())
 }
 
 /// Looks for a while. True once there is something to report.

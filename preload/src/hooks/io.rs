@@ -1,6 +1,6 @@
 //! read, recv, write, send and their aliases: one buffer.
 
-use super::{receive, transmit};
+use super::{receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real::{self, set_errno};
 use crate::table;
@@ -26,7 +26,8 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     }
     let n = n.min(0x7fff_f000);
     if !is_good(buf.cast(), n, Access::Write) {
-        return fault();
+        // SAFETY: no byte of it is written.
+        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), 0, kernel) };
     }
     // SAFETY: probed.
     unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), 0, kernel) }
@@ -56,7 +57,8 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_in
     let Some(s) = table::socket(fd) else { return kernel() };
     let n = n.min(0x7fff_f000);
     if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
-        return fault();
+        // SAFETY: no byte of it is written.
+        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
     }
     // SAFETY: probed.
     unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) }
@@ -98,7 +100,8 @@ pub unsafe extern "C" fn recvfrom(
     let Some(s) = table::socket(fd) else { return kernel() };
     let n = n.min(0x7fff_f000);
     if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
-        return fault();
+        // SAFETY: no byte of it is written.
+        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
     }
     // SAFETY: probed.
     let r = unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) };
@@ -132,6 +135,9 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::write(fd, buf, n) };
     let Some(s) = table::socket(fd) else { return kernel() };
+    if n == 0 {
+        return kernel();
+    }
     let n = n.min(0x7fff_f000);
     if !is_good(buf.cast(), n, Access::Read) {
         return fault();

@@ -15,7 +15,7 @@ pub(crate) mod vector;
 pub(crate) mod waiting;
 
 use crate::real::ret;
-use crate::sockets::{Phase, Socket, engage, recv, send};
+use crate::sockets::{Phase, Socket, engage, options, recv, send};
 use std::sync::atomic::Ordering;
 use transport::record;
 use transport::sdp::Walk;
@@ -72,6 +72,31 @@ unsafe fn receive(
     }
     // SAFETY: the caller's promise.
     ret(unsafe { recv::recv(s, fd, walk, flags) })
+}
+
+/// Receives where some buffer cannot be written, after `good` bytes that can: as in the kernel, that
+/// shows only once there is something to put there, and then nothing is taken.
+unsafe fn receive_bad(
+    s: &'static Socket,
+    fd: i32,
+    good: &mut Walk,
+    flags: i32,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    if is_kernels(s, fd) && s.residual.load(Ordering::Relaxed).is_null() {
+        return count_received(s, kernel(), flags);
+    }
+    let mut nothing = Walk::one(std::ptr::null_mut(), 0);
+    // SAFETY: nothing is written.
+    if let Err(e) = unsafe { recv::recv(s, fd, &mut nothing, flags & libc::MSG_DONTWAIT) } {
+        return ret(Err(e));
+    }
+    match options::unread(s, fd) {
+        0 => 0,
+        // SAFETY: the caller's promise.
+        n if n <= good.left() => ret(unsafe { recv::recv(s, fd, good, flags) }),
+        _ => ret(Err(transport::sys::Errno::FAULT)),
+    }
 }
 
 /// Sends on one of our sockets; `kernel` is the call as the program made it.

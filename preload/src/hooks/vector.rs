@@ -1,6 +1,6 @@
 //! readv, recvmsg, recvmmsg, their sending kin, sendfile, splice and the aio family.
 
-use super::{count_sent, receive, transmit};
+use super::{count_sent, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, ret, set_errno};
 use crate::sockets::demote::{Unread, demote};
@@ -13,11 +13,19 @@ use transport::sys::Errno;
 use transport::syscall;
 
 const MOST: usize = 0x7fff_f000;
+/// The kernel takes a message in pieces of about this size; a bad buffer spoils the piece that it is in.
+const FAULTS_BELOW: usize = 16 * 1024;
 /// The kernel's UIO_MAXIOV.
 const ENTRIES: usize = 1024;
 
-/// Checks an array of buffers as the kernel does and makes a walk of it.
-unsafe fn walk(iov: *const libc::iovec, n: usize, access: Access, too_many: i32) -> Result<Walk, Errno> {
+/// Checks an array of buffers as the kernel does and makes a walk of those before the first that cannot
+/// be touched; says whether that is all of them.
+unsafe fn walk(
+    iov: *const libc::iovec,
+    n: usize,
+    access: Access,
+    too_many: i32,
+) -> Result<(Walk, bool), Errno> {
     if n > ENTRIES {
         return Err(Errno(too_many));
     }
@@ -33,16 +41,13 @@ unsafe fn walk(iov: *const libc::iovec, n: usize, access: Access, too_many: i32)
         }
         let len = v.iov_len.min(MOST - total);
         if !is_good(v.iov_base.cast(), len, access) {
-            // The kernel carries what comes before a bad buffer, and faults only on the first.
-            if total == 0 {
-                return Err(Errno::FAULT);
-            }
-            break;
+            // SAFETY: probed for `n` entries; the program keeps it for the call.
+            return Ok((unsafe { Walk::many(iov, n, total) }, false));
         }
         total += len;
     }
-    // SAFETY: probed for `n` entries; the program keeps it for the call.
-    Ok(unsafe { Walk::many(iov, n, total) })
+    // SAFETY: as above.
+    Ok((unsafe { Walk::many(iov, n, total) }, true))
 }
 
 fn fail(e: Errno) -> isize {
@@ -58,9 +63,11 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const libc::iovec, n: c_int) -> 
     let Ok(count) = usize::try_from(n) else { return fail(Errno::INVAL) };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, Access::Write, libc::EINVAL) } {
-        Ok(w) if w.left() == 0 => kernel(),
+        Ok((w, true)) if w.left() == 0 => kernel(),
         // SAFETY: probed.
-        Ok(mut w) => unsafe { receive(s, fd, &mut w, 0, kernel) },
+        Ok((mut w, true)) => unsafe { receive(s, fd, &mut w, 0, kernel) },
+        // SAFETY: probed as far as it goes.
+        Ok((mut w, false)) => unsafe { receive_bad(s, fd, &mut w, 0, kernel) },
         Err(e) => fail(e),
     }
 }
@@ -73,8 +80,9 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const libc::iovec, n: c_int) ->
     let Ok(count) = usize::try_from(n) else { return fail(Errno::INVAL) };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, Access::Read, libc::EINVAL) } {
+        Ok((w, false)) if w.left() < FAULTS_BELOW => fail(Errno::FAULT),
         // SAFETY: probed.
-        Ok(mut w) => unsafe { transmit(s, fd, &mut w, 0, kernel) },
+        Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, 0, kernel) },
         Err(e) => fail(e),
     }
 }
@@ -157,9 +165,15 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
     let (iov, count) = unsafe { ((*msg).msg_iov, (*msg).msg_iovlen) };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, access(flags), libc::EMSGSIZE) } {
-        Ok(mut w) => {
-            // SAFETY: probed.
-            let r = unsafe { receive(s, fd, &mut w, flags, kernel) };
+        Ok((mut w, whole)) => {
+            // SAFETY: probed, as far as it goes.
+            let r = unsafe {
+                if whole {
+                    receive(s, fd, &mut w, flags, kernel)
+                } else {
+                    receive_bad(s, fd, &mut w, flags, kernel)
+                }
+            };
             if r >= 0 && s.phase() != Phase::Plain {
                 // SAFETY: probed.
                 let m = unsafe { &mut *msg };
@@ -198,8 +212,9 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const libc::msghdr, flags: c_i
     }
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(m.msg_iov, m.msg_iovlen, Access::Read, libc::EMSGSIZE) } {
+        Ok((w, false)) if w.left() < FAULTS_BELOW => fail(Errno::FAULT),
         // SAFETY: probed.
-        Ok(mut w) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
+        Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
         Err(e) => fail(e),
     }
 }

@@ -261,7 +261,7 @@ unsafe fn epoll(
     mask: *const libc::sigset_t,
 ) -> Option<c_int> {
     let set = table::set(ep)?;
-    if !set.is_engaged() || n <= 0 {
+    if n <= 0 {
         return None;
     }
     let bytes = usize::try_from(n).ok()?.saturating_mul(size_of::<libc::epoll_event>());

@@ -193,6 +193,17 @@ impl Socket {
         if shadow >= 0 { shadow } else { fd }
     }
 
+    /// Takes in an event of the kernel connection where no lock may be taken.
+    pub(crate) fn note_kernel(&self, events: u32) {
+        self.kernel_news.store(true, Ordering::Release);
+        let gone = events & (libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned() != 0;
+        let fin = events & libc::EPOLLRDHUP.cast_unsigned() != 0;
+        let own = self.rx_shut.load(Ordering::Acquire) || self.woken_hard.load(Ordering::Acquire);
+        if gone || (fin && !own) {
+            self.over.store(true, Ordering::Release);
+        }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }

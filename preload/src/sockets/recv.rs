@@ -174,6 +174,17 @@ unsafe fn inside(
             Got::Kernel => {
                 demote::attend(s, fd);
                 demote::finish_if_over(s, fd, transport::reason::Reason::PeerDemoted);
+                if s.phase() == Phase::Attached {
+                    // This side still sends on its fast leg, but receives by the kernel.
+                    next = Some(kernel_once(s, fd, walk, flags)?);
+                    if matches!(next, Some(Got::Empty)) {
+                        next = None;
+                        if dont_wait {
+                            return if walk.done() > 0 { done(walk) } else { Err(Errno::AGAIN) };
+                        }
+                        wait.wait(s, fd)?;
+                    }
+                }
                 continue;
             }
             Got::Empty => {}
