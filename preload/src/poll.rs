@@ -203,7 +203,7 @@ fn sleep(all: &mut [libc::pollfd], copy: &mut Copy, time: Time, mask: *const lib
         *to = libc::pollfd { revents: 0, ..*p };
         match ours(p.fd) {
             Some(Ours::Socket(s)) if s.phase() == Phase::Attached => {
-                to.events = libc::POLLIN | libc::POLLRDHUP;
+                to.events = libc::POLLIN | libc::POLLRDHUP | libc::POLLPRI;
                 if s.rx_shut.load(Ordering::Acquire) {
                     to.events = 0;
                 }

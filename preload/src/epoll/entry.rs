@@ -97,7 +97,7 @@ impl Entry {
 
     /// What the kernel's registration of a managed entry asks for.
     pub(crate) const fn kernel_events() -> u32 {
-        (libc::EPOLLIN | libc::EPOLLRDHUP).cast_unsigned() | ET
+        (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI).cast_unsigned() | ET
     }
 
     /// What the program's own registration would be in the kernel now.

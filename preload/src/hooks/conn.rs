@@ -11,6 +11,9 @@ use transport::reason::Reason;
 use transport::rendezvous::server::Family;
 use transport::sys::net::Endpoint;
 
+/// ioctl(2): whether the reader has come to urgent data.
+const SIOCATMARK: u64 = 0x8905;
+
 /// Notes a descriptor that has just been made: whatever its number stood for is gone.
 pub(super) fn made(fd: c_int) -> c_int {
     if fd >= 0 && !matches!(table::find(fd), table::Entry::None | table::Entry::Hidden) {
@@ -316,6 +319,16 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             }
             _ => kernel(),
         },
+        SIOCATMARK if writable() => {
+            crate::sockets::demote::attend(s, fd);
+            if !options::is_before_kernel(s) {
+                return kernel();
+            }
+            // The mark, if there is one, is further on.
+            // SAFETY: probed.
+            unsafe { at.write_unaligned(0) };
+            0
+        }
         libc::FIOASYNC => {
             demote(s, fd, Reason::AsyncIo, Unread::GiveBack);
             kernel()

@@ -80,6 +80,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const libc::iovec, n: c_int) ->
     let Ok(count) = usize::try_from(n) else { return fail(Errno::INVAL) };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, Access::Read, libc::EINVAL) } {
+        Ok((w, true)) if w.left() == 0 => kernel(),
         Ok((w, false)) if w.left() < FAULTS_BELOW => fail(Errno::FAULT),
         // SAFETY: probed.
         Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, 0, kernel) },

@@ -38,12 +38,10 @@ fn forget_socket(s: &'static Socket, fd: i32) {
         return;
     }
     table::clear(fd);
-    if s.refs.fetch_sub(1, Ordering::AcqRel) > 1 {
-        return;
-    }
-    if s.waiters.load(Ordering::Acquire) > 0 {
-        // Threads wait inside: as in the kernel, the connection lives until they have left. They go on
-        // with a hidden descriptor; the last one out ends it (`leave`).
+    let last = s.refs.fetch_sub(1, Ordering::AcqRel) == 1;
+    if s.waiters.load(Ordering::Acquire) > 0 && s.shadow.load(Ordering::Acquire) < 0 {
+        // Threads are inside, perhaps by this number: as in the kernel, the connection lives until they
+        // have left. They go on with a hidden descriptor; the last one out ends it (`leave`).
         // SAFETY: no pointers.
         if let Ok(r) = unsafe { transport::syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) } {
             let hidden = Fd::own(as_fd(r)).hide().leak();
@@ -55,19 +53,23 @@ fn forget_socket(s: &'static Socket, fd: i32) {
             drop(Fd::own(hidden));
         }
     }
-    finish(&mut w, s, fd);
+    if last {
+        finish(&mut w, s, fd);
+    }
 }
 
 /// A waiter has left; the last one out of a closed socket ends it.
 pub(crate) fn leave(s: &'static Socket) {
-    if s.waiters.fetch_sub(1, Ordering::AcqRel) == 1
-        && s.shadow.load(Ordering::Acquire) >= 0
-        && s.refs.load(Ordering::Acquire) == 0
-    {
+    if s.waiters.fetch_sub(1, Ordering::AcqRel) == 1 && s.shadow.load(Ordering::Acquire) >= 0 {
         let mut w = world::lock();
+        if s.waiters.load(Ordering::Acquire) > 0 {
+            return; // somebody has come in by another number
+        }
         let shadow = s.shadow.swap(-1, Ordering::AcqRel);
         if shadow >= 0 {
-            finish(&mut w, s, shadow);
+            if s.refs.load(Ordering::Acquire) == 0 {
+                finish(&mut w, s, shadow);
+            }
             drop(Fd::own(shadow));
         }
     }

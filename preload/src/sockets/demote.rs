@@ -88,9 +88,10 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
     p.stop_peer(give_back);
     if p.must_ring(doorbell::DATA | doorbell::SPACE) {
-        tx.ring(p, fd);
+        tx.end_fast_ringing(p, fd);
+    } else {
+        tx.end_fast(p);
     }
-    tx.end_fast(p);
     let begun = clock::ticks();
     while p.peer_is_putting() && clock::ticks() - begun < clock::us(PUT_US) {
         sys::yield_core();

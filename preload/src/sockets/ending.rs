@@ -3,7 +3,7 @@
 use super::Socket;
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
-use transport::sdp::Leg;
+use transport::sdp::{Leg, Tx};
 use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET};
 
 /// What follows the last byte that the peer has sent.
@@ -23,11 +23,18 @@ pub(crate) fn ending(s: &Socket, p: &impl Provider) -> Ending {
     match p.finished() {
         FIN_RESET => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
+        FIN_NONE => s.tx.lock().map_or(Ending::Eof, |tx| ending_with(s, &tx, p)),
+        _ => Ending::Eof,
+    }
+}
+
+/// [`ending`], with the sending lock held.
+pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
+    match p.finished() {
+        FIN_RESET => Ending::Reset,
+        FIN_NONE if !s.is_over() => Ending::Open,
         // It died; with bytes of ours unread the kernel would have answered with a reset.
-        FIN_NONE => match s.tx.lock() {
-            Ok(tx) if tx.leg() != Leg::First && tx.unread(p) > 0 => Ending::Reset,
-            _ => Ending::Eof,
-        },
+        FIN_NONE if tx.leg() != Leg::First && tx.unread(p) > 0 => Ending::Reset,
         _ => Ending::Eof,
     }
 }

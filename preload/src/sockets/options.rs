@@ -25,6 +25,13 @@ pub(crate) fn unread(s: &Socket, fd: i32) -> usize {
     }
 }
 
+/// Whether bytes of the fast leg lie before whatever the kernel connection has.
+pub(crate) fn is_before_kernel(s: &Socket) -> bool {
+    let fast = s.phase() == Phase::Attached
+        && s.segment().is_some_and(|p| s.rx.lock().is_ok_and(|mut rx| rx.available(p).unwrap_or(0) > 0));
+    fast || residual::left(s) > 0
+}
+
 /// Bytes sent that the peer's host has not acknowledged (SIOCOUTQ): of the buffer, half counts as the
 /// receiver's, where bytes are acknowledged unread, and half as the sender's.
 pub(crate) fn unsent(s: &Socket) -> Option<usize> {

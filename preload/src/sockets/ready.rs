@@ -85,6 +85,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     if want & OUT != 0 && (over || can_write(s, p, fd)) || s.tx_shut.load(Ordering::Acquire) {
         b |= OUT;
     }
+    if want & libc::POLLPRI != 0 && p.stated(End::Fast).is_some() {
+        b |= net::ready_now(fd, libc::POLLPRI) & libc::POLLPRI; // urgent data comes by the kernel only
+    }
     let heard_end = over || fin != FIN_NONE || s.rx_shut.load(Ordering::Acquire);
     if heard_end {
         b |= libc::POLLRDHUP;
@@ -156,10 +159,12 @@ fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
 pub(crate) fn edge(s: &Socket) -> u64 {
     let Some(p) = s.segment() else { return 0 };
     let arrived = p.announced().0.as_ring_position();
-    arrived.wrapping_mul(8)
-        ^ u64::from(p.finished())
-        ^ (u64::from(s.is_over()) << 2)
-        ^ (u64::from(s.rx_shut.load(Ordering::Relaxed)) << 1)
+    let ended = match ending(s, p) {
+        Ending::Open => u64::from(s.rx_shut.load(Ordering::Relaxed)),
+        Ending::Eof => 2 + u64::from(s.sent_late.load(Ordering::Relaxed)),
+        Ending::Reset => 4,
+    };
+    arrived.wrapping_mul(8) ^ ended
 }
 
 /// Wishes of the doorbell that fit these poll bits.

@@ -166,10 +166,10 @@ unsafe fn inside(
                 }
                 return done(walk);
             }
-            Got::Reset => return end_by_reset(s, walk, how),
+            Got::Reset => return end_by_reset(s, fd, walk, how),
             Got::Broken => {
                 demote::broken(s, fd);
-                return end_by_reset(s, walk, how);
+                return end_by_reset(s, fd, walk, how);
             }
             Got::Kernel => {
                 demote::attend(s, fd);
@@ -266,7 +266,7 @@ unsafe fn look(
     }
 }
 
-fn end_by_reset(s: &Socket, walk: &Walk, how: How) -> Result<usize> {
+fn end_by_reset(s: &Socket, fd: i32, walk: &Walk, how: How) -> Result<usize> {
     s.over.store(true, Ordering::Release);
     if walk.done() > 0 {
         return Ok(counted(s, walk.done(), how));
@@ -274,6 +274,8 @@ fn end_by_reset(s: &Socket, walk: &Walk, how: How) -> Result<usize> {
     if s.reset_told.swap(true, Ordering::AcqRel) {
         return Ok(0);
     }
+    // The kernel would tell of it once more.
+    let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
     Err(Errno::CONNRESET)
 }
 

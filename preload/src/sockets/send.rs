@@ -2,7 +2,7 @@
 
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::ending::is_gone;
+use super::ending::{Ending, ending_with, is_gone};
 use super::{Phase, Socket, demote, engage};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
@@ -221,7 +221,6 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
             // The other end is gone; the kernel knows what that means for a sender.
             tx.end_fast(p);
             s.mirror_tx(&tx);
-            s.sent_late.store(true, Ordering::Release);
         }
         if tx.leg() == Leg::Fast {
             // SAFETY: the caller's promise.
@@ -242,10 +241,29 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
 }
 
 fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
-    let p: Option<&transport::shm::segment::Segment> = s.segment();
+    let p = s.segment();
     match tx.write_kernel(p, fd, walk, flags) {
-        Ok(_) => Ok(Step::Moved),
+        Ok(_) => {
+            s.sent_late.store(p.is_some_and(|p| is_gone(s, p)), Ordering::Release);
+            Ok(Step::Moved)
+        }
         Err(Errno::AGAIN) => Ok(Step::NoRoom),
+        Err(Errno::CONNRESET) if s.reset_told.load(Ordering::Acquire) => {
+            if flags & libc::MSG_NOSIGNAL == 0 {
+                time::raise(libc::SIGPIPE);
+            }
+            Err(Errno::PIPE)
+        }
+        // A dead peer that had read everything has sent a FIN, after which one send still succeeds; that
+        // its kernel connection was reset is the doing of bells it had not taken.
+        Err(Errno::CONNRESET)
+            if p.is_some_and(|p| ending_with(s, tx, p) == Ending::Eof)
+                && !s.sent_late.swap(true, Ordering::AcqRel) =>
+        {
+            let left = walk.left();
+            walk.skip(left);
+            Ok(Step::Moved)
+        }
         Err(e) => Err(e),
     }
 }

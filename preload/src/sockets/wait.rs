@@ -176,12 +176,12 @@ impl Wait {
             };
             return match real::result(r) {
                 Ok(0) if !kernel => {
-                    super::recv::check_kernel(s, fd);
+                    super::recv::check_kernel(s, s.live_fd(fd));
                     Ok(())
                 }
                 Ok(_) => {
                     if !kernel {
-                        super::recv::kernel_shows(s, fd, libc::POLLIN);
+                        super::recv::kernel_shows(s, s.live_fd(fd), libc::POLLIN);
                     }
                     Ok(())
                 }
@@ -207,7 +207,7 @@ impl Wait {
         }
         let bits = poll_one(fd, events, left.min(slice))?;
         if !kernel {
-            super::recv::kernel_shows(s, fd, bits);
+            super::recv::kernel_shows(s, s.live_fd(fd), bits);
         }
         Ok(())
     }

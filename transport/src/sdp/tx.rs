@@ -243,6 +243,21 @@ impl Tx {
         p.state(End::Fast, end);
     }
 
+    /// Ends the fast leg and rings the peer, which must not sleep through it. The bell is counted before
+    /// the end is stated: whoever reads the end knows every bell before the data that follows.
+    pub fn end_fast_ringing(&mut self, p: &impl Provider, fd: i32) {
+        if self.leg != Leg::Fast {
+            return;
+        }
+        p.count_bell();
+        self.end_fast(p);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: one readable byte.
+        while unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) } == Err(Errno::AGAIN) {
+            crate::sys::yield_core(); // full of bells: the peer is readable, and takes them when it looks
+        }
+    }
+
     /// Shuts this direction on the fast leg.
     pub fn finish(&mut self, p: &impl Provider, fin: u32) {
         self.finished = true;
