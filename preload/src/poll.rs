@@ -17,6 +17,9 @@ use transport::provider::Provider;
 use transport::sys::mem::Mapping;
 use transport::sys::{self, Result};
 
+/// What polling threads have found about sharing their cores.
+static COMPANY: spin::Company = spin::Company::new();
+
 /// Descriptors handled without memory of our own.
 const INLINE: usize = 64;
 
@@ -187,7 +190,7 @@ fn spin(all: &mut [libc::pollfd], copy: &mut Copy, foreign: bool, deadline: Opti
         n > 0
     };
     let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
-    match spin::spin(budget.unwrap_or(0), false, look, late) {
+    match spin::spin(budget.unwrap_or(0), &COMPANY, look, late) {
         Spun::Found => Ok(n),
         Spun::NotFound(Held::None) => Ok(0),
         Spun::NotFound(_) => Err(sys::Errno::INTR), // poll and select are never restarted

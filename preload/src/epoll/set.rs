@@ -11,7 +11,7 @@
 use super::entry::{EXCLUSIVE, Entry, Subject};
 use crate::real;
 use crate::sockets::lock::SpinLock;
-use crate::sockets::spin::Budget;
+use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket};
 use crate::world::World;
 use std::cell::UnsafeCell;
@@ -54,6 +54,7 @@ pub(crate) struct Set {
     pub(crate) waiters: AtomicU32,
     /// Longest busy look before a sleep, as learnt (µs).
     pub(crate) budget: Budget,
+    pub(crate) company: Company,
     /// When the kernel was last asked, in ticks.
     pub(crate) asked: AtomicU64,
     /// Something is registered with the kernel that it tells of once only: nobody but the program's own
@@ -75,6 +76,7 @@ impl Set {
             engaged: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             budget: Budget::new(),
+            company: Company::new(),
             asked: AtomicU64::new(0),
             edgy: AtomicBool::new(false),
         }))

@@ -328,7 +328,7 @@ fn spin(
         out.n > 0
     };
     let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
-    match spin::spin(set.budget.us(), false, look, late) {
+    match spin::spin(set.budget.us(), &set.company, look, late) {
         Spun::Found => Ok(true),
         // epoll_wait is never restarted; with a mask of its own the sleep decides.
         Spun::NotFound(held) if held != Held::None && mask.is_null() => Err(Errno::INTR),

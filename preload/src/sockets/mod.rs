@@ -115,7 +115,7 @@ pub(crate) struct Socket {
     /// Threads in a wait, spinning or asleep.
     pub(crate) waiters: AtomicU32,
     pub(crate) budget: spin::Budget,
-    pub(crate) yield_first: AtomicBool,
+    pub(crate) company: spin::Company,
     /// Descriptors of the program that stand for this socket.
     pub(crate) refs: AtomicU32,
     pub(crate) generation: AtomicU32,

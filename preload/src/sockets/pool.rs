@@ -155,7 +155,7 @@ unsafe fn fill(at: *mut Socket, generation: u32) {
                 sleepers: 0.into(),
                 waiters: 0.into(),
                 budget: super::spin::Budget::new(),
-                yield_first: false.into(),
+                company: super::spin::Company::new(),
                 refs: 1.into(),
                 generation: AtomicU32::new(generation),
                 shadow: (-1).into(),

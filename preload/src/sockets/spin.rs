@@ -7,7 +7,7 @@
 //! that one that has to interrupt the call is found pending and not lost.
 
 use crate::world;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
 use transport::sys::{self, time};
 
@@ -40,6 +40,17 @@ pub(crate) enum Held {
     Restart,
     /// A handler ran that interrupts them.
     Interrupt,
+}
+
+/// Whether the core is shared with others who wait and yield (the peer, perhaps): then a yield is the
+/// quickest look, and looking without one only keeps them off.
+#[derive(Debug)]
+pub(crate) struct Company(AtomicBool);
+
+impl Company {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
 }
 
 /// How the looks ended.
@@ -78,10 +89,10 @@ impl Budget {
 }
 
 /// Looks until something is found or the budget (µs) is spent. `look` is told how often it was called;
-/// `stop` ends the looks early. `eager` goes to the yields at once.
+/// `stop` ends the looks early.
 pub(crate) fn spin(
     budget_us: u32,
-    eager: bool,
+    company: &Company,
     mut look: impl FnMut(u32) -> bool,
     stop: impl Fn() -> bool,
 ) -> Spun {
@@ -92,7 +103,7 @@ pub(crate) fn spin(
     if now < HOGGED_UNTIL.load(Ordering::Relaxed) {
         return if look(0) { Spun::Found } else { Spun::NotFound(Held::None) };
     }
-    if !eager {
+    if !company.0.load(Ordering::Relaxed) {
         for turn in 0..PAUSES {
             if look(turn) {
                 return Spun::Found;
@@ -107,13 +118,14 @@ pub(crate) fn spin(
         let mut spent = 0;
         let mut turn = PAUSES;
         while spent < budget {
-            let before = now;
             sys::yield_core();
+            let after = clock::ticks();
+            let took = after - now;
+            now = after;
+            company.0.store(took > foreign, Ordering::Relaxed);
             if look(turn) {
                 return true;
             }
-            now = clock::ticks();
-            let took = now - before;
             if took > hog {
                 hogged(now);
                 return false;

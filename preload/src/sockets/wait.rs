@@ -88,32 +88,12 @@ fn look(s: &Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
 /// Spins within the socket's budget. `Ok(true)` once there is something to do.
 fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
     let kernel = by_kernel(s, want);
-    let eager = s.yield_first.load(Ordering::Relaxed);
-    let mut turns = 0;
-    let spun = spin::spin(
-        s.budget.us(),
-        eager,
-        |turn| {
-            turns += 1;
-            look(s, fd, want, kernel && (turn % 16 == 0 || eager))
-        },
-        || false,
-    );
-    // Found at the first look after a yield: the peer shares our core, and a yield is all it takes.
-    match spun {
-        Spun::Found => {
-            let by_yield = turns == spin::PAUSES + 1 || (eager && turns <= 2);
-            s.yield_first.store(by_yield, Ordering::Relaxed);
-            Ok(true)
-        }
-        Spun::NotFound(held) => {
-            s.yield_first.store(false, Ordering::Relaxed);
-            match held {
-                Held::Interrupt => Err(Errno::INTR),
-                Held::Restart if timed => Err(Errno::INTR),
-                _ => Ok(false),
-            }
-        }
+    let look = |turn: u32| look(s, fd, want, kernel && (turn % 16 == 0 || turn >= spin::PAUSES));
+    match spin::spin(s.budget.us(), &s.company, look, || false) {
+        Spun::Found => Ok(true),
+        Spun::NotFound(Held::Interrupt) => Err(Errno::INTR),
+        Spun::NotFound(Held::Restart) if timed => Err(Errno::INTR),
+        Spun::NotFound(_) => Ok(false),
     }
 }
 
