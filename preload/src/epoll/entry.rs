@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     /// Deleted by the program; the kernel's registration, which is ours, is kept for when it is added
     /// again: event loops do that for every message.
     pub(crate) parked: bool,
+    /// See `Inner::orphans`.
+    pub(crate) orphan: bool,
     /// On the list of those looked at in user space.
     pub(crate) hot: bool,
     /// ONESHOT, and has been reported.
@@ -67,6 +69,7 @@ impl Entry {
             data,
             managed: false,
             parked: false,
+            orphan: false,
             hot: false,
             disabled: false,
             seen_edge: 0,
@@ -76,6 +79,11 @@ impl Entry {
             reported_in: 0,
             managed_in: 0,
         }
+    }
+
+    /// Notes that a ONESHOT registration has fired.
+    pub(crate) const fn disable(&mut self) {
+        self.disabled = true;
     }
 
     /// Takes a modification.

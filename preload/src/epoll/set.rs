@@ -8,12 +8,13 @@
 //!
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
-use super::entry::{EXCLUSIVE, Entry, Subject};
+use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use crate::real;
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket};
 use crate::world::World;
+use transport::sys::fd::{Fd, as_fd};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -31,8 +32,14 @@ pub(crate) struct Membership {
 pub(crate) const TAG: u64 = 0x5c1f_a3e9 << 32;
 pub(crate) const TAG_MASK: u64 = 0xffff_ffff << 32;
 
+/// The bits of a registration that are not events.
+const ET_ONESHOT_WAKEUP: u32 = 0xf000_0000;
+
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
+    /// Registrations whose descriptor was closed while another stands for the socket: the kernel's is
+    /// still the program's own and cannot be changed.
+    pub(crate) orphans: usize,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
     by_fd: BTreeMap<i32, usize>,
@@ -55,7 +62,7 @@ pub(crate) struct Set {
     /// Longest busy look before a sleep, as learnt (µs).
     pub(crate) budget: Budget,
     pub(crate) company: Company,
-    /// When the kernel was last asked, in ticks.
+    /// When the kernel was last asked, in ticks; 0 if it had something of its own then.
     pub(crate) asked: AtomicU64,
     /// Something is registered with the kernel that it tells of once only: nobody but the program's own
     /// wait may ask for it.
@@ -170,6 +177,29 @@ impl Set {
         }
     }
 
+    /// Whether a ONESHOT registration that is still the program's own has fired: the kernel then shows
+    /// it without events (`/proc/self/fdinfo`).
+    fn has_fired(&self, fd: i32) -> bool {
+        let path = format!("/proc/self/fdinfo/{}\0", self.fd.load(Ordering::Relaxed));
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        // SAFETY: the path ends in NUL.
+        let opened = unsafe { transport::syscall!(openat, libc::AT_FDCWD, path.as_ptr(), flags) };
+        let Ok(info) = opened.map(|r| Fd::own(as_fd(r))) else { return false };
+        let mut buf = vec![0u8; 64 * 1024];
+        // SAFETY: writable for its length.
+        let n = unsafe { transport::syscall!(read, info.raw(), buf.as_mut_ptr(), buf.len()) };
+        let text = String::from_utf8_lossy(buf.get(..n.unwrap_or(0)).unwrap_or(&[])).into_owned();
+        let mine = |line: &&str| {
+            let mut words = line.split_whitespace();
+            words.next() == Some("tfd:") && words.next() == Some(fd.to_string().as_str())
+        };
+        let events = text.lines().find(mine).and_then(|line| {
+            let (_, rest) = line.split_once("events:")?;
+            u32::from_str_radix(rest.split_whitespace().next()?, 16).ok()
+        });
+        events.is_some_and(|e| e & !(ET_ONESHOT_WAKEUP) == 0)
+    }
+
     /// Makes a thread that sleeps in the kernel on this set look at an entry.
     fn kick(&self, e: &Entry, index: usize) {
         if self.waiters.load(Ordering::Acquire) > 0 && e.managed {
@@ -219,6 +249,14 @@ impl Inner {
         self.entries.get_mut(index)?.as_mut()
     }
 
+    /// The orphan with these data, if there is one.
+    pub(crate) fn orphan(&mut self, data: u64) -> Option<usize> {
+        if self.orphans == 0 {
+            return None;
+        }
+        self.entries.iter().position(|e| e.as_ref().is_some_and(|e| e.orphan && e.data == data))
+    }
+
     pub(crate) fn index_of(&self, fd: i32) -> Option<usize> {
         self.by_fd.get(&fd).copied()
     }
@@ -245,6 +283,7 @@ impl Inner {
         }
         self.hot.retain(|&i| i != index);
         self.free.push(index);
+        self.orphans -= usize::from(e.orphan);
         Some(e)
     }
 
@@ -286,16 +325,25 @@ pub(crate) fn manage(m: &Membership) {
         return;
     }
     e.managed_in = call;
+    if e.events & ONESHOT != 0 && m.set.has_fired(e.fd) {
+        e.disable();
+    }
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     e.managed = true;
     let counted = e.hot;
     let (events, tag) = (Entry::kernel_events(), TAG | m.index as u64);
-    if exclusive {
+    let changed = if exclusive {
         // The kernel does not modify exclusive registrations.
-        m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
-        m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, tag);
+        m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0)
+            && m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, tag)
     } else {
-        m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag);
+        m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag)
+    };
+    if !changed {
+        l.orphans += 1;
+        if let Some(e) = l.entry(m.index) {
+            e.orphan = true;
+        }
     }
     if !counted {
         m.set.engaged.fetch_add(1, Ordering::AcqRel);

@@ -263,18 +263,23 @@ fn from_kernel(
 fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut Out, call: u64) {
     let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
     let mut count = 0;
+    let mut others = false;
     {
         let Some(mut l) = set.lock() else { return };
         for i in 0..n {
             // SAFETY: the kernel filled this many entries.
             let ev = unsafe { at.add(i).read_unaligned() };
             let (events, data) = (ev.events, ev.u64);
-            if data & TAG_MASK != TAG {
-                out.push(events, data);
-                continue;
-            }
             #[allow(clippy::cast_possible_truncation)]
-            let index = (data & !TAG_MASK) as usize;
+            let index = if data & TAG_MASK == TAG {
+                (data & !TAG_MASK) as usize
+            } else if let Some(index) = l.orphan(data) {
+                index
+            } else {
+                out.push(events, data);
+                others = true;
+                continue;
+            };
             let Some(e) = l.entry(index) else { continue };
             e.stir();
             if matches!(e.subject, Subject::Other) {
@@ -290,6 +295,9 @@ fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut 
             }
             l.heat(index);
         }
+    }
+    if others {
+        set.asked.store(0, Ordering::Relaxed); // it may have more: ask again next time
     }
     for (s, fd, bits) in ours.into_iter().take(count) {
         if let Some(s) = s {

@@ -77,6 +77,10 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         w.targets().set_plain(&peer, Reason::PeerRemote);
         return become_plain(w, s, fd, Reason::PeerRemote);
     }
+    if s.lowat.load(Ordering::Relaxed) > 1 {
+        // Half on the kernel, half in the segment: nobody could say when the mark is reached.
+        return become_plain(w, s, fd, Reason::SocketOption);
+    }
     if !is_counted(s, fd) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
@@ -98,9 +102,6 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         transport::shm::layout::generation(ticket.word),
     ), Ordering::Relaxed);
     s.answer_at.store(state.cast_mut().cast::<AtomicU32>(), Ordering::Release);
-    if s.lowat.load(Ordering::Relaxed) > 1 {
-        net::wake_at_once(fd);
-    }
     s.set_phase(Phase::Announced);
     w.targets().expect(target, -1);
     set::announced(w, s);
@@ -130,6 +131,9 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
         Look::Later => return become_plain(w, s, fd, Reason::PeerSilent),
         Look::Never(why) => return become_plain(w, s, fd, why),
     };
+    if s.lowat.load(Ordering::Relaxed) > 1 {
+        return become_plain(w, s, fd, Reason::SocketOption);
+    }
     if !is_counted(s, fd) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
@@ -142,9 +146,6 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
             }
             if let Ok(mut rx) = s.rx.lock() {
                 rx.attach(&segment);
-            }
-            if s.lowat.load(Ordering::Relaxed) > 1 {
-                net::wake_at_once(fd);
             }
             attach(w, s, &segment);
         }

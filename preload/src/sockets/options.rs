@@ -49,8 +49,13 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
             let n = net::option(fd, level, name).unwrap_or(1);
             s.lowat.store(n.max(1).cast_unsigned(), Ordering::Relaxed);
-            if matches!(s.phase(), Phase::Announced | Phase::Attached) {
-                net::wake_at_once(fd); // a bell is one byte
+            let whole = s.rx_leg() == Leg::Fast;
+            match s.phase() {
+                Phase::Attached if whole => net::wake_at_once(fd), // a bell is one byte
+                Phase::Announced | Phase::Attached if n > 1 => {
+                    demote(s, fd, Reason::SocketOption, Unread::Keep);
+                }
+                _ => {}
             }
         }
         _ if kernel_only(level, name) => demote(s, fd, Reason::SocketOption, Unread::GiveBack),

@@ -65,8 +65,11 @@ pub(crate) fn settle(s: &'static Socket, fd: i32) {
 pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     if s.phase() != Phase::Attached {
         let mut b = net::ready_now(fd, IN | OUT | libc::POLLPRI | libc::POLLRDHUP);
-        if residual::left(s) > 0 {
-            b |= IN;
+        let kept = residual::left(s);
+        if kept > 0 {
+            let enough = kept + net::unread(fd) >= s.lowat.load(Ordering::Relaxed) as usize;
+            let ended = b & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0;
+            b = if enough || ended { b | IN } else { b & !IN };
         }
         return b;
     }

@@ -185,7 +185,11 @@ impl Wait {
         if left == 0 {
             return Err(Errno::AGAIN);
         }
-        let bits = poll_one(fd, events, left.min(slice))?;
+        let bits = match poll_one(fd, events, left.min(slice)) {
+            // poll is never restarted; the call that the program made may be.
+            Err(Errno::INTR) if deadline == 0 && time::all_restart() => return Ok(()),
+            bits => bits?,
+        };
         if !kernel {
             super::recv::kernel_shows(s, s.live_fd(fd), bits);
         }

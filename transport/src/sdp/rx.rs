@@ -109,6 +109,12 @@ impl Rx {
     }
 
     fn recv(fd: i32, walk: &mut Walk, limit: usize, flags: i32) -> Result<usize> {
+        if limit >= walk.left()
+            && let Some((iov, count)) = walk.untouched()
+        {
+            // SAFETY: as below.
+            return unsafe { net::recv_vec(fd, iov.cast_mut(), count, flags | libc::MSG_DONTWAIT) };
+        }
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
         let count = walk.batch(&mut iov, limit);
         // SAFETY: the pointers are the program's, for the kernel to check.
@@ -125,6 +131,18 @@ impl Rx {
     /// The walk's buffers are writable.
     #[inline]
     pub unsafe fn read(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk, how: How) -> Result<Got> {
+        let before = walk.done();
+        // SAFETY: passed on to the caller.
+        let got = unsafe { self.read_legs(p, fd, walk, how) }?;
+        // Bytes of an earlier leg were read before this one said how it stands.
+        Ok(match walk.done() - before {
+            0 => got,
+            n => Got::Bytes(n),
+        })
+    }
+
+    #[inline]
+    unsafe fn read_legs(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk, how: How) -> Result<Got> {
         loop {
             match self.leg {
                 Leg::Fast => {
@@ -141,6 +159,21 @@ impl Rx {
                     }
                 }
                 Leg::First => match self.read_first(p, fd, walk, how)? {
+                    // The leg may end here, and more be there on the next.
+                    Some(Got::Bytes(_)) if walk.left() > 0 => {
+                        let end = p.stated(End::Kernel);
+                        if how.peek {
+                            let left = end.map(|end| end.saturating_sub(self.kernel));
+                            if left == Some(walk.done() as u64) {
+                                // SAFETY: passed on to the caller.
+                                return Ok(unsafe { self.read_fast(p, walk, how) });
+                            }
+                            return Ok(Got::Bytes(0));
+                        }
+                        if end != Some(self.kernel) {
+                            return Ok(Got::Bytes(0));
+                        }
+                    }
                     Some(got) => return Ok(got),
                     None => self.leg = Leg::Fast,
                 },

@@ -280,9 +280,15 @@ impl Tx {
         }
         let flags = flags | libc::MSG_DONTWAIT;
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
-        let n = walk.batch(&mut iov, usize::MAX);
+        let (iov, n) = match walk.untouched() {
+            Some((iov, n)) => (iov.cast_mut(), n),
+            None => {
+                let n = walk.batch(&mut iov, usize::MAX);
+                (iov.as_mut_ptr(), n)
+            }
+        };
         // SAFETY: the pointers are the program's, for the kernel to check.
-        let sent = unsafe { net::send_vec(fd, iov.as_mut_ptr(), n, flags) }?;
+        let sent = unsafe { net::send_vec(fd, iov, n, flags) }?;
         walk.skip(sent);
         if self.leg == Leg::First {
             self.kernel += sent as u64;

@@ -98,6 +98,13 @@ impl Walk {
         }
     }
 
+    /// The program's own array, if the walk is at its beginning: what the kernel can take whole.
+    #[must_use]
+    pub fn untouched(&self) -> Option<(*const libc::iovec, usize)> {
+        let (_, _, rest, count, total) = self.start;
+        (self.done == 0 && count > BATCH && self.left == total).then_some((rest, count))
+    }
+
     /// The next buffers as an array for the kernel, `limit` bytes at most; returns how many entries.
     #[must_use]
     pub fn batch(&self, out: &mut [libc::iovec; BATCH], mut limit: usize) -> usize {

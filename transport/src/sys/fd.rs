@@ -57,9 +57,10 @@ impl Fd {
         let Some((soft, hard)) = mem::rlimit(libc::RLIMIT_NOFILE) else {
             return self;
         };
-        let raised = soft < HIGHEST + ROOM
-            && hard >= soft + ROOM
-            && mem::set_rlimit(libc::RLIMIT_NOFILE, (soft + ROOM, hard)).is_ok();
+        // Beyond the hard limit too, where this process may.
+        let wide = (soft + ROOM, hard.max(soft + ROOM));
+        let raised =
+            soft < HIGHEST + ROOM && mem::set_rlimit(libc::RLIMIT_NOFILE, wide).is_ok();
         let low = if raised {
             soft
         } else if soft >= HIGHEST + ROOM {

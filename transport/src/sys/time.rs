@@ -65,6 +65,22 @@ pub fn disposition(signal: i32) -> Result<(usize, u64)> {
     Ok((handler as usize, flags))
 }
 
+/// Whether every signal that the program handles restarts system calls. A call that was interrupted
+/// by one of them goes on then; by which one cannot be known afterwards.
+#[must_use]
+pub fn all_restart() -> bool {
+    // (faults interrupt no call, and runtimes watch for them)
+    const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+    (1..=64).filter(|s| !FAULTS.contains(s)).all(|signal| match disposition(signal) {
+        Ok((handler, flags)) => {
+            handler == libc::SIG_DFL
+                || handler == libc::SIG_IGN
+                || flags & libc::SA_RESTART.cast_unsigned() as u64 != 0
+        }
+        Err(_) => true,
+    })
+}
+
 /// Sends a signal to this very thread, as the kernel does for SIGPIPE.
 pub fn raise(signal: i32) {
     // SAFETY: no pointers.
