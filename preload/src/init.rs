@@ -93,7 +93,7 @@ extern "C" fn before_fork() {
         }
     });
     for &(s, fd) in &streams {
-        demote_held(w, s, fd, Reason::Forked, Unread::Keep);
+        demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
     }
     drop(streams);
     alloc::OWN.hold();

@@ -19,12 +19,17 @@ use transport::sys::{self, net};
 /// most a buffer; the rest is for a peer that was preempted.
 const PUT_US: u64 = 5_000_000;
 
+/// How long (µs) to wait for a peer to take bytes back. One that is asleep or looking hears at once; one
+/// that computes does not.
+const GIVE_BACK_US: u64 = 30_000;
+
 /// What is to happen to bytes that were received and not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// The program will go on reading through the library.
+    /// The program will go on reading through the library: they are kept here.
     Keep,
-    /// The program will read round the library: the peer sends them again by the kernel.
+    /// The program, or one that it starts, may read round the library: the peer is asked to send them
+    /// again by the kernel. One that does not hear us in time is not waited for; then they are kept.
     GiveBack,
 }
 
@@ -96,8 +101,9 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     while p.peer_is_putting() && clock::ticks() - begun < clock::us(PUT_US) {
         sys::yield_core();
     }
+    let given = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0) && is_given_back(p);
     match rx.gather(p, fd) {
-        Ok(bytes) if give_back.is_none() => {
+        Ok(bytes) if !given => {
             if !residual::keep(s, &bytes) {
                 s.broken.store(true, Ordering::Release);
             }
@@ -120,6 +126,18 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     become_plain(w, s, fd, why);
 }
 
+/// Waits for the peer to take on what it was asked to send again.
+fn is_given_back(p: &impl Provider) -> bool {
+    let begun = clock::ticks();
+    while !p.gave_back() {
+        if clock::ticks() - begun > clock::us(GIVE_BACK_US) {
+            return !p.cancel_give_back();
+        }
+        sys::yield_core();
+    }
+    true
+}
+
 /// Notices that the peer has gone back to the kernel, and follows. Cheap when it has not.
 #[inline]
 pub(crate) fn attend(s: &'static Socket, fd: i32) {
@@ -139,7 +157,12 @@ fn follow(s: &'static Socket, fd: i32) {
         && let Ok(mut tx) = s.tx.lock()
     {
         tx.end_fast(p);
-        let settled = tx.settle(p, fd).is_ok();
+        let begun = clock::ticks();
+        let mut settled = tx.settle(p, fd).is_ok();
+        while !settled && clock::ticks() - begun < clock::us(PUT_US / 10) {
+            sys::yield_core();
+            settled = tx.settle(p, fd).is_ok();
+        }
         s.mirror_tx(&tx);
         if settled && s.tx_shut.load(Ordering::Acquire) {
             // What was a word in the segment has to be a FIN now.

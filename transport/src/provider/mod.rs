@@ -96,8 +96,14 @@ pub trait Provider {
     /// Ends what [`Self::enter`] began.
     fn leave(&self);
 
-    /// From where the peer wants this side's bytes again.
-    fn give_back(&self) -> Option<u64>;
+    /// Takes on the peer's request, if there is one, to have this side's bytes again from a position on.
+    fn take_give_back(&self) -> Option<u64>;
+
+    /// Whether the peer has taken on this side's request to give bytes back.
+    fn gave_back(&self) -> bool;
+
+    /// Takes this side's request back. False if the peer has taken it on.
+    fn cancel_give_back(&self) -> bool;
 
     /// Whether the peer is in the middle of a put.
     fn peer_is_putting(&self) -> bool;

@@ -2,7 +2,7 @@
 
 use super::{End, Provider};
 use crate::doorbell;
-use crate::shm::layout::UNSTATED;
+use crate::shm::layout::{TAKEN, UNSTATED};
 use crate::shm::segment::Segment;
 use crate::sync::{AtomicU64, Ordering};
 use flowctl::{Piece, Published, Untrusted};
@@ -140,8 +140,18 @@ impl Provider for Segment {
         self.mine().stop.stop.load(Ordering::Relaxed) != 0
     }
 
-    fn give_back(&self) -> Option<u64> {
-        stated(&self.mine().stop.give_back)
+    fn take_give_back(&self) -> Option<u64> {
+        let word = &self.mine().stop.give_back;
+        let asked = stated(word).filter(|&at| at != TAKEN)?;
+        word.compare_exchange(asked, TAKEN, Ordering::SeqCst, Ordering::SeqCst).ok()
+    }
+
+    fn gave_back(&self) -> bool {
+        self.peer().stop.give_back.load(Ordering::SeqCst) == TAKEN
+    }
+
+    fn cancel_give_back(&self) -> bool {
+        self.peer().stop.give_back.swap(UNSTATED, Ordering::SeqCst) != TAKEN
     }
 
     #[inline]

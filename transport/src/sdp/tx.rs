@@ -233,7 +233,7 @@ impl Tx {
         }
         let end = self.flow.produced();
         self.leg = Leg::Last;
-        if let Some(from) = p.give_back()
+        if let Some(from) = p.take_give_back()
             && from <= end
             && end - from <= p.buffer() as u64
             && from < end

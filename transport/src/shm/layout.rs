@@ -21,6 +21,9 @@ pub const CONTROL: usize = 4096;
 /// "Not yet": the value of a position that has not been stated.
 pub const UNSTATED: u64 = u64::MAX;
 
+/// A request to give bytes back has been taken on.
+pub const TAKEN: u64 = u64::MAX - 1;
+
 /// The arena's first page(s).
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -161,7 +164,8 @@ pub struct Busy {
 pub struct Stop {
     /// Not 0: put no more into the ring and ring no more; the fast leg ends where it is.
     pub stop: AtomicU32,
-    /// With `stop`: resend by the kernel what lies in the ring from this position on.
+    /// With `stop`: resend by the kernel what lies in the ring from this position on. Replaced by
+    /// [`TAKEN`] by the side that will, or by [`UNSTATED`] if the asker will not wait for it.
     pub give_back: AtomicU64,
 }
 
