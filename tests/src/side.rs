@@ -207,9 +207,10 @@ impl Random {
 pub fn fill_up(fd: Fd) -> usize {
     let chunk = vec![7u8; 16384];
     let mut total = 0;
-    // The kernel keeps moving bytes to the peer's queue, so full is full only when it stays full.
+    // The kernel keeps moving bytes to the peer's queue, and acknowledges late: full is full only
+    // when it stays full for longer than a delayed acknowledgement.
     let mut refused = 0;
-    while refused < 5 {
+    while refused < 15 {
         let r = io::send(fd, &chunk, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         if r.0 > 0 {
             total += r.ok();
