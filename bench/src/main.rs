@@ -1,1 +1,40 @@
-fn main() {}
+//! `bench`: what the machine can do, ordinary socket programs, and Shunt against kernel TCP.
+//!
+//! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
+//! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod compare;
+mod floor;
+mod prog;
+mod stats;
+mod sys;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Measures Shunt against kernel TCP and against the bare machine")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What the machine can do with no sockets at all: bare ring, memcpy, wake-ups, one system call
+    Floor(floor::Args),
+    /// A plain socket program; prints one line of JSON
+    #[command(subcommand)]
+    Prog(prog::Prog),
+    /// Kernel TCP and Shunt in turn, for every measurement; writes out/compare.* and docs/img/compare.*
+    Compare(compare::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Floor(args) => floor::main(&args),
+        Command::Prog(prog) => prog::main(&prog),
+        Command::Compare(args) => compare::main(&args),
+    }
+}

@@ -1,0 +1,174 @@
+//! epoll_ctl: the kernel does it first, so errors are the kernel's; then it is noted for descriptors
+//! that may one day be attached.
+
+use super::entry::{EXCLUSIVE, Entry, Subject};
+use super::set::{self, Set, TAG, TAG_MASK};
+use crate::sockets::{Phase, Socket};
+use crate::table::{self, Entry as Known};
+use crate::{real, world};
+use std::sync::atomic::Ordering;
+use transport::sys::{Errno, Result};
+
+/// What a registration would be noted for.
+fn subject(fd: i32) -> Option<Subject> {
+    match table::find(fd) {
+        Known::Socket(s) if s.phase() != Phase::Plain && s.phase() != Phase::Listening => {
+            Some(Subject::Socket(s, s.generation.load(Ordering::Acquire)))
+        }
+        Known::Set(inner) => Some(Subject::Set(inner)),
+        _ => None,
+    }
+}
+
+/// epoll_ctl on a set of the program.
+///
+/// # Safety
+/// `event` is the program's pointer; null or readable.
+pub(crate) unsafe fn ctl(
+    set: &'static Set,
+    ep: i32,
+    op: i32,
+    fd: i32,
+    event: *mut libc::epoll_event,
+) -> Result<usize> {
+    // SAFETY: the program's arguments.
+    let kernel = || real::result(unsafe { real::epoll_ctl(ep, op, fd, event) } as isize);
+    if event.is_null() && op != libc::EPOLL_CTL_DEL {
+        return kernel();
+    }
+    match op {
+        libc::EPOLL_CTL_ADD => {
+            // SAFETY: not null; the program's.
+            let ev = unsafe { event.read_unaligned() };
+            let Some(subject) = subject(fd) else { return other(set, op, fd, ev, kernel) };
+            if let Subject::Socket(s, _) = subject {
+                match set::unpark(set, fd, s, ev.events, ev.u64) {
+                    Some(true) => return Ok(0),
+                    Some(false) => return Err(Errno(libc::EEXIST)),
+                    None => {}
+                }
+            }
+            let mut w = world::lock();
+            kernel()?;
+            if let Some(l) = set.lock()
+                && let Some(stale) = l.index_of(fd)
+            {
+                drop(l);
+                let _ = stale;
+                set::remove(&mut w, set, fd); // closed by something we did not see
+            }
+            match subject {
+                Subject::Socket(s, _) => set::add(&mut w, set, s, fd, ev.events, ev.u64),
+                _ => add_set(set, subject, fd, ev),
+            }
+            Ok(0)
+        }
+        libc::EPOLL_CTL_MOD => {
+            // SAFETY: not null; the program's.
+            let ev = unsafe { event.read_unaligned() };
+            modify(set, fd, ev, kernel)
+        }
+        libc::EPOLL_CTL_DEL => {
+            if let Some(s) = table::socket(fd) {
+                match set::park(set, fd, s) {
+                    Some(true) => return Ok(0),
+                    Some(false) => return Err(Errno(libc::ENOENT)),
+                    None => {}
+                }
+            }
+            let known = set.lock().is_some_and(|l| l.index_of(fd).is_some());
+            if !known {
+                return kernel();
+            }
+            let mut w = world::lock();
+            kernel()?;
+            set::remove(&mut w, set, fd);
+            Ok(0)
+        }
+        _ => kernel(),
+    }
+}
+
+fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) {
+    if let Some(mut l) = set.lock() {
+        let index = l.insert(Entry::new(subject, fd, ev.events, ev.u64));
+        set.engaged.fetch_add(1, Ordering::AcqRel);
+        l.heat(index);
+    }
+}
+
+/// A registration that only the kernel knows, unless its data would be taken for one of our tags.
+fn other(
+    set: &'static Set,
+    op: i32,
+    fd: i32,
+    ev: libc::epoll_event,
+    kernel: impl Fn() -> Result<usize>,
+) -> Result<usize> {
+    let data = ev.u64;
+    if data & TAG_MASK != TAG {
+        return kernel();
+    }
+    let _w = world::lock();
+    let mut l = set.lock().ok_or(Errno::AGAIN)?;
+    let mut e = Entry::new(Subject::Other, fd, ev.events, data);
+    e.managed = true;
+    let index = l.insert(e);
+    if set.kernel(op, fd, ev.events, TAG | index as u64) {
+        set.engaged.fetch_add(1, Ordering::AcqRel);
+        return Ok(0);
+    }
+    l.remove(index);
+    drop(l);
+    kernel()
+}
+
+fn modify(
+    set: &'static Set,
+    fd: i32,
+    ev: libc::epoll_event,
+    kernel: impl Fn() -> Result<usize>,
+) -> Result<usize> {
+    let (events, data) = (ev.events, ev.u64);
+    let Some(mut l) = set.lock() else { return kernel() };
+    let Some(index) = l.index_of(fd) else {
+        drop(l);
+        if data & TAG_MASK == TAG {
+            return other(set, libc::EPOLL_CTL_MOD, fd, ev, kernel);
+        }
+        return kernel();
+    };
+    let Some(e) = l.entry(index) else { return kernel() };
+    let stale = matches!(e.subject, Subject::Socket(..)) && !is_same(e, fd);
+    if stale {
+        return kernel();
+    }
+    match e.subject {
+        Subject::Socket(..) if e.parked => Err(Errno(libc::ENOENT)),
+        Subject::Socket(..) if e.managed => {
+            if (events | e.events) & EXCLUSIVE != 0 {
+                return Err(Errno::INVAL);
+            }
+            e.modify(events, data);
+            set::modified(set, &mut l, index);
+            Ok(0)
+        }
+        Subject::Other => {
+            if set.kernel(libc::EPOLL_CTL_MOD, fd, events, TAG | index as u64) {
+                e.modify(events, data);
+                return Ok(0);
+            }
+            kernel()
+        }
+        _ => {
+            kernel()?;
+            e.modify(events, data);
+            Ok(0)
+        }
+    }
+}
+
+fn is_same(e: &Entry, fd: i32) -> bool {
+    let known: Option<&'static Socket> = table::socket(fd);
+    matches!((e.socket(), known), (Some(a), Some(b)) if std::ptr::eq(a, b))
+}

@@ -1,0 +1,208 @@
+//! One registration in an epoll set: what the program asked for, and what it has been told.
+//!
+//! The rules of the kernel, kept here for attached sockets: level-triggered registrations are reported
+//! while the condition holds; edge-triggered ones once per arrival, end, or room after a lack of it;
+//! ONESHOT ones once until modified; ERR and HUP are always reported.
+
+use super::set::Set;
+use crate::sockets::{Socket, ready};
+use std::sync::atomic::Ordering;
+use transport::provider::Provider;
+
+pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
+pub(crate) const ONESHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
+pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
+pub(crate) const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
+
+/// What a registration is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject {
+    Socket(&'static Socket, u32),
+    /// Another epoll set.
+    Set(&'static Set),
+    /// Any other descriptor, whose `data` happens to look like one of ours.
+    Other,
+}
+
+/// One registration.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) subject: Subject,
+    pub(crate) fd: i32,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    /// The kernel's registration is ours, with our tag; otherwise it is the program's own.
+    pub(crate) managed: bool,
+    /// Deleted by the program; the kernel's registration, which is ours, is kept for when it is added
+    /// again: event loops do that for every message.
+    pub(crate) parked: bool,
+    /// On the list of those looked at in user space.
+    pub(crate) hot: bool,
+    /// ONESHOT, and has been reported.
+    disabled: bool,
+    seen_edge: u64,
+    seen_lack: u64,
+    /// Not reported since it was added or modified.
+    fresh: bool,
+    /// Looks in a row that found nothing.
+    pub(crate) idle: u32,
+    /// The call that last reported it.
+    pub(crate) reported_in: u64,
+    /// The call during which the registration became ours: until then the kernel may have reported it
+    /// as the program's own, and the same readiness must not be told twice.
+    pub(crate) managed_in: u64,
+}
+
+/// poll(2) bits and epoll bits are the same numbers for all that a socket can show.
+const fn poll_bits(events: u32) -> i16 {
+    (events & 0x7fff) as u16 as i16
+}
+
+impl Entry {
+    pub(crate) const fn new(subject: Subject, fd: i32, events: u32, data: u64) -> Self {
+        Self {
+            subject,
+            fd,
+            events,
+            data,
+            managed: false,
+            parked: false,
+            hot: false,
+            disabled: false,
+            seen_edge: 0,
+            seen_lack: 0,
+            fresh: true,
+            idle: 0,
+            reported_in: 0,
+            managed_in: 0,
+        }
+    }
+
+    /// Takes a modification.
+    pub(crate) const fn modify(&mut self, events: u32, data: u64) {
+        self.events = events;
+        self.data = data;
+        self.disabled = false;
+        self.fresh = true;
+        self.idle = 0;
+    }
+
+    /// The socket, if it is still the one that was registered.
+    pub(crate) fn socket(&self) -> Option<&'static Socket> {
+        match self.subject {
+            Subject::Socket(s, generation) if s.generation.load(Ordering::Acquire) == generation => Some(s),
+            _ => None,
+        }
+    }
+
+    /// What the kernel's registration of a managed entry asks for.
+    pub(crate) const fn kernel_events() -> u32 {
+        (libc::EPOLLIN | libc::EPOLLRDHUP).cast_unsigned() | ET
+    }
+
+    /// What the program's own registration would be in the kernel now.
+    pub(crate) const fn program_events(&self) -> u32 {
+        // (a parked entry has none in the kernel: it is deleted there when it stops being ours)
+        if self.disabled { self.events & (ET | ONESHOT) } else { self.events }
+    }
+
+    /// Looks, and says what to report now. Counts as reported if it does.
+    pub(crate) fn report(&mut self) -> Option<u32> {
+        if self.disabled || self.parked {
+            return None;
+        }
+        let bits = match self.subject {
+            Subject::Socket(..) => {
+                let s = self.socket()?;
+                let edge = ready::edge(s);
+                let lack = s.record.no_credit.load(Ordering::Relaxed);
+                let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
+                let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
+                if hit == 0 {
+                    return None;
+                }
+                if self.events & ET != 0 {
+                    let room = lack != self.seen_lack && hit & libc::EPOLLOUT.cast_unsigned() != 0;
+                    if !self.fresh && edge == self.seen_edge && !room {
+                        return None;
+                    }
+                    self.seen_edge = edge;
+                    self.seen_lack = lack;
+                }
+                hit
+            }
+            Subject::Set(inner) => {
+                let hit = self.events & libc::EPOLLIN.cast_unsigned();
+                if hit == 0 || !inner.has_ready() {
+                    return None;
+                }
+                if self.events & ET != 0 && !self.fresh {
+                    return None; // the kernel tells of new ones
+                }
+                hit
+            }
+            Subject::Other => return None,
+        };
+        self.fresh = false;
+        if self.events & ONESHOT != 0 {
+            self.disabled = true;
+        }
+        Some(bits)
+    }
+
+    /// Whether there is certainly nothing to report: a few loads.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM).cast_unsigned();
+        self.parked
+            || (self.managed
+                && self.events & OUT == 0
+                && self.socket().is_some_and(ready::is_quiet))
+    }
+
+    /// Whether [`Self::report`] would report something, without counting it as reported.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        let before = (self.disabled, self.seen_edge, self.seen_lack, self.fresh);
+        let ready = self.report().is_some();
+        (self.disabled, self.seen_edge, self.seen_lack, self.fresh) = before;
+        ready
+    }
+
+    /// The kernel has reported something of this entry: look at it as at a new one where edges count.
+    pub(crate) const fn stir(&mut self) {
+        self.idle = 0;
+        if matches!(self.subject, Subject::Set(_)) {
+            self.fresh = true;
+        }
+    }
+
+    /// Wishes to be rung when what the program waits for comes about.
+    pub(crate) fn arm(&self) {
+        if self.parked {
+            return;
+        }
+        if let Some(s) = self.socket() {
+            if let Some(p) = s.segment() {
+                p.arm(ready::wishes(poll_bits(self.events)));
+            }
+        } else if let Subject::Set(inner) = self.subject {
+            inner.arm_all();
+        }
+    }
+
+    pub(crate) fn disarm(&self) {
+        if let Some(p) = self.socket().and_then(Socket::segment) {
+            p.disarm(transport::doorbell::DATA | transport::doorbell::SPACE);
+        }
+    }
+}
+
+trait IntoU32 {
+    fn into_u32(self) -> u32;
+}
+
+impl IntoU32 for u16 {
+    fn into_u32(self) -> u32 {
+        u32::from(self)
+    }
+}

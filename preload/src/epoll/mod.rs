@@ -1,0 +1,7 @@
+//! epoll over attached sockets. A set that has none is the kernel's alone; a set that has some keeps
+//! the kernel's set underneath for everything else and for sleeping.
+
+pub(crate) mod ctl;
+pub(crate) mod entry;
+pub(crate) mod set;
+pub(crate) mod wait;

@@ -1,0 +1,433 @@
+//! An epoll set of the program: its registrations of TCP sockets and of other sets. Registrations of
+//! any other descriptor are the kernel's alone and not known here.
+//!
+//! A socket's registration is the program's own in the kernel until the socket is attached; then it is
+//! replaced by ours ("managed"): edge-triggered, for bells and the end, with a tag for data. Managed
+//! entries that saw traffic lately are *hot*, looked at in user space; the others are armed and cost
+//! nothing until the peer rings.
+//!
+//! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
+
+use super::entry::{EXCLUSIVE, Entry, Subject};
+use crate::real;
+use crate::sockets::lock::SpinLock;
+use crate::sockets::spin::Budget;
+use crate::sockets::{Phase, Socket};
+use crate::world::World;
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+/// A socket's place in a set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Membership {
+    pub(crate) set: &'static Set,
+    pub(crate) index: usize,
+}
+
+/// What marks our own `data` in the kernel: the high half. A program's data that looks the same is
+/// given a tag of its own.
+pub(crate) const TAG: u64 = 0x5c1f_a3e9 << 32;
+pub(crate) const TAG_MASK: u64 = 0xffff_ffff << 32;
+
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    entries: Vec<Option<Entry>>,
+    free: Vec<usize>,
+    by_fd: BTreeMap<i32, usize>,
+    pub(crate) hot: Vec<usize>,
+    pub(crate) calls: u64,
+}
+
+/// An epoll set.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(crate) struct Set {
+    lock: SpinLock,
+    inner: UnsafeCell<Inner>,
+    pub(crate) fd: AtomicI32,
+    refs: AtomicU32,
+    /// Entries that have to be looked at in user space: announced or attached sockets, other sets.
+    pub(crate) engaged: AtomicU32,
+    /// Threads asleep in the kernel on this set.
+    pub(crate) waiters: AtomicU32,
+    /// Longest busy look before a sleep, as learnt (µs).
+    pub(crate) budget: Budget,
+}
+
+// SAFETY: the inner part is reached under the lock.
+unsafe impl Sync for Set {}
+
+impl Set {
+    /// A set for a new epoll descriptor. Never freed, like everything the table points to.
+    pub(crate) fn create(fd: i32) -> &'static Self {
+        Box::leak(Box::new(Self {
+            lock: SpinLock::new(),
+            inner: UnsafeCell::new(Inner::default()),
+            fd: AtomicI32::new(fd),
+            refs: AtomicU32::new(1),
+            engaged: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            budget: Budget::new(),
+        }))
+    }
+
+    /// In a child after fork, where no other thread exists.
+    pub(crate) fn reset(&self) {
+        self.lock.release();
+        self.waiters.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn share(&self) {
+        self.refs.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes the set's lock; `None` in a handler that interrupted a holder.
+    pub(crate) fn lock(&'static self) -> Option<Locked> {
+        self.lock.try_acquire().ok()?;
+        Some(Locked { of: self })
+    }
+
+    pub(crate) fn is_engaged(&self) -> bool {
+        self.engaged.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether something in this set is ready (asked by a set or poll around it). The kernel's word may
+    /// stem from a bell alone: it may be too much, never too little.
+    pub(crate) fn has_ready(&'static self) -> bool {
+        let fd = self.fd.load(Ordering::Relaxed);
+        let Some(mut l) = self.lock() else { return false };
+        let hot = l.hot.clone();
+        let user = hot.iter().any(|&i| l.entry(i).is_some_and(|e| e.is_ready()));
+        drop(l);
+        user || transport::sys::net::ready_now(fd, libc::POLLIN) != 0
+    }
+
+    /// Arms every hot entry: somebody is about to sleep on a set or poll around this one.
+    pub(crate) fn arm_all(&'static self) {
+        if let Some(mut l) = self.lock() {
+            for i in l.hot.clone() {
+                if let Some(e) = l.entry(i) {
+                    e.arm();
+                }
+            }
+        }
+    }
+
+    /// Makes a thread that sleeps in the kernel on this set look at an entry.
+    fn kick(&self, e: &Entry, index: usize) {
+        if self.waiters.load(Ordering::Acquire) > 0 && e.managed {
+            // Asking for writability, which the kernel always grants an idle connection, is an event.
+            let events = Entry::kernel_events() | libc::EPOLLOUT.cast_unsigned();
+            self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64);
+        }
+    }
+
+    /// Changes the kernel's registration.
+    pub(crate) fn kernel(&self, op: i32, fd: i32, events: u32, data: u64) -> bool {
+        let mut ev = libc::epoll_event { events, u64: data };
+        let ep = self.fd.load(Ordering::Relaxed);
+        // SAFETY: `ev` is valid; the descriptors are the program's.
+        unsafe { transport::syscall!(epoll_ctl, ep, op, fd, &raw mut ev) }.is_ok()
+    }
+}
+
+/// A locked set.
+pub(crate) struct Locked {
+    of: &'static Set,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        self.of.lock.release();
+    }
+}
+
+impl Deref for Locked {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        // SAFETY: the lock is held.
+        unsafe { &*self.of.inner.get() }
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Inner {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.of.inner.get() }
+    }
+}
+
+impl Inner {
+    pub(crate) fn entry(&mut self, index: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(index)?.as_mut()
+    }
+
+    pub(crate) fn index_of(&self, fd: i32) -> Option<usize> {
+        self.by_fd.get(&fd).copied()
+    }
+
+    pub(crate) fn insert(&mut self, e: Entry) -> usize {
+        let fd = e.fd;
+        let index = if let Some(i) = self.free.pop() {
+            if let Some(slot) = self.entries.get_mut(i) {
+                *slot = Some(e);
+            }
+            i
+        } else {
+            self.entries.push(Some(e));
+            self.entries.len() - 1
+        };
+        self.by_fd.insert(fd, index);
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<Entry> {
+        let e = self.entries.get_mut(index)?.take()?;
+        if self.by_fd.get(&e.fd) == Some(&index) {
+            self.by_fd.remove(&e.fd);
+        }
+        self.hot.retain(|&i| i != index);
+        self.free.push(index);
+        Some(e)
+    }
+
+    pub(crate) fn heat(&mut self, index: usize) {
+        if let Some(e) = self.entry(index)
+            && !e.hot
+        {
+            e.hot = true;
+            self.hot.push(index);
+        }
+    }
+}
+
+/// A socket has been offered: sets that hold it watch for the answer.
+pub(crate) fn announced(_w: &mut World, s: &'static Socket) {
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        if let Some(mut l) = m.set.lock() {
+            m.set.engaged.fetch_add(1, Ordering::AcqRel);
+            l.heat(m.index);
+        }
+    }
+}
+
+/// A socket is attached: its registrations become ours.
+pub(crate) fn attached(_w: &mut World, s: &'static Socket) {
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        manage(m);
+    }
+}
+
+/// Makes one registration ours.
+pub(crate) fn manage(m: &Membership) {
+    let Some(mut l) = m.set.lock() else { return };
+    let call = l.calls;
+    let Some(e) = l.entry(m.index) else { return };
+    if e.managed {
+        return;
+    }
+    e.managed_in = call;
+    let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
+    e.managed = true;
+    let counted = e.hot;
+    let (events, tag) = (Entry::kernel_events(), TAG | m.index as u64);
+    if exclusive {
+        // The kernel does not modify exclusive registrations.
+        m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+        m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, tag);
+    } else {
+        m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag);
+    }
+    if !counted {
+        m.set.engaged.fetch_add(1, Ordering::AcqRel);
+    }
+    l.heat(m.index);
+    if let Some(e) = l.entry(m.index) {
+        m.set.kick(e, m.index);
+    }
+}
+
+/// A socket is on kernel TCP for good: its registrations are the program's own again.
+pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        let Some(mut l) = m.set.lock() else { continue };
+        let Some(e) = l.entry(m.index) else { continue };
+        let was_hot = std::mem::take(&mut e.hot);
+        let engaged = was_hot || e.managed;
+        if std::mem::take(&mut e.managed) {
+            let (fd, events, data) = (e.fd, e.program_events(), e.data);
+            if e.parked {
+                m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+            } else if events & EXCLUSIVE != 0 {
+                m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+                m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, data);
+            } else {
+                m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, data);
+            }
+        }
+        l.hot.retain(|&i| i != m.index);
+        if engaged {
+            m.set.engaged.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The last descriptor of a socket is gone: the kernel drops its registrations, and so do we.
+pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
+    // SAFETY: under the registry lock.
+    let sets = std::mem::take(unsafe { &mut *s.sets.get() });
+    s.set_count.store(0, Ordering::Release);
+    for m in sets {
+        let Some(mut l) = m.set.lock() else { continue };
+        if let Some(e) = l.remove(m.index)
+            && (e.managed || e.hot)
+        {
+            m.set.engaged.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Adds a registration of a socket.
+pub(crate) fn add(_w: &mut World, set: &'static Set, s: &'static Socket, fd: i32, events: u32, data: u64) {
+    let subject = Subject::Socket(s, s.generation.load(Ordering::Acquire));
+    let Some(mut l) = set.lock() else { return };
+    let index = l.insert(Entry::new(subject, fd, events, data));
+    let phase = s.phase();
+    if phase == Phase::Announced {
+        set.engaged.fetch_add(1, Ordering::AcqRel);
+        l.heat(index);
+    }
+    drop(l);
+    let m = Membership { set, index };
+    // SAFETY: under the registry lock.
+    unsafe { &mut *s.sets.get() }.push(m);
+    s.set_count.fetch_add(1, Ordering::AcqRel);
+    if phase == Phase::Attached {
+        manage(&m);
+    }
+}
+
+/// Removes a registration of a socket; the kernel's is gone already.
+pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
+    let Some(mut l) = set.lock() else { return };
+    let Some(index) = l.index_of(fd) else { return };
+    let Some(e) = l.remove(index) else { return };
+    drop(l);
+    if e.managed || e.hot || matches!(e.subject, Subject::Set(_)) {
+        set.engaged.fetch_sub(1, Ordering::AcqRel);
+    }
+    if let Some(s) = e.socket() {
+        // SAFETY: under the registry lock.
+        unsafe { &mut *s.sets.get() }.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
+        s.set_count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Deletes a registration that is ours in the kernel without going there. False if it is not.
+pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<bool> {
+    let mut l = set.lock()?;
+    let index = l.index_of(fd)?;
+    let e = l.entry(index)?;
+    let ours = e.managed && e.events & EXCLUSIVE == 0 && e.socket().is_some_and(|x| std::ptr::eq(x, s));
+    if !ours {
+        return None;
+    }
+    Some(!std::mem::replace(&mut e.parked, true))
+}
+
+/// Adds again what was parked. `Some(false)`: it is there already.
+pub(crate) fn unpark(set: &'static Set, fd: i32, s: &'static Socket, events: u32, data: u64) -> Option<bool> {
+    let mut l = set.lock()?;
+    let index = l.index_of(fd)?;
+    let e = l.entry(index)?;
+    if !e.managed || events & EXCLUSIVE != 0 || !e.socket().is_some_and(|x| std::ptr::eq(x, s)) {
+        return None;
+    }
+    if !std::mem::take(&mut e.parked) {
+        return Some(false);
+    }
+    e.modify(events, data);
+    modified(set, &mut l, index);
+    Some(true)
+}
+
+/// A modified entry may be ready already: somebody asleep has to look.
+pub(crate) fn modified(set: &'static Set, l: &mut Locked, index: usize) {
+    l.heat(index);
+    if let Some(e) = l.entry(index) {
+        set.kick(e, index);
+    }
+}
+
+/// Bells of this socket have been taken off by somebody: whoever sleeps on a set that holds it may have
+/// been waiting for one of them.
+pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
+    if s.set_count.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let w = crate::world::lock();
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        if !std::ptr::eq(m.set, except)
+            && let Some(mut l) = m.set.lock()
+        {
+            l.heat(m.index);
+            if let Some(e) = l.entry(m.index) {
+                m.set.kick(e, m.index);
+            }
+        }
+    }
+    drop(w);
+}
+
+/// A descriptor of the set is closed; with the last one everything in it goes.
+pub(crate) fn release(_w: &mut World, set: &'static Set) {
+    if set.refs.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return;
+    }
+    let Some(mut l) = set.lock() else { return };
+    let inner = std::mem::take(&mut *l);
+    drop(l);
+    set.engaged.store(0, Ordering::Release);
+    for (index, e) in inner.entries.into_iter().enumerate() {
+        if let Some(s) = e.as_ref().and_then(Entry::socket) {
+            // SAFETY: under the registry lock.
+            unsafe { &mut *s.sets.get() }.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
+            s.set_count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Waits in the kernel, through libc where a mask or the time-out allows it.
+pub(crate) fn kernel_wait(
+    ep: i32,
+    events: *mut libc::epoll_event,
+    n: i32,
+    ns: Option<u64>,
+    mask: *const libc::sigset_t,
+) -> isize {
+    // SAFETY: the array is the program's, the mask too or null.
+    unsafe {
+        match ns {
+            None => real::epoll_pwait(ep, events, n, -1, mask) as isize,
+            Some(0) => real::epoll_pwait(ep, events, n, 0, mask) as isize,
+            Some(ns) if ns % 1_000_000 == 0 && ns / 1_000_000 <= 0x7fff_ffff => {
+                #[allow(clippy::cast_possible_truncation)]
+                let ms = (ns / 1_000_000) as i32;
+                real::epoll_pwait(ep, events, n, ms, mask) as isize
+            }
+            Some(ns) => {
+                let t = libc::timespec {
+                    tv_sec: (ns / 1_000_000_000).cast_signed(),
+                    tv_nsec: (ns % 1_000_000_000).cast_signed(),
+                };
+                real::epoll_pwait2(ep, events, n, &raw const t, mask) as isize
+            }
+        }
+    }
+}

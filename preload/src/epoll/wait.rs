@@ -1,0 +1,370 @@
+//! epoll_wait on a set with attached sockets: what is ready in user space and what is ready in the
+//! kernel, each getting its turn; then a short busy look; then sleep in the kernel, armed.
+
+use super::entry::{Entry, Subject};
+use super::set::{Inner, Set, TAG, TAG_MASK, kernel_wait};
+use crate::real;
+use crate::sockets::spin::{self, Held, Spun};
+use crate::sockets::{Socket, ready, recv};
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::sys::{Errno, Result};
+
+/// Events handled of one look at the kernel, beyond which it is asked again.
+const BATCH: usize = 64;
+/// Looks in a row that find nothing before an entry is armed and left to its bell.
+const COOL: u32 = 512;
+/// Calls between looks at the kernel while user space has events.
+const KERNEL_TURN: u64 = 8;
+
+/// The program's array and how much of it is filled.
+struct Out {
+    at: *mut libc::epoll_event,
+    room: usize,
+    n: usize,
+}
+
+impl Out {
+    const fn is_full(&self) -> bool {
+        self.n == self.room
+    }
+
+    fn push(&mut self, events: u32, data: u64) {
+        if !self.is_full() {
+            // SAFETY: below `room`, which the program gave.
+            unsafe { self.at.add(self.n).write_unaligned(libc::epoll_event { events, u64: data }) };
+            self.n += 1;
+        }
+    }
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    Ever,
+    /// Nanoseconds from now.
+    For(u64),
+}
+
+/// epoll_wait. `None`: the set has nothing of ours, the kernel alone serves it.
+///
+/// # Safety
+/// `events` is writable for `max` entries; `mask` is null or a signal set.
+pub(crate) unsafe fn wait(
+    set: &'static Set,
+    ep: i32,
+    events: *mut libc::epoll_event,
+    max: i32,
+    until: Until,
+    mask: *const libc::sigset_t,
+) -> Option<Result<usize>> {
+    if !set.is_engaged() || max <= 0 || events.is_null() {
+        return None;
+    }
+    let room = usize::try_from(max).ok()?;
+    let mut out = Out { at: events, room, n: 0 };
+    Some(run(set, ep, &mut out, until, mask))
+}
+
+fn run(set: &'static Set, ep: i32, out: &mut Out, until: Until, mask: *const libc::sigset_t) -> Result<usize> {
+    let call = begin(set)?;
+    let kernel_first = call % KERNEL_TURN == 0;
+    if kernel_first {
+        from_kernel(set, ep, out, Some(0), mask, call)?;
+    }
+    from_user(set, out, call);
+    if out.n > 0 {
+        if !kernel_first && !out.is_full() && call % 2 == 0 {
+            let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
+        }
+        return finish(set, out, call);
+    }
+    let deadline = match until {
+        Until::Ever => None,
+        Until::For(0) => {
+            from_kernel(set, ep, out, Some(0), mask, call)?;
+            return finish(set, out, call);
+        }
+        Until::For(ns) => Some(clock::monotonic_ns().saturating_add(ns)),
+    };
+    loop {
+        if spin(set, ep, out, mask, call, deadline)? {
+            return finish(set, out, call);
+        }
+        let left = deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
+        if sleep(set, ep, out, left, mask, call)? || left == Some(0) {
+            return finish(set, out, call);
+        }
+    }
+}
+
+fn begin(set: &'static Set) -> Result<u64> {
+    // In a handler that interrupted this very set: nothing can be said, as after a signal.
+    let mut l = set.lock().ok_or(Errno::INTR)?;
+    l.calls += 1;
+    Ok(l.calls)
+}
+
+/// Sockets that have to be brought up to date, outside the set's lock.
+type Unsettled = [Option<(&'static Socket, i32)>; 16];
+
+/// Reports what is ready among the hot entries.
+fn from_user(set: &'static Set, out: &mut Out, call: u64) {
+    for _ in 0..4 {
+        let mut unsettled: Unsettled = [None; 16];
+        let mut n = 0;
+        {
+            let Some(mut l) = set.lock() else { return };
+            look(&mut l, out, call, &mut unsettled, &mut n);
+        }
+        if n == 0 {
+            return;
+        }
+        for (s, fd) in unsettled.into_iter().flatten() {
+            ready::settle(s, fd);
+        }
+    }
+}
+
+fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &mut usize) {
+    let len = l.hot.len();
+    // Begin elsewhere each time, so that a small array serves everyone.
+    let start = if len > out.room { usize::try_from(call).unwrap_or(0) * out.room % len } else { 0 };
+    let mut cooled = false;
+    for turn in 0..len {
+        let Some(&index) = l.hot.get((start + turn) % len) else { continue };
+        let Some(e) = l.entry(index) else { continue };
+        if e.is_quiet() {
+            e.idle += 1;
+            if e.idle > COOL && cool(e) {
+                cooled = true;
+            }
+            continue;
+        }
+        if let Some(s) = e.socket()
+            && ready::is_unsettled(s)
+        {
+            if let Some(slot) = unsettled.get_mut(*n) {
+                *slot = Some((s, e.fd));
+                *n += 1;
+            }
+            continue;
+        }
+        let user = e.managed || matches!(e.subject, Subject::Set(_));
+        let told_by_kernel = e.managed_in == call && out.n > 0;
+        if !user || e.reported_in == call || told_by_kernel {
+            continue;
+        }
+        if out.is_full() {
+            break;
+        }
+        match e.report() {
+            Some(events) => {
+                e.idle = 0;
+                e.reported_in = call;
+                let data = e.data;
+                out.push(events, data);
+            }
+            None => {
+                e.idle += 1;
+                if e.idle > COOL && e.managed && matches!(e.subject, Subject::Socket(..)) && cool(e) {
+                    cooled = true;
+                }
+            }
+        }
+    }
+    if cooled {
+        drop_cold(l);
+    }
+}
+
+/// Leaves an entry to its bell. False if there is something after all.
+fn cool(e: &mut Entry) -> bool {
+    e.arm();
+    if e.is_ready() {
+        return false;
+    }
+    e.hot = false;
+    true
+}
+
+fn drop_cold(l: &mut Inner) {
+    let mut hot = std::mem::take(&mut l.hot);
+    hot.retain(|&i| l.entry(i).is_some_and(|e| e.hot));
+    l.hot = hot;
+}
+
+/// Asks the kernel, for `ns` or without end, and reports what is not ours; what is ours is looked at.
+fn from_kernel(
+    set: &'static Set,
+    ep: i32,
+    out: &mut Out,
+    ns: Option<u64>,
+    mask: *const libc::sigset_t,
+    call: u64,
+) -> Result<()> {
+    let room = (out.room - out.n).min(BATCH);
+    if room == 0 {
+        return Ok(());
+    }
+    // SAFETY: within the program's array.
+    let at = unsafe { out.at.add(out.n) };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+    let r = if ns == Some(0) && mask.is_null() {
+        // SAFETY: as above. Not a cancellation point, and cheaper.
+        unsafe { transport::syscall!(epoll_pwait, ep, at, room, 0, 0, 8) }
+    } else {
+        real::result(kernel_wait(ep, at, room as i32, ns, mask))
+    };
+    let n = r?;
+    let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
+    let mut count = 0;
+    {
+        let Some(mut l) = set.lock() else { return Ok(()) };
+        for i in 0..n.min(room) {
+            // SAFETY: the kernel filled this many entries.
+            let ev = unsafe { at.add(i).read_unaligned() };
+            let (events, data) = (ev.events, ev.u64);
+            if data & TAG_MASK != TAG {
+                out.push(events, data);
+                continue;
+            }
+            #[allow(clippy::cast_possible_truncation)]
+            let index = (data & !TAG_MASK) as usize;
+            let Some(e) = l.entry(index) else { continue };
+            e.stir();
+            if matches!(e.subject, Subject::Other) {
+                let data = e.data;
+                out.push(events, data);
+                continue;
+            }
+            if let Some(slot) = ours.get_mut(count) {
+                #[allow(clippy::cast_possible_truncation)]
+                let bits = (events & 0x7fff) as u16;
+                *slot = (e.socket(), e.fd, bits.cast_signed());
+                count += 1;
+            }
+            l.heat(index);
+        }
+    }
+    for (s, fd, bits) in ours.into_iter().take(count) {
+        if let Some(s) = s {
+            recv::kernel_shows(s, fd, bits);
+        }
+    }
+    if count > 0 {
+        from_user(set, out, call);
+    }
+    Ok(())
+}
+
+/// Looks for a while. True once there is something to report.
+fn spin(
+    set: &'static Set,
+    ep: i32,
+    out: &mut Out,
+    mask: *const libc::sigset_t,
+    call: u64,
+    deadline: Option<u64>,
+) -> Result<bool> {
+    if set.lock().is_none_or(|l| l.hot.is_empty()) {
+        return Ok(false);
+    }
+    if !mask.is_null() {
+        // The program's own mask decides what may interrupt: let the kernel look with it.
+        from_kernel(set, ep, out, Some(0), mask, call)?;
+        if out.n > 0 {
+            return Ok(true);
+        }
+    }
+    let look = |turn: u32| {
+        from_user(set, out, call);
+        if out.n == 0 && turn % 4 == 0 && turn >= spin::PAUSES {
+            let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
+        }
+        out.n > 0
+    };
+    let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
+    match spin::spin(set.budget.us(), false, look, late) {
+        Spun::Found => Ok(true),
+        // epoll_wait is never restarted; with a mask of its own the sleep decides.
+        Spun::NotFound(held) if held != Held::None && mask.is_null() => Err(Errno::INTR),
+        Spun::NotFound(_) => Ok(false),
+    }
+}
+
+/// Sleeps in the kernel. True if there is something to report, or the time is over.
+fn sleep(
+    set: &'static Set,
+    ep: i32,
+    out: &mut Out,
+    left: Option<u64>,
+    mask: *const libc::sigset_t,
+    call: u64,
+) -> Result<bool> {
+    set.waiters.fetch_add(1, Ordering::SeqCst);
+    arm(set);
+    from_user(set, out, call);
+    let begun = clock::ticks();
+    let r = if out.n > 0 { Ok(()) } else { from_kernel(set, ep, out, left, mask, call) };
+    let alone = set.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
+    set.budget.learn(clock::ticks() - begun);
+    if alone {
+        disarm(set);
+    }
+    r?;
+    from_user(set, out, call);
+    Ok(out.n > 0)
+}
+
+fn arm(set: &'static Set) {
+    let Some(mut l) = set.lock() else { return };
+    for at in 0..l.hot.len() {
+        if let Some(&i) = l.hot.get(at)
+            && let Some(e) = l.entry(i)
+        {
+            e.arm();
+        }
+    }
+}
+
+/// After a sleep: entries with recent traffic are looked at again without a bell; the others stay armed
+/// and are left to it.
+fn disarm(set: &'static Set) {
+    let Some(mut l) = set.lock() else { return };
+    let mut cooled = false;
+    for at in 0..l.hot.len() {
+        let Some(&i) = l.hot.get(at) else { break };
+        let Some(e) = l.entry(i) else { continue };
+        if !e.managed {
+            continue;
+        }
+        if e.idle < COOL / 4 {
+            e.disarm();
+        } else if !e.is_ready() {
+            e.hot = false;
+            cooled = true;
+        }
+    }
+    if cooled {
+        drop_cold(&mut l);
+    }
+}
+
+/// Ends the call. While other threads sleep on the set, what is handed to this one stays armed for them.
+fn finish(set: &'static Set, out: &Out, call: u64) -> Result<usize> {
+    if out.n > 0
+        && set.waiters.load(Ordering::SeqCst) > 0
+        && let Some(mut l) = set.lock()
+    {
+        for at in 0..l.hot.len() {
+            if let Some(&i) = l.hot.get(at)
+                && let Some(e) = l.entry(i)
+                && e.reported_in == call
+            {
+                e.arm();
+            }
+        }
+    }
+    Ok(out.n)
+}

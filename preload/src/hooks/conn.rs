@@ -1,0 +1,366 @@
+//! Making, naming and ending connections, and their options.
+
+use crate::real::{self, set_errno};
+use crate::sockets::demote::{Unread, demote};
+use crate::sockets::ending::settle_both_shut;
+use crate::sockets::{Phase, Socket, Way, close, engage, options, send};
+use crate::{table, world};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+use transport::reason::Reason;
+use transport::rendezvous::server::Family;
+use transport::sys::net::Endpoint;
+
+/// Notes a descriptor that has just been made: whatever its number stood for is gone.
+pub(super) fn made(fd: c_int) -> c_int {
+    if fd >= 0 && !matches!(table::find(fd), table::Entry::None | table::Entry::Hidden) {
+        let e = real::errno();
+        close::forget(fd);
+        set_errno(e);
+    }
+    fd
+}
+
+/// Starts to follow a TCP socket.
+fn follow(fd: c_int, nonblock: bool) -> Option<&'static Socket> {
+    if !table::can_hold(fd) || !world::is_ready() {
+        return None;
+    }
+    let mut w = world::lock();
+    let s = w.pool.take()?;
+    s.nonblock.store(nonblock, Ordering::Relaxed);
+    s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
+    table::put_socket(fd, s);
+    Some(s)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let fd = made(unsafe { real::socket(family, kind, protocol) });
+    let stream = kind & 0xf == libc::SOCK_STREAM;
+    let tcp = matches!(family, libc::AF_INET | libc::AF_INET6) && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    if fd >= 0 && stream && tcp {
+        let e = real::errno();
+        follow(fd, kind & libc::SOCK_NONBLOCK != 0);
+        set_errno(e);
+    }
+    fd
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socketpair(family: c_int, kind: c_int, protocol: c_int, out: *mut c_int) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { real::socketpair(family, kind, protocol, out) };
+    if r == 0 {
+        // SAFETY: the kernel has just written both.
+        unsafe {
+            made(*out);
+            made(*out.add(1));
+        }
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { real::listen(fd, backlog) };
+    if r == 0
+        && let Some(s) = table::socket(fd)
+        && s.phase() == Phase::Idle
+    {
+        let e = real::errno();
+        listening(s, fd);
+        set_errno(e);
+    }
+    r
+}
+
+/// Puts up the board of a listener.
+fn listening(s: &'static Socket, fd: c_int) {
+    let mut w = world::lock();
+    let family = if world::settings().shm { Family::open(fd).ok() } else { None };
+    let index = family.map(|f| {
+        if let Some(i) = w.families.iter().position(Option::is_none) {
+            if let Some(slot) = w.families.get_mut(i) {
+                *slot = Some(f);
+            }
+            i
+        } else {
+            w.families.push(Some(f));
+            w.families.len() - 1
+        }
+    });
+    // SAFETY: under the registry lock.
+    unsafe { *s.way.get() = Way::Listener { family: index } };
+    s.set_phase(Phase::Listening);
+}
+
+/// A connection was accepted from a listener.
+fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
+    made(fd);
+    let Some(l) = table::socket(listener) else { return };
+    let Some(s) = follow(fd, nonblock) else { return };
+    s.record.role.store(2, Ordering::Relaxed);
+    s.lowat.store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
+    s.linger_zero.store(l.linger_zero.load(Ordering::Relaxed), Ordering::Relaxed);
+    let mut w = world::lock();
+    // SAFETY: under the registry lock.
+    let way = unsafe { *l.way.get() };
+    match way {
+        Way::Listener { family: Some(family) } => {
+            if let Some(f) = w.family(family) {
+                f.enter();
+            }
+            // SAFETY: under the registry lock.
+            unsafe { *s.way.get() = Way::Server { family, claim: None, looks: 0 } };
+            s.record.set_kernel(Reason::Undecided);
+            s.set_phase(Phase::Fresh);
+        }
+        _ => {
+            let why = if world::settings().shm { Reason::NotListened } else { Reason::TransportTcp };
+            s.record.set_kernel(why);
+            s.set_phase(Phase::Plain);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let new = unsafe { real::accept(fd, addr, len) };
+    if new >= 0 {
+        accepted(fd, new, false);
+    }
+    new
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let new = unsafe { real::accept4(fd, addr, len, flags) };
+    if new >= 0 {
+        accepted(fd, new, flags & libc::SOCK_NONBLOCK != 0);
+    }
+    new
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::connect(fd, addr, len) };
+    let Some(s) = table::socket(fd) else { return kernel() };
+    if s.phase() != Phase::Idle {
+        return kernel();
+    }
+    let readable = crate::probe::is_good(addr.cast(), len as usize, crate::probe::Access::Read);
+    // SAFETY: probed.
+    let Some(address) = readable.then(|| unsafe { Endpoint::from_raw(addr, len as usize) }).flatten() else {
+        return kernel();
+    };
+    let target = engage::connecting(s, &address);
+    let r = kernel();
+    let e = real::errno();
+    let begun = r == 0 || matches!(e, libc::EINPROGRESS | libc::EINTR);
+    engage::connected(s, target, begun);
+    set_errno(e);
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __connect(fd: c_int, addr: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+    // SAFETY: an alias.
+    unsafe { connect(fd, addr, len) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = |how: c_int| unsafe { real::shutdown(fd, how) };
+    let Some(s) = table::socket(fd) else { return kernel(how) };
+    if !matches!(s.phase(), Phase::Attached | Phase::Announced) {
+        if s.phase() == Phase::Fresh {
+            // The kernel's FIN would come before bytes of a fast leg: stay.
+            demote(s, fd, Reason::Undecided, Unread::Keep);
+        }
+        return kernel(how);
+    }
+    engage::step(s, fd);
+    if s.phase() == Phase::Announced {
+        demote(s, fd, Reason::PeerSilent, Unread::Keep);
+        if s.phase() != Phase::Attached {
+            return kernel(how);
+        }
+    }
+    if s.phase() != Phase::Attached {
+        return kernel(how);
+    }
+    match how {
+        libc::SHUT_RD => {
+            s.rx_shut.store(true, Ordering::Release);
+            kernel(libc::SHUT_RD)
+        }
+        libc::SHUT_WR => {
+            s.tx_shut.store(true, Ordering::Release);
+            // While the fast leg is open the kernel's half stays open too: it carries our bells.
+            if s.fin_sent.load(Ordering::Acquire) {
+                return kernel(libc::SHUT_WR);
+            }
+            let shut = send::finish(s, fd);
+            wake_senders(s, fd);
+            if let Some(p) = s.segment() {
+                settle_both_shut(s, p, fd);
+            }
+            match shut {
+                Ok(true) => 0,
+                _ => kernel(libc::SHUT_WR),
+            }
+        }
+        libc::SHUT_RDWR => {
+            s.rx_shut.store(true, Ordering::Release);
+            s.tx_shut.store(true, Ordering::Release);
+            let _ = send::finish(s, fd);
+            kernel(libc::SHUT_RDWR)
+        }
+        _ => kernel(how),
+    }
+}
+
+/// Threads that sleep for room have to notice that there will be none: they sleep on the kernel
+/// connection, which only its end wakes.
+fn wake_senders(s: &Socket, fd: c_int) {
+    if s.sleepers.load(Ordering::Acquire) > 0 {
+        s.woken_hard.store(true, Ordering::Release);
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut libc::socklen_t,
+) -> c_int {
+    // The descriptor is the kernel's own connection: nearly every answer is right as it is.
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { real::getsockopt(fd, level, name, value, len) };
+    if r == 0
+        && level == libc::SOL_SOCKET
+        && matches!(name, libc::SO_ERROR | libc::SO_RCVLOWAT)
+        && let Some(s) = table::socket(fd)
+        // SAFETY: the kernel has just written both.
+        && unsafe { len.read_unaligned() } == 4
+    {
+        let at: *mut c_int = value.cast();
+        // SAFETY: as above.
+        unsafe { at.write_unaligned(options::correct(s, level, name, at.read_unaligned())) };
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: libc::socklen_t,
+) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { real::setsockopt(fd, level, name, value, len) };
+    if r == 0
+        && let Some(s) = table::socket(fd)
+    {
+        options::was_set(s, fd, level, name);
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::ioctl(fd, request, arg) };
+    let Some(s) = table::socket(fd) else { return kernel() };
+    let at: *mut c_int = std::ptr::with_exposed_provenance_mut(arg);
+    let writable = || crate::probe::is_good(at.cast(), 4, crate::probe::Access::Write);
+    match request as u64 {
+        libc::FIONBIO => {
+            let r = kernel();
+            if r == 0 {
+                // SAFETY: the kernel has just read it.
+                s.nonblock.store(unsafe { at.read_unaligned() } != 0, Ordering::Relaxed);
+            }
+            r
+        }
+        libc::FIONREAD if matches!(s.phase(), Phase::Attached | Phase::Announced | Phase::Plain) && writable() => {
+            engage::step(s, fd);
+            let n = options::unread(s, fd);
+            // SAFETY: probed.
+            unsafe { at.write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };
+            0
+        }
+        libc::TIOCOUTQ => match options::unsent(s) {
+            Some(n) if writable() => {
+                // SAFETY: probed.
+                unsafe { at.write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };
+                0
+            }
+            _ => kernel(),
+        },
+        libc::FIOASYNC => {
+            demote(s, fd, Reason::AsyncIo, Unread::GiveBack);
+            kernel()
+        }
+        _ => kernel(),
+    }
+}
+
+/// fcntl, with its third argument as a word: right on every Linux this builds for, and never looked at
+/// for commands that have none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    if table::is_hidden(fd) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { real::fcntl(fd, cmd, arg) };
+    if r < 0 {
+        return r;
+    }
+    match cmd {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => super::fds::duplicated(fd, r),
+        libc::F_SETFL => {
+            if let Some(s) = table::socket(fd) {
+                let nonblock = arg & libc::O_NONBLOCK.cast_unsigned() as usize != 0;
+                s.nonblock.store(nonblock, Ordering::Relaxed);
+                if arg & libc::O_ASYNC.cast_unsigned() as usize != 0 {
+                    demote(s, fd, Reason::AsyncIo, Unread::GiveBack);
+                }
+            }
+        }
+        _ => {}
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    // SAFETY: an alias.
+    unsafe { fcntl(fd, cmd, arg) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    // SAFETY: an alias.
+    unsafe { fcntl(fd, cmd, arg) }
+}

@@ -1,0 +1,346 @@
+//! Descriptors as such: closing, duplicating, passing, and every call that makes one (whose number must
+//! not stand for anything old).
+
+use super::conn::made;
+use crate::real::{self, other, set_errno};
+use crate::sockets::close::forget;
+use crate::sockets::demote::{Unread, demote};
+use crate::table::{self, Entry};
+use crate::world;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::Ordering;
+use transport::reason::Reason;
+use transport::syscall;
+
+fn bad_descriptor() -> c_int {
+    set_errno(libc::EBADF);
+    -1
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    match table::find(fd) {
+        Entry::None => {}
+        Entry::Hidden if world::is_foreign() => {}
+        Entry::Hidden => return bad_descriptor(),
+        Entry::Socket(_) | Entry::Set(_) => forget(fd),
+    }
+    // SAFETY: the program's argument, passed on.
+    unsafe { real::close(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __close(fd: c_int) -> c_int {
+    // SAFETY: an alias.
+    unsafe { close(fd) }
+}
+
+/// Closes a range around the library's own descriptors.
+fn close_around(first: u32, last: u32, flags: u32) -> c_int {
+    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 && !world::is_foreign() {
+        let mut known = [0i32; 128];
+        loop {
+            let mut n = 0;
+            table::each(first, last, |fd, entry| {
+                if !matches!(entry, Entry::Hidden)
+                    && let Some(slot) = known.get_mut(n)
+                {
+                    *slot = fd;
+                    n += 1;
+                }
+            });
+            for &fd in known.iter().take(n) {
+                forget(fd);
+            }
+            if n < known.len() {
+                break;
+            }
+        }
+    }
+    let mut from = first;
+    let mut failed = 0;
+    let range = |a: u32, b: u32| {
+        // SAFETY: no pointers.
+        match unsafe { syscall!(close_range, a, b, flags) } {
+            Ok(_) => 0,
+            Err(e) => e.0,
+        }
+    };
+    table::each(first, last, |fd, entry| {
+        let at = fd.cast_unsigned();
+        if matches!(entry, Entry::Hidden) {
+            if at > from && failed == 0 {
+                failed = range(from, at - 1);
+            }
+            from = at + 1;
+        }
+    });
+    if failed == 0 && from <= last {
+        failed = range(from, last);
+    }
+    if failed != 0 {
+        set_errno(failed);
+        return -1;
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    if first > last {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    close_around(first, last, flags.cast_unsigned())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    let first = first.max(0).cast_unsigned();
+    if close_around(first, u32::MAX, 0) != 0 && real::errno() == libc::ENOSYS {
+        // A kernel without close_range: one by one, as libc does.
+        let last = transport::sys::mem::rlimit(libc::RLIMIT_NOFILE).map_or(1024, |l| l.0.min(1 << 20));
+        for fd in i64::from(first)..last.cast_signed() {
+            if let Ok(fd) = c_int::try_from(fd) {
+                // SAFETY: as the program asked.
+                unsafe { close(fd) };
+            }
+        }
+    }
+}
+
+/// `new` now stands for the same as `old`.
+pub(super) fn duplicated(old: c_int, new: c_int) {
+    if old == new || new < 0 {
+        return;
+    }
+    made(new);
+    if world::is_foreign() {
+        return;
+    }
+    let e = real::errno();
+    let _w = world::lock();
+    match table::find(old) {
+        Entry::Socket(s) if table::can_hold(new) => {
+            s.refs.fetch_add(1, Ordering::AcqRel);
+            table::put_socket(new, s);
+        }
+        Entry::Set(s) if table::can_hold(new) => {
+            s.share();
+            table::put_set(new, s);
+        }
+        _ => {}
+    }
+    drop(_w);
+    set_errno(e);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    if table::is_hidden(fd) {
+        return bad_descriptor();
+    }
+    // SAFETY: the program's argument, passed on.
+    let new = unsafe { real::dup(fd) };
+    duplicated(fd, new);
+    new
+}
+
+fn dup_onto(old: c_int, new: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    if table::is_hidden(old) || table::is_hidden(new) {
+        return bad_descriptor();
+    }
+    if old != new && !matches!(table::find(new), Entry::None) {
+        // The old meaning ends only if the call will succeed.
+        // SAFETY: no pointers.
+        if unsafe { syscall!(fcntl, old, libc::F_GETFD) }.is_err() {
+            return bad_descriptor();
+        }
+        forget(new);
+    }
+    let r = kernel();
+    if r >= 0 {
+        duplicated(old, r);
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    if old == new {
+        // SAFETY: no pointers. dup2 onto itself only asks whether it is open.
+        return match unsafe { syscall!(fcntl, old, libc::F_GETFD) } {
+            Ok(_) if !table::is_hidden(old) => new,
+            _ => bad_descriptor(),
+        };
+    }
+    // SAFETY: dup3 without flags is dup2 for different descriptors.
+    dup_onto(old, new, || unsafe { real::dup3(old, new, 0) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __dup2(old: c_int, new: c_int) -> c_int {
+    // SAFETY: an alias.
+    unsafe { dup2(old, new) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if old == new {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: the program's arguments, passed on.
+    dup_onto(old, new, || unsafe { real::dup3(old, new, flags) })
+}
+
+/// Sends every socket that a message passes to another process back to kernel TCP.
+///
+/// # Safety
+/// `msg` is the program's message.
+pub(super) unsafe fn passing(msg: *const libc::msghdr) {
+    each_passed(msg, |fd| {
+        if let Some(s) = table::socket(fd) {
+            demote(s, fd, Reason::Passed, Unread::GiveBack);
+        }
+    });
+}
+
+/// Numbers that a message has just brought stand for nothing old.
+///
+/// # Safety
+/// `msg` was filled by the kernel.
+pub(super) unsafe fn received(msg: *const libc::msghdr) {
+    each_passed(msg, |fd| {
+        made(fd);
+    });
+}
+
+fn each_passed(msg: *const libc::msghdr, mut each: impl FnMut(c_int)) {
+    use crate::probe::{Access, is_good};
+    if !is_good(msg.cast(), size_of::<libc::msghdr>(), Access::Read) {
+        return;
+    }
+    // SAFETY: probed; the control buffer is walked with libc's own macros, within its length.
+    unsafe {
+        let m = &*msg;
+        if m.msg_controllen == 0 || !is_good(m.msg_control.cast(), m.msg_controllen, Access::Read) {
+            return;
+        }
+        let mut c = libc::CMSG_FIRSTHDR(msg);
+        while !c.is_null() {
+            if (*c).cmsg_level == libc::SOL_SOCKET && (*c).cmsg_type == libc::SCM_RIGHTS {
+                let bytes = (*c).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                for i in 0..(bytes / 4).min(253) {
+                    each(libc::CMSG_DATA(c).cast::<c_int>().add(i).read_unaligned());
+                }
+            }
+            c = libc::CMSG_NXTHDR(msg, c);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
+    // stdio calls the kernel by names that cannot be interposed.
+    if let Some(s) = table::socket(fd) {
+        demote(s, fd, Reason::Stdio, Unread::GiveBack);
+    }
+    let next = other::fdopen.get();
+    if next.is_null() {
+        set_errno(libc::ENOSYS);
+        return std::ptr::null_mut();
+    }
+    // SAFETY: libc's function of this name and signature.
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char) -> *mut c_void>(next)(
+            fd, mode,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
+    by_stdio(fd);
+    let next = other::vdprintf.get();
+    if next.is_null() {
+        return -1;
+    }
+    // SAFETY: libc's function; a va_list is passed as a pointer on the platforms this builds for.
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int>(
+            next,
+        )(fd, format, args)
+    }
+}
+
+/// The descriptor is about to be used by libc's own printing.
+pub(super) extern "C" fn by_stdio(fd: c_int) {
+    if let Some(s) = table::socket(fd) {
+        demote(s, fd, Reason::Stdio, Unread::GiveBack);
+    }
+}
+
+/// Calls that make descriptors and are otherwise the kernel's.
+macro_rules! makers {
+    ($($name:ident($($arg:ident: $ty:ty),*) $nr:ident($($word:expr),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            // SAFETY: the program's arguments, passed on.
+            made(real::ret_int(unsafe { syscall!($nr, $($word),*) }))
+        }
+    )*};
+}
+
+const HERE: c_int = libc::AT_FDCWD;
+const CREATE: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+
+makers! {
+    eventfd(n: u32, flags: c_int) eventfd2(n, flags);
+    timerfd_create(clock: c_int, flags: c_int) timerfd_create(clock, flags);
+    inotify_init() inotify_init1(0);
+    inotify_init1(flags: c_int) inotify_init1(flags);
+    memfd_create(name: *const c_char, flags: u32) memfd_create(name, flags);
+}
+
+/// Opening files: through libc, whose calls are cancellation points.
+macro_rules! openers {
+    ($($name:ident($($arg:ident: $ty:ty),*) ($dir:expr, $path:expr, $flags:expr, $mode:expr);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            // SAFETY: the program's arguments, passed on.
+            made(unsafe { real::openat($dir, $path, $flags, $mode) })
+        }
+    )*};
+}
+
+openers! {
+    open(path: *const c_char, flags: c_int, mode: libc::mode_t) (HERE, path, flags, mode);
+    open64(path: *const c_char, flags: c_int, mode: libc::mode_t) (HERE, path, flags, mode);
+    __open_2(path: *const c_char, flags: c_int) (HERE, path, flags, 0);
+    __open64_2(path: *const c_char, flags: c_int) (HERE, path, flags, 0);
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) (dir, path, flags, mode);
+    openat64(dir: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) (dir, path, flags, mode);
+    creat(path: *const c_char, mode: libc::mode_t) (HERE, path, CREATE, mode);
+    creat64(path: *const c_char, mode: libc::mode_t) (HERE, path, CREATE, mode);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pipe2(out: *mut c_int, flags: c_int) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { real::pipe2(out, flags) };
+    if r == 0 {
+        // SAFETY: the kernel has just written both.
+        unsafe {
+            made(*out);
+            made(*out.add(1));
+        }
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pipe(out: *mut c_int) -> c_int {
+    // SAFETY: the program's argument, passed on.
+    unsafe { pipe2(out, 0) }
+}

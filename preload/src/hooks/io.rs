@@ -1,0 +1,179 @@
+//! read, recv, write, send and their aliases: one buffer.
+
+use super::{receive, transmit};
+use crate::probe::{Access, is_good};
+use crate::real::{self, set_errno};
+use crate::table;
+use std::ffi::{c_int, c_void};
+use transport::sdp::Walk;
+
+unsafe extern "C" {
+    fn __chk_fail() -> !;
+}
+
+fn fault() -> isize {
+    set_errno(libc::EFAULT);
+    -1
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::read(fd, buf, n) };
+    let Some(s) = table::socket(fd) else { return kernel() };
+    if n == 0 {
+        return kernel();
+    }
+    let n = n.min(0x7fff_f000);
+    if !is_good(buf.cast(), n, Access::Write) {
+        return fault();
+    }
+    // SAFETY: probed.
+    unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), 0, kernel) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
+    // SAFETY: an alias.
+    unsafe { read(fd, buf, n) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize, size: usize) -> isize {
+    if n > size {
+        // SAFETY: ends the program, as fortified programs expect.
+        unsafe { __chk_fail() }
+    }
+    // SAFETY: an alias.
+    unsafe { read(fd, buf, n) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
+    let null = std::ptr::null_mut();
+    // SAFETY: recvfrom without an address is recv.
+    let kernel = || unsafe { real::recvfrom(fd, buf, n, flags, null, null.cast()) };
+    let Some(s) = table::socket(fd) else { return kernel() };
+    let n = n.min(0x7fff_f000);
+    if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
+        return fault();
+    }
+    // SAFETY: probed.
+    unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
+    // SAFETY: an alias.
+    unsafe { recv(fd, buf, n, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    size: usize,
+    flags: c_int,
+) -> isize {
+    if n > size {
+        // SAFETY: as in `__read_chk`.
+        unsafe { __chk_fail() }
+    }
+    // SAFETY: an alias.
+    unsafe { recv(fd, buf, n, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    flags: c_int,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> isize {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::recvfrom(fd, buf, n, flags, addr, len) };
+    let Some(s) = table::socket(fd) else { return kernel() };
+    let n = n.min(0x7fff_f000);
+    if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
+        return fault();
+    }
+    // SAFETY: probed.
+    let r = unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) };
+    if r >= 0 && !addr.is_null() && is_good(len.cast(), 4, Access::Write) {
+        // SAFETY: probed. A connected stream has no address to give.
+        unsafe { len.write_unaligned(0) };
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    size: usize,
+    flags: c_int,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> isize {
+    if n > size {
+        // SAFETY: as in `__read_chk`.
+        unsafe { __chk_fail() }
+    }
+    // SAFETY: an alias.
+    unsafe { recvfrom(fd, buf, n, flags, addr, len) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::write(fd, buf, n) };
+    let Some(s) = table::socket(fd) else { return kernel() };
+    let n = n.min(0x7fff_f000);
+    if !is_good(buf.cast(), n, Access::Read) {
+        return fault();
+    }
+    // SAFETY: probed; the walk of a sender is only read from.
+    unsafe { transmit(s, fd, &mut Walk::one(buf.cast::<u8>().cast_mut(), n), 0, kernel) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __write(fd: c_int, buf: *const c_void, n: usize) -> isize {
+    // SAFETY: an alias.
+    unsafe { write(fd, buf, n) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
+    // SAFETY: sendto without an address is send.
+    unsafe { sendto(fd, buf, n, flags, std::ptr::null(), 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
+    // SAFETY: an alias.
+    unsafe { send(fd, buf, n, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    flags: c_int,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> isize {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::sendto(fd, buf, n, flags, addr, len) };
+    let Some(s) = table::socket(fd) else { return kernel() };
+    let n = n.min(0x7fff_f000);
+    if !is_good(buf.cast(), n, Access::Read) {
+        return fault();
+    }
+    // SAFETY: probed; an address on a connected stream is ignored, as by the kernel.
+    unsafe { transmit(s, fd, &mut Walk::one(buf.cast::<u8>().cast_mut(), n), flags, kernel) }
+}

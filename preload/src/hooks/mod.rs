@@ -1,0 +1,98 @@
+//! The C symbols: arguments in, errno out. A descriptor that is not ours goes straight to the next
+//! library after one look at the table; nothing on that way allocates, locks or logs.
+//!
+//! Every function of the families below has one of three answers: served here, passed on with the table
+//! kept right, or passed on after the stream has gone back to kernel TCP. `tests` compares the list with
+//! what glibc exports.
+
+#![allow(unreachable_pub)] // C symbols: exported by name, used by no path
+
+pub(crate) mod conn;
+pub(crate) mod fds;
+pub(crate) mod io;
+pub(crate) mod process;
+pub(crate) mod vector;
+pub(crate) mod waiting;
+
+use crate::real::ret;
+use crate::sockets::{Phase, Socket, engage, recv, send};
+use std::sync::atomic::Ordering;
+use transport::record;
+use transport::sdp::Walk;
+
+/// Whether a call on a socket is the kernel's: it is plain, or not connected.
+#[inline]
+fn is_kernels(s: &'static Socket, fd: i32) -> bool {
+    match s.phase() {
+        Phase::Attached | Phase::Announced => false,
+        Phase::Fresh => {
+            engage::step(s, fd);
+            s.phase() == Phase::Plain
+        }
+        Phase::Plain | Phase::Idle | Phase::Listening => true,
+    }
+}
+
+/// Counts what the kernel carried.
+#[inline]
+fn count_received(s: &Socket, r: isize, flags: i32) -> isize {
+    if r > 0 && flags & libc::MSG_PEEK == 0 {
+        record::add(&s.record.bytes_received, r.cast_unsigned() as u64);
+        record::add(&s.record.messages_received, 1);
+    }
+    r
+}
+
+#[inline]
+fn count_sent(s: &Socket, r: isize) -> isize {
+    if r > 0 {
+        record::add(&s.record.bytes_sent, r.cast_unsigned() as u64);
+        record::add(&s.record.messages_sent, 1);
+    }
+    r
+}
+
+/// Receives on one of our sockets; `kernel` is the call as the program made it.
+///
+/// # Safety
+/// The walk's buffers are the program's and have been probed.
+#[inline]
+unsafe fn receive(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    if flags & !recv::FLAGS != 0 {
+        return kernel();
+    }
+    if is_kernels(s, fd) && s.residual.load(Ordering::Relaxed).is_null() {
+        return count_received(s, kernel(), flags);
+    }
+    // SAFETY: the caller's promise.
+    ret(unsafe { recv::recv(s, fd, walk, flags) })
+}
+
+/// Sends on one of our sockets; `kernel` is the call as the program made it.
+///
+/// # Safety
+/// The walk's buffers are the program's and have been probed.
+#[inline]
+unsafe fn transmit(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    if flags & !send::FLAGS != 0 {
+        use crate::sockets::demote::{Unread, demote};
+        demote(s, fd, transport::reason::Reason::UrgentData, Unread::Keep);
+    }
+    if is_kernels(s, fd) {
+        return count_sent(s, kernel());
+    }
+    // SAFETY: the caller's promise.
+    ret(unsafe { send::send(s, fd, walk, flags) })
+}

@@ -1,0 +1,251 @@
+//! Calls that start, replace or end a program, and those that take the process out of the library's
+//! sight. Streams that somebody else will hold go back to kernel TCP first.
+
+use crate::probe::{Access, is_good};
+use crate::real::{self, other, set_errno};
+use crate::sockets::demote::{Unread, demote};
+use crate::{report, table, world};
+use std::ffi::{c_char, c_int, c_long, c_void};
+use transport::reason::Reason;
+use transport::syscall;
+
+type Words = *const *const c_char;
+
+/// Every stream whose descriptor a new program will inherit goes back to the kernel.
+pub(super) fn leave_inheritable() {
+    let e = real::errno();
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry {
+            // SAFETY: no pointers.
+            let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
+            if flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0) {
+                demote(s, fd, Reason::Exec, Unread::GiveBack);
+            }
+        }
+    });
+    set_errno(e);
+}
+
+/// Before this process becomes another program.
+extern "C" fn before_exec() {
+    leave_inheritable();
+    if !world::is_foreign() {
+        report::write();
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
+    before_exec();
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::execve(path, argv, envp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(dir: c_int, path: *const c_char, argv: Words, envp: Words, flags: c_int) -> c_int {
+    before_exec();
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::execveat(dir, path, argv, envp, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
+    unsafe extern "C" {
+        static environ: Words;
+    }
+    // SAFETY: execv is execve with the program's environment.
+    unsafe { execve(path, argv, environ) }
+}
+
+/// Functions of fixed arguments before which something has to be done.
+macro_rules! after {
+    ($($before:ident: $name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $out {
+            $before();
+            let next = other::$name.get();
+            // SAFETY: libc has all of these; its function of this name has this signature.
+            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $out>(next)($($arg),*) }
+        }
+    )*};
+}
+
+after! {
+    before_exec: execvp(file: *const c_char, argv: Words) -> c_int;
+    before_exec: execvpe(file: *const c_char, argv: Words, envp: Words) -> c_int;
+    before_exec: fexecve(fd: c_int, argv: Words, envp: Words) -> c_int;
+    leave_inheritable: system(command: *const c_char) -> c_int;
+    leave_inheritable: popen(command: *const c_char, kind: *const c_char) -> *mut c_void;
+    leave_inheritable: posix_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, attr: *const c_void, argv: Words, envp: Words) -> c_int;
+    leave_inheritable: posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attr: *const c_void, argv: Words, envp: Words) -> c_int;
+}
+
+/// Variadic functions before which something has to be done: every argument register is kept, the stack
+/// is as the caller left it, and the next definition is jumped to.
+#[cfg(target_arch = "x86_64")]
+mod variadic {
+    use super::super::fds::by_stdio;
+    use super::before_exec;
+    use crate::real::other;
+    use std::ffi::c_int;
+
+    macro_rules! jump {
+        ($($name:ident $before:ident $next:ident;)*) => {$(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name() {
+                std::arch::naked_asm!(
+                    "push rbp",
+                    "mov rbp, rsp",
+                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                    "sub rsp, 136",
+                    "movdqu [rsp], xmm0", "movdqu [rsp+16], xmm1", "movdqu [rsp+32], xmm2",
+                    "movdqu [rsp+48], xmm3", "movdqu [rsp+64], xmm4", "movdqu [rsp+80], xmm5",
+                    "movdqu [rsp+96], xmm6", "movdqu [rsp+112], xmm7",
+                    "call {before}",
+                    "mov r11, [rip + {next}]",
+                    "movdqu xmm0, [rsp]", "movdqu xmm1, [rsp+16]", "movdqu xmm2, [rsp+32]",
+                    "movdqu xmm3, [rsp+48]", "movdqu xmm4, [rsp+64]", "movdqu xmm5, [rsp+80]",
+                    "movdqu xmm6, [rsp+96]", "movdqu xmm7, [rsp+112]",
+                    "add rsp, 136",
+                    "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "pop rbp",
+                    "jmp r11",
+                    before = sym $before,
+                    next = sym other::$next,
+                )
+            }
+        )*};
+    }
+
+    extern "C" fn printing(fd: c_int) {
+        by_stdio(fd);
+    }
+
+    jump! {
+        execl before_exec execl;
+        execlp before_exec execlp;
+        execle before_exec execle;
+        dprintf printing dprintf;
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    if !world::is_foreign() {
+        report::write();
+    }
+    // SAFETY: ends the process.
+    let _ = unsafe { syscall!(exit_group, status) };
+    std::process::abort()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: an alias.
+    unsafe { _exit(status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        leave_all(Reason::Seccomp);
+    }
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::prctl(option, a, b, c, d) }
+}
+
+/// A sandbox may kill the process for a system call that the program itself never makes: every stream
+/// goes back to the kernel while that is still allowed.
+fn leave_all(why: Reason) {
+    let e = real::errno();
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry {
+            demote(s, fd, why, Unread::Keep);
+        }
+    });
+    set_errno(e);
+}
+
+/// syscall(2), with its arguments as words. Calls on a stream go round the library: it has to be the
+/// kernel's before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+    match nr {
+        libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev | libc::SYS_recvfrom
+        | libc::SYS_sendto | libc::SYS_recvmsg | libc::SYS_sendmsg | libc::SYS_recvmmsg
+        | libc::SYS_sendmmsg | libc::SYS_shutdown | libc::SYS_sendfile | libc::SYS_splice
+        | libc::SYS_dup | libc::SYS_fcntl => on_raw(a),
+        libc::SYS_close => {
+            if let Ok(fd) = c_int::try_from(a) {
+                if table::is_hidden(fd) {
+                    set_errno(libc::EBADF);
+                    return -1;
+                }
+                crate::sockets::close::forget(fd);
+            }
+        }
+        libc::SYS_dup2 | libc::SYS_dup3 => {
+            on_raw(a);
+            if let Ok(fd) = c_int::try_from(b) {
+                crate::sockets::close::forget(fd);
+            }
+        }
+        libc::SYS_seccomp => leave_all(Reason::Seccomp),
+        libc::SYS_io_uring_setup => leave_all(Reason::AsyncIo),
+        libc::SYS_execve | libc::SYS_execveat => before_exec(),
+        _ => {}
+    }
+    let next = other::syscall.get();
+    if !next.is_null() {
+        // SAFETY: libc's function; words are passed in the registers and stack slots it reads.
+        return unsafe {
+            std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long,
+            >(next)(nr, a, b, c, d, e, f)
+        };
+    }
+    set_errno(libc::ENOSYS);
+    -1
+}
+
+fn on_raw(fd: usize) {
+    if let Ok(fd) = c_int::try_from(fd)
+        && let Some(s) = table::socket(fd)
+    {
+        demote(s, fd, Reason::RawSyscall, Unread::GiveBack);
+    }
+}
+
+/// sigaction, so that the report's own handlers do not show.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the program's arguments, probed.
+    unsafe {
+        let readable = new.is_null() || is_good(new.cast(), size_of::<libc::sigaction>(), Access::Read);
+        let writable = old.is_null() || is_good(old.cast(), size_of::<libc::sigaction>(), Access::Write);
+        if readable && writable {
+            return crate::signals::sigaction(signal, new, old);
+        }
+        set_errno(libc::EFAULT);
+        -1
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    // SAFETY: all-zero is a valid sigaction.
+    let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+    new.sa_sigaction = handler;
+    new.sa_flags = libc::SA_RESTART;
+    // SAFETY: both structures are valid.
+    if unsafe { crate::signals::sigaction(signal, &raw const new, &raw mut old) } < 0 {
+        return libc::SIG_ERR;
+    }
+    old.sa_sigaction
+}

@@ -1,0 +1,78 @@
+//! Whether the program's memory can be touched, so that a bad pointer gives EFAULT, as from the kernel,
+//! and not a crash in here.
+//!
+//! What no program can have (the first pages, the kernel's half) is refused at once. Other pages are
+//! asked of the kernel the first time they are seen; a small table remembers those that were good. A
+//! page that is unmapped later and used again is not noticed: that program would crash here where the
+//! kernel would have said EFAULT.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use transport::syscall;
+
+const PAGE: usize = 4096;
+const LOWEST: usize = 65536;
+const HIGHEST: usize = 0x7fff_ffff_f000;
+const REMEMBERED: usize = 256;
+
+static READABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
+static WRITABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
+
+/// What is to be done with the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+#[inline]
+fn slot(page: usize, access: Access) -> Option<&'static AtomicUsize> {
+    let table = if access == Access::Read { &READABLE } else { &WRITABLE };
+    table.get((page ^ page >> 8) % REMEMBERED)
+}
+
+#[inline]
+fn page_is_good(page: usize, access: Access) -> bool {
+    slot(page, access).is_some_and(|s| s.load(Ordering::Relaxed) == page) || ask(page, access)
+}
+
+#[cold]
+fn ask(page: usize, access: Access) -> bool {
+    let at = page * PAGE;
+    let good = match access {
+        // The kernel reads eight bytes of a signal set there, and then refuses the bogus `how`.
+        Access::Read => {
+            // SAFETY: the kernel checks the address; nothing is changed.
+            let r = unsafe { syscall!(rt_sigprocmask, 1000, at, 0, 8) };
+            r != Err(transport::sys::Errno::FAULT)
+        }
+        // A wake-up operation that ors 0 into the word: proves that it can be written, changes nothing.
+        Access::Write => {
+            let word = AtomicU32::new(0);
+            let op = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+            let or_zero = libc::FUTEX_OP_OR << 28;
+            // SAFETY: the kernel checks the address; nothing is changed.
+            let r = unsafe { syscall!(futex, word.as_ptr(), op, 0, 0, at, or_zero) };
+            r != Err(transport::sys::Errno::FAULT)
+        }
+    };
+    if good && let Some(s) = slot(page, access) {
+        s.store(page, Ordering::Relaxed);
+    }
+    good
+}
+
+/// Whether `len` bytes at `at` can be touched: the first and the last page are asked for, which is what
+/// programs get wrong.
+#[inline]
+pub(crate) fn is_good(at: *const u8, len: usize, access: Access) -> bool {
+    if len == 0 {
+        return true;
+    }
+    let first = at.addr();
+    let Some(last) = first.checked_add(len - 1) else { return false };
+    if first < LOWEST || last >= HIGHEST {
+        return false;
+    }
+    page_is_good(first / PAGE, access)
+        && (last / PAGE == first / PAGE || page_is_good(last / PAGE, access))
+}

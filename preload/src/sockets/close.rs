@@ -1,0 +1,175 @@
+//! The end of a socket: the last descriptor is closed, or its number is used for something else.
+//!
+//! [`forget`] does everything but the kernel's close, which the caller does next: what the peer has to
+//! know is in the segment before the kernel's FIN wakes it.
+
+use super::{Phase, Socket, Way};
+use crate::epoll::set;
+use crate::table::{self, Entry};
+use crate::world::{self, World};
+use std::sync::atomic::Ordering;
+use transport::provider::Provider;
+use transport::sdp::Leg;
+use transport::shm::layout::{FIN_CLOSED, FIN_RESET};
+use transport::sys::fd::{Fd, as_fd};
+use transport::sys::net;
+
+/// Forgets what a descriptor number stands for, before it is closed or replaced.
+pub(crate) fn forget(fd: i32) {
+    match table::find(fd) {
+        Entry::Socket(s) => forget_socket(s, fd),
+        Entry::Set(_) => {
+            let mut w = world::lock();
+            if let Entry::Set(s) = table::clear(fd) {
+                set::release(&mut w, s);
+            }
+        }
+        Entry::None | Entry::Hidden => {}
+    }
+}
+
+fn forget_socket(s: &'static Socket, fd: i32) {
+    if world::is_foreign() {
+        return;
+    }
+    let mut w = world::lock();
+    // Somebody else may have been faster.
+    if !matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s)) {
+        return;
+    }
+    table::clear(fd);
+    if s.refs.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return;
+    }
+    if s.waiters.load(Ordering::Acquire) > 0 {
+        // Threads wait inside: as in the kernel, the connection lives until they have left. They go on
+        // with a hidden descriptor; the last one out ends it (`leave`).
+        // SAFETY: no pointers.
+        if let Ok(r) = unsafe { transport::syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) } {
+            let hidden = Fd::own(as_fd(r)).hide().leak();
+            s.shadow.store(hidden, Ordering::Release);
+            if s.waiters.load(Ordering::Acquire) > 0 {
+                return;
+            }
+            s.shadow.store(-1, Ordering::Release);
+            drop(Fd::own(hidden));
+        }
+    }
+    finish(&mut w, s, fd);
+}
+
+/// A waiter has left; the last one out of a closed socket ends it.
+pub(crate) fn leave(s: &'static Socket) {
+    if s.waiters.fetch_sub(1, Ordering::AcqRel) == 1
+        && s.shadow.load(Ordering::Acquire) >= 0
+        && s.refs.load(Ordering::Acquire) == 0
+    {
+        let mut w = world::lock();
+        let shadow = s.shadow.swap(-1, Ordering::AcqRel);
+        if shadow >= 0 {
+            finish(&mut w, s, shadow);
+            drop(Fd::own(shadow));
+        }
+    }
+}
+
+/// Tells the peer, and gives everything back. The kernel connection is closed by the caller, after.
+fn finish(w: &mut World, s: &'static Socket, fd: i32) {
+    if s.phase() == Phase::Announced && !withdraw(w, s) {
+        // Agreed while we were about to leave. Nothing was put by us; what the server has put counts as
+        // unread.
+        if let Some(p) = s.segment()
+            && !p.announced().0.is(0)
+        {
+            net::reset_on_close(fd);
+        }
+    }
+    if s.phase() == Phase::Attached {
+        say_goodbye(s, fd);
+    }
+    let_go(w, s);
+    set::closed(w, s);
+    if matches!(s.phase(), Phase::Fresh)
+        && let Way::Client { target, expected: true, .. } = super::demote::way(s)
+    {
+        w.targets().expect(target, -1);
+    }
+    if s.record.role.load(Ordering::Relaxed) != 0 {
+        w.report.get_or_insert_default().add(&s.record);
+    }
+    if let Way::Listener { family: Some(f) } = super::demote::way(s)
+        && let Some(slot) = w.families.get_mut(f)
+    {
+        if let Some(family) = slot {
+            family.part();
+        }
+        drop_family_if_done(w, f);
+    }
+    w.pool.give(s);
+}
+
+/// The last words in the segment: end of file, or reset if something was left unread.
+fn say_goodbye(s: &Socket, fd: i32) {
+    let Some(p) = s.segment() else { return };
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+    let ring = rx.available(p).is_ok_and(|n| n > 0);
+    let unread = ring || (rx.leg() == Leg::First && net::unread(fd) > 0 && !only_bells(&rx, p, fd));
+    if unread || s.linger_zero.load(Ordering::Acquire) {
+        tx.finish(p, FIN_RESET);
+        net::reset_on_close(fd);
+    } else {
+        tx.finish(p, FIN_CLOSED);
+        // Bells left unread would turn the kernel's FIN into a reset.
+        rx.take_bells(p, fd, usize::MAX);
+    }
+    tx.end_fast(p);
+}
+
+/// On the first leg, whether all data has been read and only bells are left.
+fn only_bells(rx: &transport::sdp::Rx, p: &impl Provider, fd: i32) -> bool {
+    p.stated(transport::provider::End::Kernel) == Some(rx.kernel_bytes())
+        && net::discard(fd, usize::MAX >> 1).is_ok()
+}
+
+/// A family goes with the last connection after its listener.
+fn drop_family_if_done(w: &mut World, index: usize) {
+    if let Some(slot) = w.families.get_mut(index)
+        && slot.as_ref().is_some_and(transport::rendezvous::server::Family::is_done)
+    {
+        *slot = None;
+    }
+}
+
+/// Takes a standing offer back. False if the server has said yes.
+pub(crate) fn withdraw(w: &mut World, s: &Socket) -> bool {
+    let Way::Client { target, ticket: Some(ticket), .. } = super::demote::way(s) else { return true };
+    let taken = w.targets().withdraw(&ticket);
+    if taken {
+        // SAFETY: under the registry lock.
+        unsafe { *s.way.get() = Way::Client { target, ticket: None, expected: false } };
+    }
+    taken
+}
+
+/// Lets go of the segment, if one is held.
+pub(crate) fn let_go(w: &mut World, s: &Socket) {
+    match super::demote::way(s) {
+        Way::Client { target, ticket: Some(ticket), .. } => {
+            w.targets().rest(&ticket);
+            // SAFETY: under the registry lock.
+            unsafe { *s.way.get() = Way::Client { target, ticket: None, expected: false } };
+        }
+        Way::Server { family, claim, .. } => {
+            if let Some(f) = w.family(family) {
+                if let Some(claim) = claim {
+                    f.release(&claim);
+                }
+                f.leave();
+            }
+            drop_family_if_done(w, family);
+            // SAFETY: under the registry lock.
+            unsafe { *s.way.get() = Way::None };
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,189 @@
+//! The way back to kernel TCP, at any byte, from either side.
+//!
+//! [`demote`] needs nothing of the peer: this side ends its own fast leg at the byte where it is, stops
+//! the peer's, waits until the peer is not in the middle of a put, and takes what lies in the ring for
+//! itself. The peer finds its leg stopped at its next call and goes on by the kernel.
+
+use super::{Phase, Socket, Way, residual};
+use crate::epoll::set;
+use crate::world::{self, World};
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::doorbell;
+use transport::provider::Provider;
+use transport::reason::Reason;
+use transport::sdp::Leg;
+use transport::sys::{self, net};
+
+/// How long (µs) a peer may be in the middle of a put before it counts as broken. A put is a copy of at
+/// most a buffer; the rest is for a peer that was preempted.
+const PUT_US: u64 = 5_000_000;
+
+/// What is to happen to bytes that were received and not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// The program will go on reading through the library.
+    Keep,
+    /// The program will read round the library: the peer sends them again by the kernel.
+    GiveBack,
+}
+
+/// Leaves the connection on kernel TCP for good. The rendezvous is let go of.
+pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    let was = s.phase();
+    if matches!(was, Phase::Plain | Phase::Idle | Phase::Listening) {
+        return;
+    }
+    if was == Phase::Announced && !super::close::withdraw(w, s) {
+        return; // the server has just said yes; the caller's next step attaches
+    }
+    let lowat = s.lowat.load(Ordering::Relaxed).cast_signed();
+    if lowat > 1 && was != Phase::Fresh {
+        net::set_lowat(fd, lowat);
+    }
+    s.set_phase(Phase::Plain);
+    if was == Phase::Attached {
+        s.record.set_demoted(why);
+    } else {
+        s.record.set_kernel(why);
+    }
+    super::close::let_go(w, s);
+    set::detached(w, s, fd);
+}
+
+/// Moves a socket to kernel TCP now, whatever it is doing.
+pub(crate) fn demote(s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
+    let mut w = world::lock();
+    demote_held(&mut w, s, fd, why, unread);
+}
+
+/// [`demote`] with the registry lock held.
+pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
+    match s.phase() {
+        Phase::Fresh => become_plain(w, s, fd, why),
+        Phase::Announced => {
+            become_plain(w, s, fd, why);
+            if s.phase() == Phase::Announced
+                && let Some(segment) = s.segment().copied()
+            {
+                // The server has agreed meanwhile: join, so as to part in order.
+                let Ok(mut tx) = s.tx.lock() else { return };
+                tx.attach(&segment, world::settings().buf);
+                drop(tx);
+                s.record.set_transport(transport::record::Transport::Shm);
+                s.set_phase(Phase::Attached);
+                cut(w, s, fd, why, unread);
+            }
+        }
+        Phase::Attached => cut(w, s, fd, why, unread),
+        _ => {}
+    }
+}
+
+fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
+    let Some(p) = s.segment() else { return };
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+    let give_back = (unread == Unread::GiveBack && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
+    let closed = tx.is_finished();
+    // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
+    p.stop_peer(give_back);
+    if p.must_ring(doorbell::DATA | doorbell::SPACE) {
+        tx.ring(p, fd);
+    }
+    tx.end_fast(p);
+    let begun = clock::ticks();
+    while p.peer_is_putting() && clock::ticks() - begun < clock::us(PUT_US) {
+        sys::yield_core();
+    }
+    match rx.gather(p, fd) {
+        Ok(bytes) if give_back.is_none() => {
+            if !residual::keep(s, &bytes) {
+                s.broken.store(true, Ordering::Release);
+            }
+        }
+        Ok(_) => {}
+        Err(_) => s.broken.store(true, Ordering::Release),
+    }
+    // Every bell that was counted has been sent, and loopback has delivered it.
+    let begun = clock::ticks();
+    while !rx.take_bells(p, fd, usize::MAX) && clock::ticks() - begun < clock::us(100_000) {
+        sys::yield_core();
+    }
+    s.mirror_rx(&rx);
+    s.mirror_tx(&tx);
+    drop((tx, rx));
+    if closed {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+    }
+    become_plain(w, s, fd, why);
+}
+
+/// Notices that the peer has gone back to the kernel, and follows. Cheap when it has not.
+#[inline]
+pub(crate) fn attend(s: &'static Socket, fd: i32) {
+    if super::ready::is_unsettled(s) && s.phase() == Phase::Attached {
+        follow(s, fd);
+    }
+}
+
+#[cold]
+fn follow(s: &'static Socket, fd: i32) {
+    let Some(p) = s.segment() else { return };
+    if let Ok(mut rx) = s.rx.lock() {
+        rx.advance(p, fd);
+        s.mirror_rx(&rx);
+    }
+    if p.stopped()
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.end_fast(p);
+        let settled = tx.settle(p, fd).is_ok();
+        s.mirror_tx(&tx);
+        if settled && s.tx_shut.load(Ordering::Acquire) {
+            // What was a word in the segment has to be a FIN now.
+            // SAFETY: no pointers.
+            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        }
+    }
+    finish_if_over(s, fd, Reason::PeerDemoted);
+}
+
+/// Once both directions are on their last leg with nothing owed, the connection is plain.
+pub(crate) fn finish_if_over(s: &'static Socket, fd: i32, why: Reason) {
+    {
+        let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+        let Some(p) = s.segment() else { return };
+        if tx.leg() != Leg::Last || rx.leg() != Leg::Last || tx.owes() || rx.bells_outstanding(p) > 0 {
+            return;
+        }
+    }
+    let mut w = world::lock();
+    if s.phase() != Phase::Attached {
+        return;
+    }
+    become_plain(&mut w, s, fd, why);
+}
+
+/// The peer wrote what it never may: reset this connection, nothing else.
+#[cold]
+pub(crate) fn broken(s: &'static Socket, fd: i32) {
+    if s.broken.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    s.record.set_demoted(Reason::PeerBroke);
+    net::disconnect(fd);
+}
+
+/// Bytes came on the kernel connection that the peer's library did not send: its program, or a child of
+/// it, writes round it. Both directions go on by the kernel.
+#[cold]
+pub(crate) fn went_round(s: &'static Socket, fd: i32) {
+    demote(s, fd, Reason::PeerWentRound, Unread::Keep);
+}
+
+/// The socket's way, for callers that only look. Under the registry lock.
+pub(crate) fn way(s: &Socket) -> Way {
+    // SAFETY: under the registry lock, by the caller.
+    unsafe { *s.way.get() }
+}

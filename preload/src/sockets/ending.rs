@@ -1,0 +1,50 @@
+//! How an attached connection ends, as TCP would have shown it: end of file, or reset.
+
+use super::Socket;
+use std::sync::atomic::Ordering;
+use transport::provider::Provider;
+use transport::sdp::Leg;
+use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET};
+
+/// What follows the last byte that the peer has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// More may come.
+    Open,
+    Eof,
+    Reset,
+}
+
+/// Looks at what the peer has said, and at whether it is still there.
+pub(crate) fn ending(s: &Socket, p: &impl Provider) -> Ending {
+    if s.broken.load(Ordering::Acquire) {
+        return Ending::Reset;
+    }
+    match p.finished() {
+        FIN_RESET => Ending::Reset,
+        FIN_NONE if !s.is_over() => Ending::Open,
+        // It died; with bytes of ours unread the kernel would have answered with a reset.
+        FIN_NONE => match s.tx.lock() {
+            Ok(tx) if tx.leg() != Leg::First && tx.unread(p) > 0 => Ending::Reset,
+            _ => Ending::Eof,
+        },
+        _ => Ending::Eof,
+    }
+}
+
+/// Whether the other end has no more use for what this side sends.
+pub(crate) fn is_gone(s: &Socket, p: &impl Provider) -> bool {
+    s.is_over() || matches!(p.finished(), FIN_RESET | FIN_CLOSED)
+}
+
+/// Once both directions are shut nobody rings any more, and the kernel connection can end as TCP's
+/// would.
+pub(crate) fn settle_both_shut(s: &Socket, p: &impl Provider, fd: i32) {
+    if s.tx_shut.load(Ordering::Acquire)
+        && (p.finished() != FIN_NONE || s.is_over())
+        && !s.fin_sent.swap(true, Ordering::AcqRel)
+    {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+    }
+}

@@ -1,0 +1,232 @@
+//! How a connection moves onto the segment. Called before each call on a socket that is not decided.
+//!
+//! Nothing is done at connect or accept: a connection that never carries a byte costs nothing. At its
+//! first use the client announces it and the server looks for the announcement; whoever finds the other
+//! willing opens its fast leg. Until then bytes go by the kernel, counted.
+
+use super::demote::become_plain;
+use super::{Phase, Socket, Way};
+use crate::epoll::set;
+use crate::world::{self, World};
+use std::sync::atomic::{AtomicU32, Ordering};
+use transport::reason::Reason;
+use transport::record::Transport;
+use transport::rendezvous::client::Targets;
+use transport::rendezvous::server::Look;
+use transport::shm::segment::Segment;
+use transport::sys::{diag, net};
+
+/// Looks that a server takes for an announcement before it holds the client for plain.
+const LOOKS: u32 = 1000;
+/// Calls that a client makes on an offered connection before it takes the offer back.
+const OFFERS: u32 = 100_000;
+
+/// Takes the next step, if there is one to take.
+#[inline]
+pub(crate) fn step(s: &'static Socket, fd: i32) {
+    match s.phase() {
+        Phase::Fresh => first_use(s, fd),
+        Phase::Announced => {
+            if is_answered(s) {
+                answered(s, fd);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the server has said yes to an announced connection. One load.
+#[inline]
+pub(crate) fn is_answered(s: &Socket) -> bool {
+    // SAFETY: null, or a word of an arena that this process keeps mapped.
+    unsafe { s.answer_at.load(Ordering::Acquire).as_ref() }
+        .is_some_and(|w| w.load(Ordering::Acquire) == s.answer_yes.load(Ordering::Relaxed))
+}
+
+#[cold]
+fn first_use(s: &'static Socket, fd: i32) {
+    let mut w = world::lock();
+    if s.phase() != Phase::Fresh {
+        return;
+    }
+    // SAFETY: under the registry lock.
+    match unsafe { *s.way.get() } {
+        Way::Client { target, .. } => announce(&mut w, s, fd, target),
+        Way::Server { family, looks, .. } => look(&mut w, s, fd, family, looks),
+        _ => become_plain(&mut w, s, fd, Reason::NotListened),
+    }
+}
+
+/// Whether the library has counted every byte that the kernel has carried; if not, something went
+/// round it and the legs would not join.
+fn is_counted(s: &Socket, fd: i32) -> bool {
+    let Some((sent, received)) = diag::carried(fd) else { return false };
+    let unread = net::unread(fd) as u64;
+    let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else { return false };
+    tx.kernel_bytes() == sent && rx.kernel_bytes() + unread == received
+}
+
+fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
+    let settings = world::settings();
+    let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) else {
+        return; // not connected yet
+    };
+    let tuple = (local, peer);
+    s.record.set_names(&local, &peer);
+    if !Targets::is_local(&w.diag, &tuple) {
+        w.targets().set_plain(&peer, Reason::PeerRemote);
+        return become_plain(w, s, fd, Reason::PeerRemote);
+    }
+    if !is_counted(s, fd) {
+        return become_plain(w, s, fd, Reason::Uncounted);
+    }
+    let (ticket, segment) = match w.targets().announce(target, &tuple, settings.buf) {
+        Ok(found) => found,
+        Err(why) => return become_plain(w, s, fd, why),
+    };
+    let Some(state) = w.targets().state_word(&ticket) else { return };
+    // From here on a read may find the answer before we do: it has to know the ring.
+    if let Ok(mut rx) = s.rx.lock() {
+        rx.attach(&segment);
+    }
+    // SAFETY: the phase is Fresh, and this thread alone changes it, under the registry lock.
+    unsafe {
+        s.set_segment(Some(segment));
+        *s.way.get() = Way::Client { target, ticket: Some(ticket), expected: false };
+    }
+    s.answer_yes.store(transport::shm::layout::State::Claimed.word(
+        transport::shm::layout::generation(ticket.word),
+    ), Ordering::Relaxed);
+    s.answer_at.store(state.cast_mut().cast::<AtomicU32>(), Ordering::Release);
+    if s.lowat.load(Ordering::Relaxed) > 1 {
+        net::wake_at_once(fd);
+    }
+    s.set_phase(Phase::Announced);
+    w.targets().expect(target, -1);
+    set::announced(w, s);
+}
+
+fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
+    let settings = world::settings();
+    let (mut local, mut peer) = s.record.names();
+    if peer.port == 0 {
+        (local, peer) = match (net::local(fd), net::peer(fd)) {
+            (Some(l), Some(p)) => (l, p),
+            _ => return become_plain(w, s, fd, Reason::PeerGone),
+        };
+        s.record.set_names(&local, &peer);
+    }
+    let World { families, diag, .. } = w;
+    let Some(Some(f)) = families.get_mut(family) else {
+        return become_plain(w, s, fd, Reason::NotListened);
+    };
+    let claim = match f.look(&(peer, local), diag, settings.peer_users) {
+        Look::Found(claim) => claim,
+        Look::Later if looks < LOOKS => {
+            // SAFETY: under the registry lock.
+            unsafe { *s.way.get() = Way::Server { family, claim: None, looks: looks + 1 } };
+            return;
+        }
+        Look::Later => return become_plain(w, s, fd, Reason::PeerSilent),
+        Look::Never(why) => return become_plain(w, s, fd, why),
+    };
+    if !is_counted(s, fd) {
+        return become_plain(w, s, fd, Reason::Uncounted);
+    }
+    match f.claim(&claim) {
+        Ok(segment) => {
+            // SAFETY: as in `announce`.
+            unsafe {
+                s.set_segment(Some(segment));
+                *s.way.get() = Way::Server { family, claim: Some(claim), looks };
+            }
+            if let Ok(mut rx) = s.rx.lock() {
+                rx.attach(&segment);
+            }
+            if s.lowat.load(Ordering::Relaxed) > 1 {
+                net::wake_at_once(fd);
+            }
+            attach(w, s, &segment);
+        }
+        Err(why) => become_plain(w, s, fd, why),
+    }
+}
+
+#[cold]
+fn answered(s: &'static Socket, fd: i32) {
+    let mut w = world::lock();
+    if s.phase() != Phase::Announced {
+        return;
+    }
+    // SAFETY: under the registry lock.
+    if let Way::Client { ticket: Some(ticket), .. } = unsafe { *s.way.get() } {
+        let _ = w.targets().is_claimed(&ticket);
+    }
+    let _ = fd;
+    if let Some(segment) = s.segment().copied() {
+        attach(&mut w, s, &segment);
+    }
+}
+
+/// Opens the fast leg of this side's sending.
+fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
+    {
+        let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+        tx.attach(segment, world::settings().buf);
+        s.mirror_tx(&tx);
+        s.mirror_rx(&rx);
+    }
+    s.record.set_transport(Transport::Shm);
+    s.set_phase(Phase::Attached);
+    set::attached(w, s);
+}
+
+/// Takes an offer back that has stood for too long.
+pub(crate) fn give_up_if_silent(s: &'static Socket, fd: i32, calls: u64) {
+    if calls < u64::from(OFFERS) {
+        return;
+    }
+    let mut w = world::lock();
+    if s.phase() == Phase::Announced && super::close::withdraw(&mut w, s) {
+        become_plain(&mut w, s, fd, Reason::PeerSilent);
+    }
+}
+
+/// A non-listening socket was connected, or began to be.
+pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<usize, Reason> {
+    let settings = world::settings();
+    if !settings.shm {
+        return Err(Reason::TransportTcp);
+    }
+    let _ = s;
+    let mut w = world::lock();
+    let World { targets, diag, .. } = &mut *w;
+    let targets = targets.get_or_insert_default();
+    let target = targets.resolve(address, diag, settings.peer_users, settings.buf)?;
+    targets.expect(target, 1);
+    Ok(target)
+}
+
+/// The outcome of a connect that [`connecting`] prepared.
+pub(crate) fn connected(s: &'static Socket, target: Result<usize, Reason>, ok: bool) {
+    match target {
+        Ok(target) => {
+            let mut w = world::lock();
+            if ok && s.phase() == Phase::Idle {
+                s.record.role.store(1, Ordering::Relaxed);
+                // SAFETY: under the registry lock.
+                unsafe { *s.way.get() = Way::Client { target, ticket: None, expected: true } };
+                s.record.set_kernel(Reason::Undecided);
+                s.set_phase(Phase::Fresh);
+            } else {
+                w.targets().expect(target, -1);
+            }
+        }
+        Err(why) if ok && s.phase() == Phase::Idle => {
+            s.record.role.store(1, Ordering::Relaxed);
+            s.record.set_kernel(why);
+            s.set_phase(Phase::Plain);
+        }
+        Err(_) => {}
+    }
+}

@@ -1,0 +1,217 @@
+//! Locks that a hook may take: they never sleep for long, know their owner, and can be taken by a
+//! process whose other threads are anywhere.
+//!
+//! The owner is the thread pointer: one instruction to read, different for every live thread, never 0.
+//! A thread that finds a lock held by itself was interrupted by a signal inside a hook and is now in
+//! the handler; it must not wait.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use transport::sys::{self, time};
+
+/// This thread.
+#[inline]
+pub(crate) fn me() -> u64 {
+    let v: u64;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: on x86-64 Linux the first word at fs is the thread pointer itself.
+    unsafe {
+        std::arch::asm!("mov {}, fs:0", out(reg) v, options(nostack, readonly, preserves_flags));
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the thread pointer register is readable.
+    unsafe {
+        std::arch::asm!("mrs {}, tpidr_el0", out(reg) v, options(nostack, nomem));
+    };
+    v
+}
+
+/// The lock is held by this very thread, further up its stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mine;
+
+#[cold]
+fn contend(word: &AtomicU64, me: u64) -> Result<(), Mine> {
+    let mut turns = 0u32;
+    loop {
+        let owner = word.load(Ordering::Relaxed);
+        if owner == me {
+            return Err(Mine);
+        }
+        if owner == 0
+            && word.compare_exchange_weak(0, me, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        {
+            return Ok(());
+        }
+        turns += 1;
+        match turns {
+            0..100 => std::hint::spin_loop(),
+            100..2000 => sys::yield_core(),
+            // The owner was preempted, perhaps by us: get out of its way.
+            _ => drop(time::nap(50)),
+        }
+    }
+}
+
+#[inline]
+fn acquire(word: &AtomicU64) -> Result<(), Mine> {
+    let me = me();
+    match word.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed) {
+        Ok(_) => Ok(()),
+        Err(_) => contend(word, me),
+    }
+}
+
+/// A plain lock for the library's own memory.
+#[derive(Debug)]
+pub(crate) struct SpinLock(AtomicU64);
+
+impl SpinLock {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    pub(crate) fn acquire(&self) {
+        // Held by this thread only if fork's handlers nest, in which case waiting would be for ever.
+        let _ = acquire(&self.0);
+    }
+
+    pub(crate) fn try_acquire(&self) -> Result<(), Mine> {
+        acquire(&self.0)
+    }
+
+    pub(crate) fn release(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// A lock over one direction's state.
+#[derive(Debug)]
+pub(crate) struct Direction<T> {
+    owner: AtomicU64,
+    state: UnsafeCell<T>,
+}
+
+// SAFETY: the state is reached under the lock only.
+unsafe impl<T: Send> Sync for Direction<T> {}
+
+impl<T> Direction<T> {
+    pub(crate) fn new(state: T) -> Self {
+        Self { owner: AtomicU64::new(0), state: UnsafeCell::new(state) }
+    }
+
+    /// Takes the lock.
+    #[inline]
+    pub(crate) fn lock(&self) -> Result<Held<'_, T>, Mine> {
+        acquire(&self.owner)?;
+        Ok(Held { of: self })
+    }
+
+    /// In a child after fork, where no other thread exists: free, whatever it was.
+    pub(crate) fn reset(&self) {
+        self.owner.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A held direction.
+#[derive(Debug)]
+pub(crate) struct Held<'a, T> {
+    of: &'a Direction<T>,
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.of.owner.store(0, Ordering::Release);
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.of.state.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.of.state.get() }
+    }
+}
+
+/// A lock for slow paths: taken with all signals blocked, so that no handler can run into it.
+#[derive(Debug)]
+pub(crate) struct Slow<T> {
+    lock: SpinLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached under the lock only.
+unsafe impl<T: Send> Sync for Slow<T> {}
+
+impl<T> Slow<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { lock: SpinLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> SlowHeld<'_, T> {
+        let mask = time::set_mask(u64::MAX);
+        self.lock.acquire();
+        SlowHeld { of: self, mask }
+    }
+
+    /// Around fork, which blocks nothing itself.
+    pub(crate) fn hold(&self) -> u64 {
+        let mask = time::set_mask(u64::MAX);
+        self.lock.acquire();
+        mask
+    }
+
+    pub(crate) fn let_go(&self, mask: u64) {
+        self.lock.release();
+        time::set_mask(mask);
+    }
+
+    /// The value, while [`Self::hold`] is in force.
+    ///
+    /// # Safety
+    /// This thread holds the lock and no other reference exists.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn held(&self) -> &mut T {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.value.get() }
+    }
+}
+
+/// A held slow lock.
+#[derive(Debug)]
+pub(crate) struct SlowHeld<'a, T> {
+    of: &'a Slow<T>,
+    mask: u64,
+}
+
+impl<T> Drop for SlowHeld<'_, T> {
+    fn drop(&mut self) {
+        self.of.let_go(self.mask);
+    }
+}
+
+impl<T> Deref for SlowHeld<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.of.value.get() }
+    }
+}
+
+impl<T> DerefMut for SlowHeld<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.of.value.get() }
+    }
+}

@@ -1,0 +1,85 @@
+//! Options and controls of a socket whose answer the kernel alone does not know: sizes of what is
+//! unread, the low-water mark, non-blocking mode, and options that send the stream back to the kernel.
+
+use super::demote::{Unread, demote};
+use super::ending::{Ending, ending};
+use super::{Phase, Socket, residual};
+use transport::provider::{End, Provider};
+use std::sync::atomic::Ordering;
+use transport::reason::Reason;
+use transport::sdp::Leg;
+use transport::sys::net;
+
+/// Bytes that the program can read now (FIONREAD).
+pub(crate) fn unread(s: &Socket, fd: i32) -> usize {
+    let kept = residual::left(s);
+    let (Phase::Attached, Some(p)) = (s.phase(), s.segment()) else {
+        return kept + net::unread(fd);
+    };
+    let Ok(mut rx) = s.rx.lock() else { return 0 };
+    let ring = rx.available(p).unwrap_or(0);
+    let bells = usize::try_from(rx.bells_outstanding(p)).unwrap_or(0);
+    match rx.leg() {
+        Leg::Fast if p.stated(End::Fast).is_none() => ring,
+        _ => ring + net::unread(fd).saturating_sub(bells),
+    }
+}
+
+/// Bytes sent that the peer's host has not acknowledged (SIOCOUTQ): of the buffer, half counts as the
+/// receiver's, where bytes are acknowledged unread, and half as the sender's.
+pub(crate) fn unsent(s: &Socket) -> Option<usize> {
+    let p = s.segment().filter(|_| s.phase() == Phase::Attached && s.tx_leg() == Leg::Fast)?;
+    let tx = s.tx.lock().ok()?;
+    usize::try_from(tx.unread(p).saturating_sub(tx.limit() / 2)).ok()
+}
+
+/// Takes note of an option that the program has set, and that the kernel has accepted.
+pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            s.linger_zero.store(net::lingers_zero(fd), Ordering::Relaxed);
+        }
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
+            let n = net::option(fd, level, name).unwrap_or(1);
+            s.lowat.store(n.max(1).cast_unsigned(), Ordering::Relaxed);
+            if matches!(s.phase(), Phase::Announced | Phase::Attached) {
+                net::wake_at_once(fd); // a bell is one byte
+            }
+        }
+        _ if kernel_only(level, name) => demote(s, fd, Reason::SocketOption, Unread::GiveBack),
+        _ => {}
+    }
+}
+
+/// What an option holds, where the kernel's answer is not what the program has set or would see.
+pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => s.lowat.load(Ordering::Relaxed).cast_signed(),
+        (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Attached => {
+            let reset = s.segment().is_some_and(|p| ending(s, p) == Ending::Reset);
+            if s.reset_told.load(Ordering::Acquire) || !(reset || value != 0) {
+                return 0;
+            }
+            // A reset that bells alone have caused is none.
+            if !reset && !s.sent_late.load(Ordering::Acquire) {
+                return 0;
+            }
+            s.reset_told.store(true, Ordering::Release);
+            if reset { libc::ECONNRESET } else { value }
+        }
+        _ => value,
+    }
+}
+
+/// Options that make the kernel treat the stream in ways that only it can.
+fn kernel_only(level: i32, name: i32) -> bool {
+    const TCP_REPAIR: i32 = 19;
+    const TCP_ULP: i32 = 31;
+    match level {
+        libc::IPPROTO_TCP => matches!(name, TCP_REPAIR | TCP_ULP | libc::TCP_MD5SIG),
+        libc::SOL_SOCKET => {
+            matches!(name, libc::SO_PEEK_OFF | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,170 @@
+//! What a socket is ready for, in poll(2) bits: the one place that answers it, for poll, select and
+//! epoll alike. Looks only; nothing is taken or changed but what has been learnt of the kernel side.
+
+use super::ending::{Ending, ending, settle_both_shut};
+use super::{Phase, Socket, engage, recv, residual};
+use std::sync::atomic::Ordering;
+use transport::provider::{End, Provider};
+use transport::sdp::Leg;
+use transport::shm::layout::FIN_NONE;
+use transport::sys::net;
+
+const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
+const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
+
+/// Whether readiness of this socket has to be found out here: the kernel alone does not know.
+#[inline]
+pub(crate) fn is_ours(s: &Socket) -> bool {
+    match s.phase() {
+        Phase::Attached => true,
+        Phase::Announced => true,
+        Phase::Plain => !s.residual.load(Ordering::Relaxed).is_null(),
+        _ => false,
+    }
+}
+
+/// Whether nothing has happened that a reader would be told of: a few loads, for walks over many.
+#[inline]
+pub(crate) fn is_quiet(s: &Socket) -> bool {
+    let Some(p) = s.segment() else { return false };
+    s.phase() == Phase::Attached
+        && s.rx_leg() == Leg::Fast
+        && p.announced().0.is(s.rx_at.load(Ordering::Relaxed))
+        && p.finished() == FIN_NONE
+        && p.stated(End::Fast).is_none()
+        && !s.is_over()
+        && !s.rx_shut.load(Ordering::Relaxed)
+        && !s.tx_shut.load(Ordering::Relaxed)
+        && !s.broken.load(Ordering::Relaxed)
+        && !(p.stopped() && s.tx_leg() == Leg::Fast)
+}
+
+/// Whether the socket's state is out of date: the server has answered, or the peer has gone back to the
+/// kernel. Then [`settle`] comes before any look.
+#[inline]
+pub(crate) fn is_unsettled(s: &Socket) -> bool {
+    match s.phase() {
+        Phase::Announced => engage::is_answered(s),
+        Phase::Attached => s.segment().is_some_and(|p| {
+            (p.stopped() && s.tx_leg() == Leg::Fast)
+                || (s.rx_leg() == Leg::Fast && p.stated(End::Fast) == Some(s.rx_at.load(Ordering::Relaxed)))
+        }),
+        _ => false,
+    }
+}
+
+/// Brings the socket's state up to date. Takes the registry lock.
+#[cold]
+pub(crate) fn settle(s: &'static Socket, fd: i32) {
+    engage::step(s, fd);
+    super::demote::attend(s, fd);
+}
+
+/// The bits that hold now; those of writing only if `want` has them. `fresh` asks the kernel too where the stream is wholly on the segment (for
+/// the end of the connection); elsewhere the kernel is asked whenever it has the answer.
+pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
+    if s.phase() != Phase::Attached {
+        let mut b = net::ready_now(fd, IN | OUT | libc::POLLPRI | libc::POLLRDHUP);
+        if residual::left(s) > 0 {
+            b |= IN;
+        }
+        return b;
+    }
+    let Some(p) = s.segment() else { return 0 };
+    if fresh {
+        recv::check_kernel(s, fd);
+    }
+    let over = s.is_over();
+    let fin = p.finished();
+    let end = ending(s, p);
+    settle_both_shut(s, p, fd);
+    let mut b = 0;
+    if can_read(s, p, fd, fresh) || over || fin != FIN_NONE || s.rx_shut.load(Ordering::Acquire) {
+        b |= IN;
+    }
+    if want & OUT != 0 && (over || can_write(s, p, fd)) || s.tx_shut.load(Ordering::Acquire) {
+        b |= OUT;
+    }
+    let heard_end = over || fin != FIN_NONE || s.rx_shut.load(Ordering::Acquire);
+    if heard_end {
+        b |= libc::POLLRDHUP;
+        if s.tx_shut.load(Ordering::Acquire) {
+            b |= libc::POLLHUP;
+        }
+    }
+    if end == Ending::Reset {
+        b |= IN | OUT | libc::POLLRDHUP | libc::POLLHUP;
+        if !s.reset_told.load(Ordering::Acquire) {
+            b |= libc::POLLERR;
+        }
+    } else if s.sent_late.load(Ordering::Acquire) {
+        // What we sent to a closed end was answered, by the kernel.
+        b |= net::ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP);
+    }
+    b
+}
+
+/// Whether enough bytes for SO_RCVLOWAT are there.
+fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
+    match s.rx_leg() {
+        Leg::Fast => {
+            if p.stated(End::Fast).is_some_and(|end| end == s.rx_at.load(Ordering::Relaxed)) {
+                return has_data_behind_bells(s, p, fd);
+            }
+            let lowat = s.lowat.load(Ordering::Relaxed);
+            if lowat <= 1 {
+                return !p.announced().0.is(s.rx_at.load(Ordering::Relaxed));
+            }
+            s.rx.lock().is_ok_and(|mut rx| rx.available(p).map_or(true, |n| n >= lowat as usize))
+        }
+        Leg::First => {
+            let Ok(rx) = s.rx.lock() else { return false };
+            if p.stated(End::Kernel) == Some(rx.kernel_bytes()) {
+                return !p.announced().0.is(0);
+            }
+            drop(rx);
+            // Whoever watches the connection says when there is something to look at.
+            if !fresh && !s.kernel_news.load(Ordering::Acquire) {
+                return false;
+            }
+            s.kernel_news.store(false, Ordering::Release);
+            let found = net::unread(fd) > 0 || net::ready_now(fd, libc::POLLRDHUP) != 0;
+            if found {
+                s.kernel_news.store(true, Ordering::Release);
+            }
+            found
+        }
+        Leg::Last => has_data_behind_bells(s, p, fd),
+    }
+}
+
+fn has_data_behind_bells(s: &Socket, p: &impl Provider, fd: i32) -> bool {
+    s.rx.lock().is_ok_and(|rx| net::unread(fd) as u64 > rx.bells_outstanding(p))
+        || net::ready_now(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLHUP) != 0
+}
+
+fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
+    if s.tx_leg() == Leg::Fast && !p.stopped() {
+        s.tx.lock().is_ok_and(|mut tx| tx.is_writable(p).unwrap_or(true))
+    } else {
+        net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT != 0
+    }
+}
+
+/// Something that changes with every event that edge-triggered watchers must be told of: bytes
+/// arrived, the end was heard.
+pub(crate) fn edge(s: &Socket) -> u64 {
+    let Some(p) = s.segment() else { return 0 };
+    let arrived = p.announced().0.as_ring_position();
+    arrived.wrapping_mul(8)
+        ^ u64::from(p.finished())
+        ^ (u64::from(s.is_over()) << 2)
+        ^ (u64::from(s.rx_shut.load(Ordering::Relaxed)) << 1)
+}
+
+/// Wishes of the doorbell that fit these poll bits.
+pub(crate) fn wishes(events: i16) -> u32 {
+    let data = if events & (IN | libc::POLLRDHUP) != 0 { transport::doorbell::DATA } else { 0 };
+    let room = if events & OUT != 0 { transport::doorbell::SPACE } else { 0 };
+    data | room
+}

@@ -1,0 +1,318 @@
+//! Receiving on a socket that is not plain. Called by the hooks of read, recv and their kin.
+
+use super::ending::{Ending, ending, settle_both_shut};
+use super::wait::{Wait, Want};
+use super::{Phase, Socket, demote, engage, residual};
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::provider::Provider;
+use transport::record;
+use transport::sdp::rx::How;
+use transport::sdp::{Got, Leg, Walk};
+use transport::sys::{Errno, Result, net, time};
+
+/// Flags that are served here; any other goes to the kernel.
+pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
+    | libc::MSG_PEEK
+    | libc::MSG_WAITALL
+    | libc::MSG_TRUNC
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_CMSG_CLOEXEC;
+
+/// How often (µs) a program that only polls has the kernel connection looked at.
+const CHECK_US: u64 = 10_000;
+
+/// Bells that may lie unread on a watched connection.
+const BELLS: u64 = 16;
+
+/// Receives into the program's buffers.
+///
+/// # Safety
+/// The walk's buffers are writable.
+#[inline]
+pub(crate) unsafe fn recv(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
+    let how = How { peek: flags & libc::MSG_PEEK != 0, discard: flags & libc::MSG_TRUNC != 0 };
+    // The common case, once: attached and something there.
+    if s.phase() == Phase::Attached
+        && let Some(p) = s.segment()
+    {
+        // SAFETY: the caller's promise.
+        let got = unsafe { once(s, p, fd, walk, how) }?;
+        if let Got::Bytes(n) = got
+            && (flags & libc::MSG_WAITALL == 0 || walk.left() == 0)
+            && (n as u64 >= u64::from(s.lowat.load(Ordering::Relaxed)) || walk.left() == 0)
+        {
+            return Ok(counted(s, n, how));
+        }
+        // SAFETY: the caller's promise.
+        return unsafe { rest(s, fd, walk, flags, how, Some(got)) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { rest(s, fd, walk, flags, how, None) }
+}
+
+#[inline]
+fn counted(s: &Socket, n: usize, how: How) -> usize {
+    if !how.peek && n > 0 {
+        record::add(&s.record.bytes_received, n as u64);
+        record::add(&s.record.messages_received, 1);
+    }
+    n
+}
+
+/// One look at the attached stream.
+#[inline]
+unsafe fn once(
+    s: &'static Socket,
+    p: &impl Provider,
+    fd: i32,
+    walk: &mut Walk,
+    how: How,
+) -> Result<Got> {
+    let Ok(mut rx) = s.rx.lock() else { return Err(Errno::AGAIN) };
+    // SAFETY: the caller's promise.
+    let got = unsafe { rx.read(p, fd, walk, how) };
+    s.mirror_rx(&rx);
+    let ring = rx.take_ring_due();
+    drop(rx);
+    if ring && let Ok(mut tx) = s.tx.lock() {
+        tx.ring(p, fd);
+    }
+    got
+}
+
+/// The first leg, before there is anybody to agree with.
+fn kernel_once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Got> {
+    let Ok(mut rx) = s.rx.lock() else { return Err(Errno::AGAIN) };
+    let flags = flags & (libc::MSG_PEEK | libc::MSG_TRUNC);
+    let want = walk.left();
+    match rx.read_kernel(fd, walk, flags) {
+        Ok(0) if want > 0 => Ok(Got::Eof),
+        Ok(n) => {
+            walk.skip(n);
+            Ok(Got::Bytes(n))
+        }
+        Err(Errno::AGAIN) => Ok(Got::Empty),
+        Err(e) => Err(e),
+    }
+}
+
+/// Everything but the common case. The socket lives at least as long as this call, even if the program
+/// closes it meanwhile.
+#[cold]
+unsafe fn rest(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    how: How,
+    first: Option<Got>,
+) -> Result<usize> {
+    s.waiters.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: the caller's promise.
+    let r = unsafe { inside(s, fd, walk, flags, how, first) };
+    super::close::leave(s);
+    r
+}
+
+unsafe fn inside(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    how: How,
+    first: Option<Got>,
+) -> Result<usize> {
+    let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
+    let lowat = s.lowat.load(Ordering::Relaxed) as usize;
+    let target = if flags & libc::MSG_WAITALL != 0 { walk.left() + walk.done() } else { lowat };
+    let target = target.min(walk.left() + walk.done()).max(1);
+    let peek_all = how.peek && flags & libc::MSG_WAITALL != 0;
+    let mut wait = Wait::new(Want::Data);
+    let mut next = first;
+    let done = |walk: &Walk| Ok(counted(s, walk.done(), how));
+    loop {
+        let fd = s.live_fd(fd);
+        let got = match next.take() {
+            Some(got) => got,
+            // SAFETY: the caller's promise.
+            None => match unsafe { look(s, fd, walk, flags, how) } {
+                Ok(got) => got,
+                Err(_) if walk.done() > 0 && !how.peek => return done(walk),
+                Err(e) => return Err(e),
+            },
+        };
+        match got {
+            Got::Bytes(n) => {
+                let whole = walk.left() == 0 || walk.done() >= target;
+                if whole || (how.peek && !peek_all) {
+                    return done(walk);
+                }
+                if how.peek {
+                    // All of it is wanted, and none taken: wait until it is there, then look again.
+                    if dont_wait || !grows(s, fd, walk.done() as u64) {
+                        return done(walk);
+                    }
+                    walk.rewind();
+                    continue;
+                }
+                if n > 0 {
+                    continue;
+                }
+            }
+            Got::Eof => {
+                if let Some(p) = s.segment() {
+                    settle_both_shut(s, p, fd);
+                }
+                return done(walk);
+            }
+            Got::Reset => return end_by_reset(s, walk, how),
+            Got::Broken => {
+                demote::broken(s, fd);
+                return end_by_reset(s, walk, how);
+            }
+            Got::Kernel => {
+                demote::attend(s, fd);
+                demote::finish_if_over(s, fd, transport::reason::Reason::PeerDemoted);
+                continue;
+            }
+            Got::Empty => {}
+        }
+        if s.rx_shut.load(Ordering::Acquire) {
+            return done(walk);
+        }
+        if dont_wait {
+            if walk.done() > 0 {
+                return done(walk);
+            }
+            if is_due(s) && check_kernel(s, fd) {
+                continue;
+            }
+            return Err(Errno::AGAIN);
+        }
+        if let Err(e) = wait.wait(s, fd) {
+            return if walk.done() > 0 { done(walk) } else { Err(e) };
+        }
+    }
+}
+
+/// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.
+fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
+    loop {
+        if super::options::unread(s, fd) as u64 > had {
+            return true;
+        }
+        check_kernel(s, fd);
+        if s.segment().is_none_or(|p| ending(s, p) != Ending::Open) || time::nap(500).is_err() {
+            return false;
+        }
+    }
+}
+
+/// One look at whatever leg the stream is on.
+unsafe fn look(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    how: How,
+) -> Result<Got> {
+    if let Some(n) = residual::read(s, walk, how.peek, how.discard) {
+        return Ok(Got::Bytes(n));
+    }
+    engage::step(s, fd);
+    if s.broken.load(Ordering::Acquire) {
+        return Ok(Got::Reset);
+    }
+    match s.phase() {
+        Phase::Attached => {}
+        Phase::Announced if s.segment().is_some() => {
+            // The answer may have come since: read with the legs in mind, so that a bell is never data.
+            let Some(p) = s.segment() else { return Ok(Got::Empty) };
+            // SAFETY: the caller's promise.
+            let got = unsafe { once(s, p, fd, walk, how) }?;
+            engage::give_up_if_silent(s, fd, s.record.messages_received.load(Ordering::Relaxed));
+            return Ok(got);
+        }
+        _ => return kernel_once(s, fd, walk, flags),
+    }
+    let Some(p) = s.segment() else { return Ok(Got::Empty) };
+    demote::attend(s, fd);
+    if s.phase() != Phase::Attached {
+        // SAFETY: the caller's promise.
+        return unsafe { look(s, fd, walk, flags, how) };
+    }
+    // Whether the kernel connection was over before the ring was looked at: then what the ring holds is
+    // all there will ever be.
+    let over = s.is_over();
+    // SAFETY: the caller's promise.
+    match unsafe { once(s, p, fd, walk, how) }? {
+        Got::Empty if over => Ok(match ending(s, p) {
+            Ending::Reset => Got::Reset,
+            _ => Got::Eof,
+        }),
+        got => Ok(got),
+    }
+}
+
+fn end_by_reset(s: &Socket, walk: &Walk, how: How) -> Result<usize> {
+    s.over.store(true, Ordering::Release);
+    if walk.done() > 0 {
+        return Ok(counted(s, walk.done(), how));
+    }
+    if s.reset_told.swap(true, Ordering::AcqRel) {
+        return Ok(0);
+    }
+    Err(Errno::CONNRESET)
+}
+
+/// Whether it is time to look at the kernel connection again.
+pub(crate) fn is_due(s: &Socket) -> bool {
+    let now = clock::ticks();
+    let due = now.wrapping_sub(s.checked.load(Ordering::Relaxed)) > clock::us(CHECK_US);
+    if due {
+        s.checked.store(now, Ordering::Relaxed);
+    }
+    due
+}
+
+/// Looks whether the kernel connection has ended, or carries bytes that are not bells. True if
+/// something is new.
+pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
+    let bits = net::ready_now(fd, libc::POLLIN | libc::POLLRDHUP);
+    kernel_shows(s, fd, bits)
+}
+
+/// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
+pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
+    let gone = bits & (libc::POLLHUP | libc::POLLERR) != 0;
+    // After the program's own shutdown the kernel always says RDHUP, for this side.
+    let own = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
+    let fin = bits & libc::POLLRDHUP != 0 && !own;
+    if gone || fin {
+        return !s.over.swap(true, Ordering::AcqRel);
+    }
+    if bits & libc::POLLIN != 0 {
+        s.kernel_news.store(true, Ordering::Release);
+    }
+    if bits & libc::POLLIN != 0
+        && s.rx_leg() == Leg::Fast
+        && let Some(p) = s.segment()
+    {
+        let Ok(mut rx) = s.rx.lock() else { return false };
+        let unread = net::unread(fd) as u64;
+        let bells = rx.bells_outstanding(p);
+        // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared
+        // away, unless somebody else may still have to see one.
+        let alone = s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers.load(Ordering::Acquire) == 0;
+        if alone && (BELLS..=bells).contains(&unread) {
+            rx.take_bells(p, fd, usize::MAX);
+        }
+        drop(rx);
+        if unread > bells {
+            demote::went_round(s, fd);
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,75 @@
+//! Bytes that were received on the fast leg when it was cut off, and that the program has not read.
+//! They are read before anything on the kernel connection. The memory is shared with children of fork,
+//! so that parent and child take each byte once.
+
+use super::Socket;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use transport::sdp::Walk;
+use transport::sys::{self, mem::Mapping};
+
+/// A shared buffer that is only ever read off.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Residual {
+    lock: AtomicU32,
+    len: usize,
+    at: AtomicUsize,
+}
+
+/// Keeps `bytes` for the socket. False if there is no memory for them.
+pub(crate) fn keep(s: &Socket, bytes: &[u8]) -> bool {
+    if bytes.is_empty() {
+        return true;
+    }
+    let Ok(m) = Mapping::family(size_of::<Residual>() + bytes.len()) else { return false };
+    let r: *mut Residual = m.leak().cast().as_ptr();
+    // SAFETY: fresh zeroed memory of that size; nobody else sees it before the store below.
+    unsafe {
+        (*r).len = bytes.len();
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), r.add(1).cast::<u8>(), bytes.len());
+    }
+    s.residual.store(r, Ordering::Release);
+    true
+}
+
+/// Bytes left.
+pub(crate) fn left(s: &Socket) -> usize {
+    // SAFETY: the memory is never unmapped while the socket refers to it.
+    unsafe { s.residual.load(Ordering::Acquire).as_ref() }
+        .map_or(0, |r| r.len - r.at.load(Ordering::Acquire))
+}
+
+/// Reads into the program's buffers. `None` once nothing is left.
+pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Option<usize> {
+    let at = s.residual.load(Ordering::Acquire);
+    // SAFETY: as above.
+    let r = unsafe { at.as_ref() }?;
+    while r.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        sys::yield_core();
+    }
+    let before = walk.done();
+    let mut from = r.at.load(Ordering::Relaxed);
+    while from < r.len {
+        let (to, len) = walk.chunk();
+        let n = len.min(r.len - from);
+        if n == 0 {
+            break;
+        }
+        if !discard {
+            // SAFETY: inside the buffer; `to` is the program's, checked by the hook.
+            unsafe { std::ptr::copy_nonoverlapping(at.add(1).cast::<u8>().add(from), to, n) };
+        }
+        walk.advance(n);
+        from += n;
+    }
+    if !peek {
+        r.at.store(from, Ordering::Release);
+    }
+    let had = from > r.at.load(Ordering::Relaxed) || walk.done() > before;
+    let empty = !peek && from == r.len;
+    r.lock.store(0, Ordering::Release);
+    if empty {
+        s.residual.store(std::ptr::null_mut(), Ordering::Release);
+    }
+    had.then(|| walk.done() - before)
+}

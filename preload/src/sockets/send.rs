@@ -1,0 +1,265 @@
+//! Sending on a socket that is not plain. Called by the hooks of write, send and their kin.
+
+use super::recv::{check_kernel, is_due};
+use super::wait::{Wait, Want};
+use super::ending::is_gone;
+use super::{Phase, Socket, demote, engage};
+use std::sync::atomic::Ordering;
+use transport::provider::Provider;
+use transport::record;
+use transport::sdp::{Leg, Put, Tx, Walk};
+use transport::sys::{Errno, Result, time};
+
+/// Flags that are served here; any other goes to the kernel.
+pub(crate) const FLAGS: i32 =
+    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR | libc::MSG_CONFIRM | libc::MSG_DONTROUTE;
+
+/// Sends the program's buffers.
+///
+/// # Safety
+/// The walk's buffers are readable.
+#[inline]
+pub(crate) unsafe fn send(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
+    if s.phase() == Phase::Attached
+        && !s.tx_shut.load(Ordering::Relaxed)
+        && let Some(p) = s.segment()
+        && !is_gone(s, p)
+        && let Ok(mut tx) = s.tx.lock()
+        && tx.leg() == Leg::Fast
+    {
+        // SAFETY: the caller's promise.
+        let put = unsafe { tx.put(p, fd, walk) };
+        drop(tx);
+        if matches!(put, Ok(Put::Bytes(_))) && walk.left() == 0 {
+            // A peer that died while it was awake shows only in the kernel.
+            if is_due(s) {
+                check_kernel(s, fd);
+            }
+            return Ok(counted(s, walk.done()));
+        }
+        if put.is_err() {
+            demote::broken(s, fd);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { rest(s, fd, walk, flags) }
+}
+
+#[inline]
+fn counted(s: &Socket, n: usize) -> usize {
+    if n > 0 {
+        record::add(&s.record.bytes_sent, n as u64);
+        record::add(&s.record.messages_sent, 1);
+    }
+    n
+}
+
+/// What a step of sending came to.
+enum Step {
+    Moved,
+    NoRoom,
+    End,
+}
+
+#[cold]
+unsafe fn rest(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
+    let quiet = flags & libc::MSG_NOSIGNAL != 0;
+    // SAFETY: the caller's promise.
+    let step = |fd: i32, walk: &mut Walk| unsafe { once(s, fd, walk, flags) };
+    drive(s, fd, walk, flags, quiet, step)
+}
+
+/// Sends from a source that fills the buffer itself (a file). `fill` is given memory.
+pub(crate) fn send_from(
+    s: &'static Socket,
+    fd: i32,
+    want: usize,
+    mut fill: impl FnMut(*mut u8, usize) -> Result<usize>,
+    mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
+) -> Result<usize> {
+    let mut walk = Walk::one(std::ptr::null_mut(), want);
+    drive(s, fd, &mut walk, 0, false, |fd, walk| {
+        engage::step(s, fd);
+        demote::attend(s, fd);
+        match s.phase() {
+            Phase::Attached => {}
+            Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
+            // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
+            _ => return copy_little(s, fd, walk, &mut fill),
+        }
+        let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else { return Err(Errno::AGAIN) };
+        if is_gone(s, p) {
+            tx.end_fast(p);
+        }
+        if tx.leg() == Leg::Last {
+            drop(tx);
+            return moved(walk, by_kernel(fd, walk.left()));
+        }
+        if walk.left() == 0 {
+            return Ok(Step::End);
+        }
+        let put = tx.fill(p, fd, walk.left(), &mut fill);
+        s.mirror_tx(&tx);
+        drop(tx);
+        match put? {
+            Put::Bytes(0) => Ok(Step::NoRoom),
+            Put::Bytes(n) => moved(walk, Ok(n)),
+            Put::Ended => Ok(Step::Moved),
+            Put::Nothing => Ok(Step::End),
+        }
+    })
+}
+
+fn moved(walk: &mut Walk, n: Result<usize>) -> Result<Step> {
+    match n {
+        Ok(0) => Ok(Step::End),
+        Ok(n) => {
+            walk.skip(n);
+            Ok(Step::Moved)
+        }
+        Err(Errno::AGAIN) => Ok(Step::NoRoom),
+        Err(e) => Err(e),
+    }
+}
+
+fn copy_little(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
+) -> Result<Step> {
+    // Room first: bytes taken from the file have to go.
+    if transport::sys::net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT == 0 {
+        return Ok(Step::NoRoom);
+    }
+    let mut buf = [0u8; 16384];
+    let want = walk.left().min(buf.len());
+    let n = fill(buf.as_mut_ptr(), want)?;
+    if n == 0 {
+        return Ok(Step::End);
+    }
+    let mut piece = Walk::one(buf.as_mut_ptr(), n);
+    while piece.left() > 0 {
+        let Ok(mut tx) = s.tx.lock() else { return Err(Errno::AGAIN) };
+        match tx.write_kernel(s.segment(), fd, &mut piece, 0) {
+            Ok(_) => {}
+            Err(Errno::AGAIN) => transport::sys::yield_core(),
+            Err(e) => return Err(e),
+        }
+    }
+    walk.skip(n);
+    Ok(Step::Moved)
+}
+
+/// The loop around steps: waits, time-outs, the end.
+fn drive(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    quiet: bool,
+    step: impl FnMut(i32, &mut Walk) -> Result<Step>,
+) -> Result<usize> {
+    // The socket lives at least as long as this call, even if the program closes it meanwhile.
+    s.waiters.fetch_add(1, Ordering::AcqRel);
+    let r = inside(s, fd, walk, flags, quiet, step);
+    super::close::leave(s);
+    r
+}
+
+fn inside(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    quiet: bool,
+    mut step: impl FnMut(i32, &mut Walk) -> Result<Step>,
+) -> Result<usize> {
+    let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
+    let mut wait = Wait::new(Want::Room);
+    let end = |walk: &Walk, e: Option<Errno>| match e {
+        Some(e) if walk.done() == 0 => Err(e),
+        _ => Ok(counted(s, walk.done())),
+    };
+    loop {
+        let fd = s.live_fd(fd);
+        if s.tx_shut.load(Ordering::Acquire) || s.broken.load(Ordering::Acquire) {
+            if walk.done() == 0 && !quiet {
+                time::raise(libc::SIGPIPE);
+            }
+            return end(walk, Some(Errno::PIPE));
+        }
+        match step(fd, walk) {
+            Ok(Step::End) => return end(walk, None),
+            Ok(Step::Moved) if walk.left() == 0 => return end(walk, None),
+            Ok(Step::Moved) => continue,
+            Ok(Step::NoRoom) => {}
+            Err(e) => return end(walk, Some(e)),
+        }
+        record::add(&s.record.no_credit, 1);
+        if dont_wait {
+            if walk.done() == 0 && is_due(s) && check_kernel(s, fd) {
+                continue;
+            }
+            return end(walk, Some(Errno::AGAIN));
+        }
+        if let Err(e) = wait.wait(s, fd) {
+            return end(walk, Some(e));
+        }
+    }
+}
+
+/// One attempt, on whatever leg the stream is on.
+unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
+    engage::step(s, fd);
+    demote::attend(s, fd);
+    let Ok(mut tx) = s.tx.lock() else { return Err(Errno::AGAIN) };
+    if let Some(p) = s.segment()
+        && s.phase() == Phase::Attached
+    {
+        if is_gone(s, p) {
+            // The other end is gone; the kernel knows what that means for a sender.
+            tx.end_fast(p);
+            s.mirror_tx(&tx);
+            s.sent_late.store(true, Ordering::Release);
+        }
+        if tx.leg() == Leg::Fast {
+            // SAFETY: the caller's promise.
+            let put = unsafe { tx.put(p, fd, walk) };
+            s.mirror_tx(&tx);
+            drop(tx);
+            return match put {
+                Ok(Put::Bytes(0)) if walk.left() > 0 => Ok(Step::NoRoom),
+                Ok(_) => Ok(Step::Moved),
+                Err(_) => {
+                    demote::broken(s, fd);
+                    Err(Errno::CONNRESET)
+                }
+            };
+        }
+    }
+    by_kernel(s, &mut tx, fd, walk, flags)
+}
+
+fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
+    let p: Option<&transport::shm::segment::Segment> = s.segment();
+    match tx.write_kernel(p, fd, walk, flags) {
+        Ok(_) => Ok(Step::Moved),
+        Err(Errno::AGAIN) => Ok(Step::NoRoom),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether a peer would have to be told of this socket's end of sending in the segment.
+pub(crate) fn finish(s: &'static Socket, fd: i32) -> Result<bool> {
+    let Some(p) = s.segment() else { return Ok(false) };
+    let Ok(mut tx) = s.tx.lock() else { return Err(Errno::AGAIN) };
+    if tx.leg() != Leg::Fast {
+        return Ok(false);
+    }
+    tx.finish(p, transport::shm::layout::FIN_SHUT);
+    if p.must_ring(transport::doorbell::DATA) {
+        tx.ring(p, fd);
+    }
+    Ok(true)
+}

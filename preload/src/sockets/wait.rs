@@ -1,0 +1,259 @@
+//! Waiting in a blocking call: a short busy look, then looks between which others may run, then sleep
+//! in the kernel on the socket itself, which a bell, data or the peer's end makes readable.
+//!
+//! Rules:
+//! - Asleep only after arming and looking once more (`transport::doorbell`).
+//! - The sleep is libc's own `recv` with MSG_PEEK where the kernel's semantics are wanted whole
+//!   (restart after signals, SO_RCVTIMEO, cancellation), `ppoll` otherwise.
+//! - Signals are blocked during the longer looks, so that one that should interrupt the call is found
+//!   pending and not lost; the mask is the program's again before anything sleeps.
+//! - No lock is held across a sleep.
+
+use super::spin::{self, Held, Spun};
+use super::{Phase, Socket, engage};
+use crate::real;
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::doorbell;
+use transport::provider::{End, Provider};
+use transport::sdp::Leg;
+use transport::shm::layout::FIN_NONE;
+use transport::sys::{self, Errno, Result, net, time};
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Data,
+    Room,
+}
+
+/// One blocking call's waiting.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    want: Want,
+    /// Absolute, in monotonic nanoseconds; 0 for none, unread until the first sleep.
+    deadline: Option<u64>,
+}
+
+/// Whether there may be something to do, without any lock or system call.
+#[inline]
+pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
+    let shut = want == Want::Room && s.tx_shut.load(Ordering::Relaxed);
+    if shut || s.is_over() || s.broken.load(Ordering::Relaxed) {
+        return true;
+    }
+    let Some(p) = s.segment() else { return false };
+    match (want, s.phase()) {
+        (_, Phase::Announced) => engage::is_answered(s),
+        (Want::Data, Phase::Attached) => match s.rx_leg() {
+            Leg::Fast => {
+                !p.announced().0.is(s.rx_at.load(Ordering::Relaxed))
+                    || p.finished() != FIN_NONE
+                    || p.stated(End::Fast).is_some()
+                    || (p.stopped() && s.tx_leg() == Leg::Fast)
+            }
+            Leg::First => p.stated(End::Kernel).is_some_and(|end| {
+                s.rx.lock().is_ok_and(|rx| rx.kernel_bytes() == end)
+            }),
+            Leg::Last => false,
+        },
+        (Want::Room, Phase::Attached) => {
+            p.stopped() || s.tx.lock().is_ok_and(|mut tx| tx.room(p).map_or(true, |room| room > 0))
+        }
+        _ => true,
+    }
+}
+
+/// Whether looks have to ask the kernel: the direction is on a kernel leg.
+fn by_kernel(s: &Socket, want: Want) -> bool {
+    s.phase() != Phase::Attached
+        || match want {
+            Want::Data => s.rx_leg() != Leg::Fast,
+            Want::Room => s.tx_leg() != Leg::Fast,
+        }
+}
+
+fn kernel_event(want: Want) -> i16 {
+    match want {
+        Want::Data => libc::POLLIN,
+        Want::Room => libc::POLLOUT,
+    }
+}
+
+/// One look of a spin.
+fn look(s: &Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
+    may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
+}
+
+/// Spins within the socket's budget. `Ok(true)` once there is something to do.
+fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
+    let kernel = by_kernel(s, want);
+    let eager = s.yield_first.load(Ordering::Relaxed);
+    let mut turns = 0;
+    let spun = spin::spin(
+        s.budget.us(),
+        eager,
+        |turn| {
+            turns += 1;
+            look(s, fd, want, kernel && (turn % 16 == 0 || eager))
+        },
+        || false,
+    );
+    // Found at the first look after a yield: the peer shares our core, and a yield is all it takes.
+    match spun {
+        Spun::Found => {
+            let by_yield = turns == spin::PAUSES + 1 || (eager && turns <= 2);
+            s.yield_first.store(by_yield, Ordering::Relaxed);
+            Ok(true)
+        }
+        Spun::NotFound(held) => {
+            s.yield_first.store(false, Ordering::Relaxed);
+            match held {
+                Held::Interrupt => Err(Errno::INTR),
+                Held::Restart if timed => Err(Errno::INTR),
+                _ => Ok(false),
+            }
+        }
+    }
+}
+
+impl Wait {
+    pub(crate) const fn new(want: Want) -> Self {
+        Self { want, deadline: None }
+    }
+
+    /// Waits until there may be something to do.
+    ///
+    /// # Errors
+    /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
+    pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
+        if spin(s, fd, self.want, self.deadline.is_some_and(|d| d > 0))? {
+            return Ok(());
+        }
+        if self.deadline.is_none() {
+            let option = match self.want {
+                Want::Data => libc::SO_RCVTIMEO,
+                Want::Room => libc::SO_SNDTIMEO,
+            };
+            let ns = net::timeout(fd, option);
+            self.deadline = Some(if ns == 0 { 0 } else { clock::monotonic_ns().saturating_add(ns) });
+        }
+        let begun = clock::ticks();
+        let r = self.sleep(s, fd);
+        s.budget.learn(clock::ticks() - begun);
+        r
+    }
+
+    fn sleep(&self, s: &'static Socket, fd: i32) -> Result<()> {
+        let kernel = by_kernel(s, self.want);
+        if !kernel && let Some(p) = s.segment() {
+            if !prepare(s, fd) {
+                return Ok(()); // others are on their way out of the kernel; look again
+            }
+            p.arm(match self.want {
+                Want::Data => doorbell::DATA,
+                Want::Room => doorbell::SPACE,
+            });
+        } else {
+            s.sleepers.fetch_add(1, Ordering::AcqRel);
+        }
+        let r = if may_go(s, self.want) { Ok(()) } else { self.block(s, fd, kernel) };
+        s.sleepers.fetch_sub(1, Ordering::AcqRel);
+        r
+    }
+
+    /// Blocks in the kernel, by libc's functions, which are cancellation points.
+    fn block(&self, s: &'static Socket, fd: i32, kernel: bool) -> Result<()> {
+        let deadline = self.deadline.unwrap_or(0);
+        let for_room = self.want == Want::Room;
+        let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
+        let half = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
+        if deadline == 0 && !own_timer && !half && !(kernel && for_room) {
+            let mut byte = 0u8;
+            // SAFETY: one writable byte.
+            let r = unsafe {
+                real::recvfrom(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK, std::ptr::null_mut(), std::ptr::null_mut())
+            };
+            return match real::result(r) {
+                Ok(0) if !kernel => {
+                    super::recv::check_kernel(s, fd);
+                    Ok(())
+                }
+                Ok(_) => {
+                    if !kernel {
+                        super::recv::kernel_shows(s, fd, libc::POLLIN);
+                    }
+                    Ok(())
+                }
+                Err(e @ (Errno::INTR | Errno::AGAIN)) => Err(e),
+                Err(e) if kernel => Err(e),
+                Err(_) => {
+                    s.over.store(true, Ordering::Release);
+                    Ok(())
+                }
+            };
+        }
+        let events = if kernel { kernel_event(self.want) } else { libc::POLLIN };
+        // After the program's own shutdown the kernel shows readable for ever: look now and then.
+        let events = if half && !kernel { 0 } else { events };
+        let slice = if half { 1_000_000 } else { u64::MAX };
+        let left = if deadline == 0 {
+            u64::MAX
+        } else {
+            deadline.saturating_sub(clock::monotonic_ns())
+        };
+        if left == 0 {
+            return Err(Errno::AGAIN);
+        }
+        let bits = poll_one(fd, events, left.min(slice))?;
+        if !kernel {
+            super::recv::kernel_shows(s, fd, bits);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for one descriptor, `ns` nanoseconds at most.
+fn poll_one(fd: i32, events: i16, ns: u64) -> Result<i16> {
+    let mut p = libc::pollfd { fd, events, revents: 0 };
+    let t = libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    };
+    let timeout = if ns == u64::MAX { std::ptr::null() } else { &raw const t };
+    // SAFETY: one pollfd, a timespec or null, no mask.
+    let r = unsafe { real::ppoll(&raw mut p, 1, timeout, std::ptr::null()) };
+    real::result(r as isize)?;
+    Ok(p.revents)
+}
+
+/// Makes the kernel connection quiet before a sleep on it: bells that were rung for earlier sleeps are
+/// taken. Not while other threads sleep on the same socket: a bell may be for them, and they see it as
+/// long as it lies there; they are on their way out, so let them. Counts this thread as asleep. False
+/// if it may not sleep yet.
+pub(crate) fn prepare(s: &'static Socket, fd: i32) -> bool {
+    let Some(p) = s.segment() else { return false };
+    for turn in 0..200 {
+        if let Ok(mut rx) = s.rx.lock() {
+            if rx.bells_outstanding(p) == 0 {
+                s.sleepers.fetch_add(1, Ordering::AcqRel);
+                return true;
+            }
+            if s.sleepers.load(Ordering::Acquire) == 0 {
+                rx.take_bells(p, fd, usize::MAX);
+                s.mirror_rx(&rx);
+                s.sleepers.fetch_add(1, Ordering::AcqRel);
+                drop(rx);
+                crate::epoll::set::kick_others(s, std::ptr::null());
+                return true;
+            }
+        }
+        if turn > 10 {
+            sys::yield_core();
+        }
+    }
+    // A sleeper that does not wake (its thread was cancelled, or jumped out of a handler): never mind
+    // the kernel then, look again in a while.
+    let _ = time::nap(1000);
+    false
+}

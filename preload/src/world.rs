@@ -1,0 +1,93 @@
+//! What the process as a whole knows: settings, rendezvous, the pool of sockets. One lock, for slow
+//! paths only (connect, accept's first use, close, epoll_ctl); taken with signals blocked.
+
+use crate::epoll::set::Set;
+use crate::sockets::lock::{Slow, SlowHeld};
+use crate::sockets::pool::Pool;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+use transport::rendezvous::client::Targets;
+use transport::rendezvous::server::Family;
+use transport::report::Report;
+use transport::settings::{PeerUsers, Settings};
+use transport::sys::diag::Diag;
+
+/// Under the registry lock.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) pool: Pool,
+    pub(crate) targets: Option<Targets>,
+    pub(crate) families: Vec<Option<Family>>,
+    pub(crate) diag: Option<Diag>,
+    /// Every epoll set, for fork.
+    pub(crate) sets: Vec<&'static Set>,
+    /// Connections that have ended.
+    pub(crate) report: Option<Report>,
+    pub(crate) reported: bool,
+}
+
+static WORLD: Slow<World> = Slow::new(World {
+    pool: Pool::empty(),
+    targets: None,
+    families: Vec::new(),
+    diag: None,
+    sets: Vec::new(),
+    report: None,
+    reported: false,
+});
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// The process that `WORLD` describes: in a child that shares this memory (vfork) it is another.
+static PID: AtomicI32 = AtomicI32::new(0);
+
+/// Takes the registry lock.
+pub(crate) fn lock() -> SlowHeld<'static, World> {
+    WORLD.lock()
+}
+
+/// The lock itself, for fork.
+pub(crate) fn raw() -> &'static Slow<World> {
+    &WORLD
+}
+
+pub(crate) fn set_settings(s: Settings) {
+    let _ = SETTINGS.set(s);
+}
+
+/// The settings; before the constructor has run, those that leave everything on kernel TCP.
+pub(crate) fn settings() -> &'static Settings {
+    static OFF: Settings = Settings {
+        shm: false,
+        buf: 1 << 20,
+        spin_us: 0,
+        peer_users: PeerUsers::Same,
+        report: None,
+    };
+    SETTINGS.get().unwrap_or(&OFF)
+}
+
+pub(crate) fn set_pid(pid: i32) {
+    PID.store(pid, Ordering::Relaxed);
+}
+
+/// Whether the constructor has run: before, nothing is followed.
+pub(crate) fn is_ready() -> bool {
+    PID.load(Ordering::Relaxed) != 0
+}
+
+/// Whether the caller is a child that only borrows this memory (vfork), or a copy that fork's handlers
+/// did not run in (clone): what it does to its descriptors is not ours to note.
+pub(crate) fn is_foreign() -> bool {
+    transport::sys::pid() != PID.load(Ordering::Relaxed)
+}
+
+impl World {
+    pub(crate) fn family(&mut self, i: usize) -> Option<&mut Family> {
+        self.families.get_mut(i)?.as_mut()
+    }
+
+    pub(crate) fn targets(&mut self) -> &mut Targets {
+        self.targets.get_or_insert_default()
+    }
+}

@@ -1,0 +1,113 @@
+//! What carries bytes between the two ends of an attached connection, in the vocabulary of verbs:
+//! registered buffers, put (RDMA Write), control words (write with immediate), a doorbell. `sdp` is
+//! written against this trait; every provider runs the one conformance suite in `conformance`.
+//!
+//! The words of the trait are one side's: "mine" is written here, "peer's" is read and is hostile until
+//! checked, which is why it comes as [`Untrusted`].
+
+#[cfg(test)]
+mod conformance;
+mod shm;
+
+use flowctl::{Piece, Published, Untrusted};
+
+/// One side of an attached connection.
+pub trait Provider {
+    /// Bytes of the receive buffer in each direction, a power of two.
+    fn buffer(&self) -> usize;
+
+    /// Puts bytes into the peer's receive buffer. They are not visible to it before [`Self::publish`].
+    ///
+    /// # Safety
+    /// `from` is readable for `piece.len` bytes; the caller holds the sending lock.
+    unsafe fn put(&self, piece: Piece, from: *const u8);
+
+    /// Where the bytes of a piece may be produced in place (a file read straight into the buffer).
+    /// The caller holds the sending lock.
+    fn place(&self, piece: Piece) -> (*mut u8, usize);
+
+    /// Copies bytes out of this side's receive buffer.
+    ///
+    /// # Safety
+    /// `to` is writable for `piece.len` bytes; the caller holds the receiving lock.
+    unsafe fn take(&self, piece: Piece, to: *mut u8);
+
+    /// Makes what was put visible.
+    fn publish(&self, words: Published);
+
+    /// The peer's published words: produced, then origin.
+    fn announced(&self) -> (Untrusted<u64>, Untrusted<u64>);
+
+    /// Reports what this side has read.
+    fn grant(&self, consumed: u64);
+
+    /// What the peer has read.
+    fn granted(&self) -> Untrusted<u64>;
+
+    /// Notes, to the byte, what this side has read.
+    fn took(&self, bytes: u64);
+
+    /// What the peer has read, to the byte.
+    fn taken(&self) -> u64;
+
+    /// States where a leg of this side's sending ends.
+    fn state(&self, end: End, at: u64);
+
+    /// Where a leg of the peer's sending ends, if it has said so.
+    fn stated(&self, end: End) -> Option<u64>;
+
+    /// This side sends no more (one of `FIN_*`).
+    fn finish(&self, fin: u32);
+
+    /// The peer's `FIN_*` word.
+    fn finished(&self) -> u32;
+
+    /// Wishes to be rung for `what` (`crate::doorbell`); look again before sleeping.
+    fn arm(&self, what: u32);
+
+    /// Takes wishes back.
+    fn disarm(&self, what: u32);
+
+    /// The wishes of this side that still stand.
+    fn armed(&self) -> u32;
+
+    /// Whether the peer has to be rung, after something was published. True once per wish.
+    fn must_ring(&self, what: u32) -> bool;
+
+    /// Counts a doorbell byte about to be sent on the kernel connection.
+    fn count_bell(&self);
+
+    /// Takes one back that could not be sent.
+    fn uncount_bell(&self);
+
+    /// Doorbell bytes that the peer has counted.
+    fn bells(&self) -> u64;
+
+    /// Tells the peer to put no more, and from which position on to resend by the kernel, if from any.
+    fn stop_peer(&self, give_back: Option<u64>);
+
+    /// Whether the peer has told this side to put no more.
+    fn stopped(&self) -> bool;
+
+    /// Begins a put or a ring. False if this side was stopped: then nothing may be put or rung. Between
+    /// a true answer and [`Self::leave`] the peer's [`Self::peer_is_putting`] is true.
+    fn enter(&self) -> bool;
+
+    /// Ends what [`Self::enter`] began.
+    fn leave(&self);
+
+    /// From where the peer wants this side's bytes again.
+    fn give_back(&self) -> Option<u64>;
+
+    /// Whether the peer is in the middle of a put.
+    fn peer_is_putting(&self) -> bool;
+}
+
+/// The ends of a direction's legs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Bytes by the kernel before the fast leg.
+    Kernel,
+    /// Bytes by the fast leg.
+    Fast,
+}

@@ -1,0 +1,68 @@
+//! Why a connection is on kernel TCP. One table: the code that stands in reports, and a sentence for
+//! people.
+
+macro_rules! reasons {
+    ($($name:ident $code:literal $text:literal,)*) => {
+        /// A reason code.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Reason { $($name,)* }
+
+        impl Reason {
+            const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The code, as it stands in reports.
+            #[must_use]
+            pub const fn code(self) -> &'static str {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The reason in words.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    None "" "",
+    Undecided "undecided" "nothing was sent yet, or the other end has not answered the offer yet",
+    TransportTcp "transport_tcp" "SHUNT_TRANSPORT=tcp was set",
+    PeerPlain "peer_plain" "the other end does not run Shunt",
+    PeerRemote "peer_remote" "the other end is not on this host, and no transport between hosts is available",
+    PeerUser "peer_user" "the other end belongs to another user and SHUNT_PEER_USERS does not allow that",
+    PeerForged "peer_forged" "the offer did not come from the owner of the connection",
+    PeerGone "peer_gone" "the other end took its offer back or went away",
+    PeerSilent "peer_silent" "the other end runs Shunt but did not answer the offer",
+    NoSockDiag "no_sock_diag" "the kernel does not answer who owns a connection (sock_diag)",
+    NoMemory "no_memory" "no shared memory, address space or descriptor could be had",
+    NoSlot "no_slot" "all slots of the shared arena are in use; further connections get a new one",
+    BoardTaken "board_taken" "the listener's rendezvous name is already taken",
+    FdTooHigh "fd_too_high" "the descriptor number is beyond what Shunt follows",
+    Uncounted "uncounted" "bytes went round the library before the stream could move",
+    NotListened "not_listened" "the listening socket came from outside the library's view",
+    Forked "forked" "the socket is shared with another process since fork",
+    Exec "exec" "the socket was kept open across exec",
+    Passed "passed" "the descriptor was passed to another process",
+    Stdio "stdio" "a stdio stream was opened on the socket",
+    UrgentData "urgent_data" "urgent (out-of-band) data is used",
+    SocketOption "socket_option" "a socket option is set that only the kernel can serve",
+    AsyncIo "async_io" "signal-driven or asynchronous I/O is used on the socket",
+    Splice "splice" "splice was used on the socket",
+    RawSyscall "raw_syscall" "the program makes raw system calls on the socket",
+    Seccomp "seccomp" "the process entered a system-call sandbox",
+    PeerDemoted "peer_demoted" "the other end went back to kernel TCP",
+    PeerWentRound "peer_went_round" "bytes of the other end came by the kernel, round its library",
+    PeerBroke "peer_broke" "the other end broke the protocol; the connection was reset",
+    Operator "operator" "an operator asked for it",
+}
+
+impl Reason {
+    /// The reason with this number, for records read from another process.
+    #[must_use]
+    pub fn from_number(n: u8) -> Self {
+        Self::ALL.get(usize::from(n)).copied().unwrap_or(Self::None)
+    }
+}

@@ -1,0 +1,163 @@
+//! What is known of each connection, as it stands in the report and in `shunt stat`.
+//!
+//! The records of a process lie in one mapping with a name (`shunt-stat`), so that `shunt stat` can
+//! find it in `/proc/PID/maps` and read it from outside. Plain words, written by the owner only; a
+//! reader may see one in the middle of a change and must not trust it beyond printing it.
+
+use crate::reason::Reason;
+use crate::sys::net::Endpoint;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Marks the mapping and its version.
+pub const STAT_MAGIC: u64 = 0x5348_554e_5453_0001;
+
+/// The name of the mapping.
+pub const STAT_NAME: &std::ffi::CStr = c"shunt-stat";
+
+/// What carries a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Transport {
+    Tcp = 0,
+    Shm = 1,
+    Iwarp = 2,
+    Verbs = 3,
+}
+
+impl Transport {
+    /// The word in reports.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+            Self::Iwarp => "iwarp",
+            Self::Verbs => "verbs",
+        }
+    }
+
+    /// The transport with this number.
+    #[must_use]
+    pub const fn from_number(n: u8) -> Self {
+        match n {
+            1 => Self::Shm,
+            2 => Self::Iwarp,
+            3 => Self::Verbs,
+            _ => Self::Tcp,
+        }
+    }
+}
+
+/// Demotions that a record can hold.
+const DEMOTIONS: usize = 4;
+
+/// One connection.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Record {
+    /// Not 0 while the connection is open.
+    pub live: AtomicU32,
+    pub fd: AtomicU32,
+    /// 0 none, 1 connect, 2 accept.
+    pub role: AtomicU8,
+    /// What carries it now.
+    pub transport: AtomicU8,
+    /// Whether it was ever off kernel TCP: what it counts as in the totals.
+    pub best: AtomicU8,
+    /// [`Reason`].
+    pub reason: AtomicU8,
+    /// Reasons of demotions, in order; 0 for none.
+    pub demotions: [AtomicU8; DEMOTIONS],
+    pub bytes_sent: AtomicU64,
+    pub bytes_received: AtomicU64,
+    pub messages_sent: AtomicU64,
+    pub messages_received: AtomicU64,
+    pub no_credit: AtomicU64,
+    pub local: [AtomicU64; 3],
+    pub peer: [AtomicU64; 3],
+}
+
+/// Adds to a counter that one thread at a time writes.
+#[inline]
+pub fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+fn store_endpoint(to: &[AtomicU64; 3], e: &Endpoint) {
+    let [a, b, c] = to;
+    let mut half = [[0u8; 8]; 2];
+    for (h, part) in half.iter_mut().zip(e.ip.chunks_exact(8)) {
+        h.copy_from_slice(part);
+    }
+    let [first, second] = half;
+    a.store(u64::from_ne_bytes(first), Ordering::Relaxed);
+    b.store(u64::from_ne_bytes(second), Ordering::Relaxed);
+    c.store(u64::from(e.port), Ordering::Relaxed);
+}
+
+fn load_endpoint(from: &[AtomicU64; 3]) -> Endpoint {
+    let [a, b, c] = from;
+    let mut ip = [0; 16];
+    ip[..8].copy_from_slice(&a.load(Ordering::Relaxed).to_ne_bytes());
+    ip[8..].copy_from_slice(&b.load(Ordering::Relaxed).to_ne_bytes());
+    #[allow(clippy::cast_possible_truncation)]
+    Endpoint { ip, port: c.load(Ordering::Relaxed) as u16 }
+}
+
+impl Record {
+    /// Starts over for a new connection.
+    pub fn begin(&self, fd: i32, role: u8, reason: Reason) {
+        self.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
+        self.role.store(role, Ordering::Relaxed);
+        self.transport.store(0, Ordering::Relaxed);
+        self.best.store(0, Ordering::Relaxed);
+        self.reason.store(reason as u8, Ordering::Relaxed);
+        for d in &self.demotions {
+            d.store(0, Ordering::Relaxed);
+        }
+        for c in [
+            &self.bytes_sent,
+            &self.bytes_received,
+            &self.messages_sent,
+            &self.messages_received,
+            &self.no_credit,
+        ] {
+            c.store(0, Ordering::Relaxed);
+        }
+        self.set_names(&Endpoint::default(), &Endpoint::default());
+        self.live.store(1, Ordering::Relaxed);
+    }
+
+    /// Sets both addresses.
+    pub fn set_names(&self, local: &Endpoint, peer: &Endpoint) {
+        store_endpoint(&self.local, local);
+        store_endpoint(&self.peer, peer);
+    }
+
+    /// Both addresses.
+    #[must_use]
+    pub fn names(&self) -> (Endpoint, Endpoint) {
+        (load_endpoint(&self.local), load_endpoint(&self.peer))
+    }
+
+    /// The connection moved onto a transport.
+    pub fn set_transport(&self, t: Transport) {
+        self.transport.store(t as u8, Ordering::Relaxed);
+        self.best.store(t as u8, Ordering::Relaxed);
+        self.reason.store(Reason::None as u8, Ordering::Relaxed);
+    }
+
+    /// The connection is on kernel TCP, for a reason.
+    pub fn set_kernel(&self, reason: Reason) {
+        self.transport.store(0, Ordering::Relaxed);
+        self.reason.store(reason as u8, Ordering::Relaxed);
+    }
+
+    /// The connection went back to kernel TCP.
+    pub fn set_demoted(&self, reason: Reason) {
+        self.set_kernel(reason);
+        if let Some(d) = self.demotions.iter().find(|d| d.load(Ordering::Relaxed) == 0) {
+            d.store(reason as u8, Ordering::Relaxed);
+        }
+    }
+}

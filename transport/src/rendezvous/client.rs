@@ -1,0 +1,345 @@
+//! The connecting side: which addresses are served by a process with Shunt, and the arenas shared with
+//! them. Called by `preload::sockets` under its registry lock.
+//!
+//! Rule: a plain server costs one look a quarter of a second, never a wait.
+
+use super::{board_name, leave, permits};
+use crate::clock;
+use crate::reason::Reason;
+use crate::settings::PeerUsers;
+use crate::shm::arena::{Arena, Tuple};
+use crate::shm::layout::SLOTS;
+use crate::shm::segment::Segment;
+use crate::sync::Ordering;
+use crate::sys::diag::Diag;
+use crate::sys::fd::Fd;
+use crate::sys::net::{self, Endpoint};
+use std::collections::BTreeMap;
+
+/// How long (µs) an address found plain is taken for plain.
+const PLAIN_FOR_US: u64 = 250_000;
+/// How often (µs) a known server is checked for being alive.
+const CHECK_EVERY_US: u64 = 1_000;
+/// Patience with unanswered announcements, at first and at most (µs).
+const PATIENCE_US: u64 = 5_000;
+const LONGEST_PATIENCE_US: u64 = 1_000_000;
+/// Addresses remembered at most; beyond, the memory starts afresh.
+const TARGETS: usize = 4096;
+
+/// A served address.
+#[derive(Debug)]
+pub struct Target {
+    address: Endpoint,
+    owner: u32,
+    /// One a listener: with SO_REUSEPORT there are several.
+    channels: Vec<Fd>,
+    arenas: Vec<Shared>,
+    checked: u64,
+    /// Connections announced since the last notice that nobody said yes to.
+    unanswered: u32,
+    noticed: u64,
+    /// How long (µs) unanswered announcements are borne before another notice is left.
+    patience: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    arena: Arena,
+    free: Vec<usize>,
+    /// Slots this side is done with and the server not yet.
+    resting: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Plain { until: u64, why: Reason },
+    Served(usize),
+}
+
+/// Where a connection was announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub target: usize,
+    pub arena: usize,
+    pub slot: usize,
+    pub word: u32,
+}
+
+/// Everything that this process knows of servers.
+#[derive(Debug, Default)]
+pub struct Targets {
+    by_address: BTreeMap<Endpoint, Entry>,
+    served: Vec<Option<Target>>,
+}
+
+impl Targets {
+    /// Whether somebody with Shunt serves this address: its number, or why not. Leaves a notice there
+    /// the first time.
+    ///
+    /// # Errors
+    /// The reason why a connection to this address stays on kernel TCP.
+    pub fn resolve(
+        &mut self,
+        address: &Endpoint,
+        diag: &mut Option<Diag>,
+        policy: PeerUsers,
+        ring: usize,
+    ) -> Result<usize, Reason> {
+        let now = clock::ticks();
+        match self.by_address.get(address) {
+            Some(Entry::Plain { until, why }) if now < *until => return Err(*why),
+            Some(Entry::Served(i)) => {
+                let i = *i;
+                if self.is_current(i, now) {
+                    return Ok(i);
+                }
+            }
+            _ => {}
+        }
+        match self.find(address, diag, policy, ring) {
+            Ok(i) => {
+                self.by_address.insert(*address, Entry::Served(i));
+                Ok(i)
+            }
+            Err(why) => {
+                if self.by_address.len() >= TARGETS {
+                    self.by_address.retain(|_, e| matches!(e, Entry::Served(_)));
+                }
+                let until = now + clock::us(PLAIN_FOR_US);
+                self.by_address.insert(*address, Entry::Plain { until, why });
+                Err(why)
+            }
+        }
+    }
+
+    /// Marks an address as plain for a while.
+    pub fn set_plain(&mut self, address: &Endpoint, why: Reason) {
+        let until = clock::ticks() + clock::us(10 * PLAIN_FOR_US);
+        self.by_address.insert(*address, Entry::Plain { until, why });
+    }
+
+    fn is_current(&mut self, i: usize, now: u64) -> bool {
+        let Some(Some(t)) = self.served.get_mut(i) else { return false };
+        // A worker that came later, or a restarted server, may not know the arena.
+        if t.unanswered > 0 && now.wrapping_sub(t.noticed) > clock::us(t.patience) {
+            t.patience = (t.patience * 2).min(LONGEST_PATIENCE_US);
+            return false;
+        }
+        if now.wrapping_sub(t.checked) > clock::us(CHECK_EVERY_US) {
+            if t.channels.iter().any(net::hung_up) {
+                return false;
+            }
+            t.checked = now;
+        }
+        true
+    }
+
+    /// Looks the address up in the kernel and leaves notices at its boards.
+    fn find(
+        &mut self,
+        address: &Endpoint,
+        diag: &mut Option<Diag>,
+        policy: PeerUsers,
+        ring: usize,
+    ) -> Result<usize, Reason> {
+        if diag.is_none() {
+            *diag = Diag::open().ok();
+        }
+        let diag = diag.as_ref().ok_or(Reason::NoSockDiag)?;
+        let any = Endpoint { ip: if address.is_v4() { v4_any() } else { [0; 16] }, port: 0 };
+        let found = diag.find(address, &any).map_err(|_| Reason::PeerRemote)?;
+        if !found.listening {
+            return Err(Reason::PeerRemote);
+        }
+        if !permits(policy, found.uid) {
+            return Err(Reason::PeerUser);
+        }
+        let first = self.index_of(address, found.uid, ring);
+        let target = self.served.get_mut(first).and_then(Option::as_mut).ok_or(Reason::NoMemory)?;
+        let file = target.arenas.first().map(|s| s.arena.file().raw());
+        // A board without an arena yet: see whether anybody is there before memory is made for it.
+        let mut inodes = vec![found.inode];
+        let _ = diag.listeners(address, |o| {
+            if o.uid == found.uid && !inodes.contains(&o.inode) {
+                inodes.push(o.inode);
+            }
+        });
+        if address.is_v4() {
+            let dual = Endpoint { ip: [0; 16], port: address.port };
+            let _ = diag.listeners(&dual, |o| {
+                if o.uid == found.uid && !inodes.contains(&o.inode) {
+                    inodes.push(o.inode);
+                }
+            });
+        }
+        let mut channels = Vec::new();
+        for inode in inodes {
+            let name = board_name(u64::from(inode));
+            let file = match file {
+                Some(f) => f,
+                None => {
+                    if net::connect_abstract(&name).is_err() {
+                        continue;
+                    }
+                    match target.arenas.first() {
+                        Some(s) => s.arena.file().raw(),
+                        None => target.grow(ring)?,
+                    }
+                }
+            };
+            // The board belongs to whoever owns the listener, or it is somebody else's squat.
+            let mut fds = vec![file];
+            fds.extend(target.arenas.iter().skip(1).map(|s| s.arena.file().raw()));
+            for f in fds {
+                if let Ok(c) = leave(&name, &[f], |uid| uid == found.uid) {
+                    channels.push(c.hide());
+                }
+            }
+        }
+        if channels.is_empty() {
+            return Err(Reason::PeerPlain);
+        }
+        target.owner = found.uid;
+        target.channels = channels;
+        target.checked = clock::ticks();
+        target.noticed = target.checked;
+        target.unanswered = 0;
+        Ok(first)
+    }
+
+    fn index_of(&mut self, address: &Endpoint, owner: u32, ring: usize) -> usize {
+        let _ = ring;
+        let known = |t: &Option<Target>| t.as_ref().is_some_and(|t| t.address == *address && t.owner == owner);
+        if let Some(i) = self.served.iter().position(known) {
+            return i;
+        }
+        self.served.push(Some(Target {
+            address: *address,
+            owner,
+            channels: Vec::new(),
+            arenas: Vec::new(),
+            checked: 0,
+            unanswered: 0,
+            noticed: 0,
+            patience: PATIENCE_US,
+        }));
+        self.served.len() - 1
+    }
+
+    /// Counts a connection that is on its way to a target and may be announced.
+    pub fn expect(&self, target: usize, delta: i32) {
+        if let Some(s) = self.served.get(target).and_then(|t| t.as_ref()?.arenas.first()) {
+            let pending = s.arena.pending();
+            if delta > 0 {
+                pending.fetch_add(1, Ordering::SeqCst);
+            } else {
+                pending.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Whether the address of a target is one of this host. An address that is not loopback is asked of
+    /// the kernel by the connection's other end, which is on this host or not.
+    #[must_use]
+    pub fn is_local(diag: &Option<Diag>, tuple: &Tuple) -> bool {
+        tuple.0.ip == tuple.1.ip
+            || tuple.1.is_loopback()
+            || diag.as_ref().is_some_and(|d| d.find(&tuple.1, &tuple.0).is_ok_and(|o| !o.listening))
+    }
+
+    /// Announces a connection: takes a slot, resets its segment and offers it.
+    ///
+    /// # Errors
+    /// Why it has to stay on kernel TCP.
+    pub fn announce(
+        &mut self,
+        target: usize,
+        tuple: &Tuple,
+        ring: usize,
+    ) -> Result<(Ticket, Segment), Reason> {
+        let t = self.served.get_mut(target).and_then(Option::as_mut).ok_or(Reason::PeerPlain)?;
+        let (arena, slot) = t.take_slot(ring)?;
+        let shared = t.arenas.get_mut(arena).ok_or(Reason::NoMemory)?;
+        let Ok(segment) = shared.arena.segment(slot) else {
+            shared.free.push(slot);
+            return Err(Reason::NoMemory);
+        };
+        segment.reset();
+        let word = shared.arena.announce(slot, tuple);
+        t.unanswered += 1;
+        Ok((Ticket { target, arena, slot, word }, segment))
+    }
+
+    fn shared(&mut self, ticket: &Ticket) -> Option<&mut Shared> {
+        self.served.get_mut(ticket.target)?.as_mut()?.arenas.get_mut(ticket.arena)
+    }
+
+    /// Whether the server has said yes. Remembers that it answers.
+    pub fn is_claimed(&mut self, ticket: &Ticket) -> bool {
+        let claimed = self.shared(ticket).is_some_and(|s| s.arena.is_claimed(ticket.slot, ticket.word));
+        if claimed && let Some(Some(t)) = self.served.get_mut(ticket.target) {
+            t.unanswered = 0;
+            t.patience = PATIENCE_US;
+        }
+        claimed
+    }
+
+    /// The slot's state word, for a look without the registry lock. It lives as long as the process.
+    #[must_use]
+    pub fn state_word(&mut self, ticket: &Ticket) -> Option<*const crate::sync::AtomicU32> {
+        self.shared(ticket)?.arena.state_word(ticket.slot).map(std::ptr::from_ref)
+    }
+
+    /// Takes an offer back; the slot is free again at once. False if the server has said yes.
+    pub fn withdraw(&mut self, ticket: &Ticket) -> bool {
+        let Some(s) = self.shared(ticket) else { return true };
+        let ours = s.arena.withdraw(ticket.slot, ticket.word);
+        if ours {
+            s.free.push(ticket.slot);
+        }
+        ours
+    }
+
+    /// This side is done with a claimed slot; it is used again once the server is done with it too.
+    pub fn rest(&mut self, ticket: &Ticket) {
+        if let Some(s) = self.shared(ticket) {
+            s.resting.push(ticket.slot);
+        }
+    }
+}
+
+const fn v4_any() -> [u8; 16] {
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]
+}
+
+impl Target {
+    fn grow(&mut self, ring: usize) -> Result<i32, Reason> {
+        let arena = Arena::create(ring).map_err(|_| Reason::NoMemory)?;
+        let file = arena.file().raw();
+        self.arenas.push(Shared { arena, free: (0..SLOTS).rev().collect(), resting: Vec::new() });
+        Ok(file)
+    }
+
+    /// A free slot, the one used last first (its pages are warm).
+    fn take_slot(&mut self, ring: usize) -> Result<(usize, usize), Reason> {
+        for (i, s) in self.arenas.iter_mut().enumerate() {
+            let Shared { arena, free, resting } = s;
+            let looked_at = if free.is_empty() { resting.len() } else { 4 };
+            let start = resting.len().saturating_sub(looked_at);
+            for at in (start..resting.len()).rev() {
+                if resting.get(at).is_some_and(|&slot| arena.is_released(slot)) {
+                    free.push(resting.remove(at));
+                }
+            }
+            if let Some(slot) = s.free.pop() {
+                return Ok((i, slot));
+            }
+        }
+        // A further arena needs a notice of its own, which the next resolve leaves.
+        self.unanswered += 1;
+        if self.arenas.len() < 1024 {
+            self.grow(ring)?;
+        }
+        Err(Reason::NoSlot)
+    }
+}

@@ -1,0 +1,323 @@
+//! The accepting side: the board of a listener, the arenas that clients have left there, and the search
+//! for the announcement of an accepted connection. Called by `preload::sockets` under its registry lock.
+//!
+//! Several processes may serve one listener. Each that was forked with it has an *inbox*, a board of its
+//! own; whoever takes a notice from the board passes it on to the others, so that all know every arena.
+//! Who they are stands in a page that they share.
+
+use super::{board_name, inbox_name, leave, permits};
+use crate::reason::Reason;
+use crate::settings::PeerUsers;
+use crate::shm::arena::{Arena, Tuple};
+use crate::shm::segment::Segment;
+use crate::sync::{AtomicU32, Ordering};
+use crate::sys::diag::Diag;
+use crate::sys::fd::{self, Fd};
+use crate::sys::mem::Mapping;
+use crate::sys::{self, net};
+
+/// Processes that may serve one listener with an inbox; further ones stay on kernel TCP.
+const MEMBERS: usize = 256;
+
+/// The page that the processes of one listener share.
+#[repr(C)]
+#[derive(Debug)]
+struct Page {
+    /// Arenas taken from the board by anyone.
+    taken: AtomicU32,
+    /// Pid of each member, 0 for none.
+    members: [AtomicU32; MEMBERS],
+}
+
+/// One listener's rendezvous, as this process sees it.
+#[derive(Debug)]
+pub struct Family {
+    inode: u64,
+    board: Fd,
+    inbox: Option<Fd>,
+    member: Option<usize>,
+    page: Mapping,
+    peers: Vec<Peer>,
+    /// Notices that this process has seen.
+    seen: u32,
+    /// Accepted connections that are not decided yet or use a segment.
+    connections: u32,
+    /// This process has closed the listener.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Peer {
+    arena: Arena,
+    file: u64,
+    channel: Fd,
+    uid: u32,
+    log: u64,
+    fresh: Vec<usize>,
+    users: u32,
+}
+
+/// What a search found.
+#[derive(Debug)]
+pub enum Look {
+    /// This is it: claim it.
+    Found(Claim),
+    /// Not yet, but it may come.
+    Later,
+    /// The other end has no Shunt, or may not share memory with us.
+    Never(Reason),
+}
+
+/// An announcement whose owner the kernel has confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Identity of the arena among this family's peers.
+    pub file: u64,
+    pub slot: usize,
+    pub word: u32,
+}
+
+impl Family {
+    /// Puts up the board of a listening socket.
+    ///
+    /// # Errors
+    /// Why no connection of this listener can leave kernel TCP.
+    pub fn open(listener: i32) -> Result<Self, Reason> {
+        let inode = fd::inode(listener).map_err(|_| Reason::NoMemory)?;
+        let board = net::listen_abstract(&board_name(inode)).map_err(|_| Reason::BoardTaken)?;
+        let page = Mapping::family(size_of::<Page>()).map_err(|_| Reason::NoMemory)?;
+        let mut family = Self {
+            inode,
+            board: board.hide(),
+            inbox: None,
+            member: None,
+            page,
+            peers: Vec::new(),
+            seen: 0,
+            connections: 0,
+            closed: false,
+        };
+        family.join();
+        Ok(family)
+    }
+
+    /// The listener's inode number, which is its identity.
+    #[must_use]
+    pub const fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Descriptors of our own in here, to be kept from the program.
+    pub fn descriptors(&self, mut each: impl FnMut(i32)) {
+        each(self.board.raw());
+        if let Some(inbox) = &self.inbox {
+            each(inbox.raw());
+        }
+        for p in &self.peers {
+            each(p.channel.raw());
+            each(p.arena.file().raw());
+        }
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: the mapping has the page's size, all atomics, zero from the start.
+        unsafe { self.page.base().cast::<Page>().as_ref() }
+    }
+
+    /// Becomes one of the processes of the listener: after fork, in the child.
+    pub fn join(&mut self) {
+        self.inbox = None;
+        self.member = None;
+        let me = sys::pid();
+        let free = |m: &AtomicU32| {
+            let pid = m.load(Ordering::Relaxed);
+            let gone = pid == 0 || pid == me.cast_unsigned() || !is_alive(pid);
+            gone && m
+                .compare_exchange(pid, me.cast_unsigned(), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        self.member = self.page().members.iter().position(free);
+        if self.others().next().is_some() {
+            self.open_inbox();
+        }
+    }
+
+    fn open_inbox(&mut self) {
+        if self.inbox.is_none() && let Some(m) = self.member {
+            let name = inbox_name(self.inode, m, sys::pid());
+            self.inbox = net::listen_abstract(&name).ok().map(Fd::hide);
+        }
+    }
+
+    /// Leaves: this process has closed the listener.
+    pub fn part(&mut self) {
+        self.closed = true;
+        if let Some(m) = self.member.take().and_then(|m| self.page().members.get(m)) {
+            m.store(0, Ordering::Release);
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = (usize, i32)> + '_ {
+        let me = self.member;
+        self.page().members.iter().enumerate().filter_map(move |(i, m)| {
+            let pid = m.load(Ordering::Acquire).cast_signed();
+            (pid != 0 && Some(i) != me).then_some((i, pid))
+        })
+    }
+
+    /// Takes what has been left on the board and in the inbox.
+    fn collect(&mut self) {
+        while let Ok(channel) = net::accept_now(&self.board) {
+            let Some(uid) = net::peer_user(&channel) else { continue };
+            let mut buf = [0; 16];
+            let Ok((_, [Some(file), None])) = net::recv_fds(&channel, &mut buf) else { continue };
+            self.seen = self.page().taken.fetch_add(1, Ordering::AcqRel) + 1;
+            self.forward(&channel, &file);
+            self.adopt(channel, uid, file);
+        }
+        if self.others().next().is_none() {
+            return;
+        }
+        self.open_inbox();
+        let mut waiting = Vec::new();
+        if let Some(inbox) = &self.inbox {
+            while let Ok(c) = net::accept_now(inbox) {
+                waiting.push(c);
+            }
+        }
+        for c in waiting {
+            // Only the listener's own processes pass on what others have left: the kernel's word for
+            // who the client is travels in the client's own connection.
+            if !net::peer_user(&c).is_some_and(|uid| uid == sys::euid() || uid == 0) {
+                continue;
+            }
+            let mut buf = [0; 16];
+            if let Ok((_, [Some(channel), Some(file)])) = net::recv_fds(&c, &mut buf)
+                && let Some(uid) = net::peer_user(&channel)
+            {
+                self.seen = self.seen.wrapping_add(1);
+                self.adopt(channel, uid, file);
+            }
+        }
+    }
+
+    /// Passes a notice on to the listener's other processes.
+    fn forward(&self, channel: &Fd, file: &Fd) {
+        for (m, pid) in self.others() {
+            let _ = leave(&inbox_name(self.inode, m, pid), &[channel.raw(), file.raw()], |_| true);
+        }
+    }
+
+    fn adopt(&mut self, channel: Fd, uid: u32, file: Fd) {
+        self.sweep();
+        let Ok(id) = fd::inode(file.raw()) else { return };
+        if let Some(known) = self.peers.iter_mut().find(|p| p.file == id) {
+            known.channel = channel.hide();
+            return;
+        }
+        if let Ok(arena) = Arena::open(file) {
+            let channel = channel.hide();
+            self.peers.push(Peer { arena, file: id, channel, uid, log: 0, fresh: Vec::new(), users: 0 });
+        }
+    }
+
+    /// Lets go of the arenas of clients that are gone.
+    fn sweep(&mut self) {
+        self.peers.retain(|p| p.users > 0 || !net::hung_up(&p.channel));
+    }
+
+    /// Searches the announcement of an accepted connection.
+    pub fn look(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
+        match self.search(tuple, diag, policy) {
+            Look::Found(c) => return Look::Found(c),
+            Look::Never(why) if why != Reason::PeerPlain => return Look::Never(why),
+            _ => self.collect(),
+        }
+        self.search(tuple, diag, policy)
+    }
+
+    fn search(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
+        let mut hope = false;
+        for p in &mut self.peers {
+            let (new, log) = p.arena.announced_since(p.log);
+            p.log = log;
+            p.fresh.retain(|&slot| p.arena.is_announced(slot));
+            for slot in new {
+                if !p.fresh.contains(&slot) {
+                    p.fresh.push(slot);
+                }
+            }
+            let Some((at, slot, word)) = p
+                .fresh
+                .iter()
+                .enumerate()
+                .find_map(|(at, &slot)| Some((at, slot, p.arena.match_slot(slot, tuple)?)))
+            else {
+                hope |= p.arena.pending().load(Ordering::SeqCst) > 0;
+                continue;
+            };
+            p.fresh.swap_remove(at);
+            if !permits(policy, p.uid) {
+                return Look::Never(Reason::PeerUser);
+            }
+            if diag.is_none() {
+                *diag = Diag::open().ok();
+            }
+            let Some(diag) = diag.as_ref() else { return Look::Never(Reason::NoSockDiag) };
+            let owner = diag.find(&tuple.0, &tuple.1);
+            if !owner.is_ok_and(|o| o.uid == p.uid && !o.listening) {
+                return Look::Never(Reason::PeerForged);
+            }
+            return Look::Found(Claim { file: p.file, slot, word });
+        }
+        if hope || self.page().taken.load(Ordering::Acquire) != self.seen {
+            Look::Later
+        } else {
+            Look::Never(Reason::PeerPlain)
+        }
+    }
+
+    /// Says yes to an announcement.
+    ///
+    /// # Errors
+    /// The offer was taken back, or there is no memory to map it.
+    pub fn claim(&mut self, claim: &Claim) -> Result<Segment, Reason> {
+        let p = self.peers.iter_mut().find(|p| p.file == claim.file).ok_or(Reason::PeerGone)?;
+        let segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
+        if !p.arena.claim(claim.slot, claim.word) {
+            return Err(Reason::PeerGone);
+        }
+        p.users += 1;
+        Ok(segment)
+    }
+
+    /// This side is done with a claimed segment.
+    pub fn release(&mut self, claim: &Claim) {
+        if let Some(p) = self.peers.iter_mut().find(|p| p.file == claim.file) {
+            p.arena.release(claim.slot);
+            p.users = p.users.saturating_sub(1);
+        }
+    }
+
+    /// A connection was accepted that may use this family.
+    pub const fn enter(&mut self) {
+        self.connections += 1;
+    }
+
+    /// A connection that [`Self::enter`] counted has been decided against, or is closed.
+    pub const fn leave(&mut self) {
+        self.connections = self.connections.saturating_sub(1);
+    }
+
+    /// Whether the listener is closed and no connection needs the family any more.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.closed && self.connections == 0
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let r = unsafe { crate::syscall!(kill, pid, 0) };
+    r != Err(sys::Errno(libc::ESRCH))
+}

@@ -1,0 +1,371 @@
+//! The receiving half of a connection. Owns the count of bytes on each leg; see `sdp`.
+//!
+//! Rule: every byte read off the kernel connection is either data of a kernel leg or a counted
+//! doorbell byte; which it is follows from the counts, never from the value. Used under the receiving
+//! lock.
+
+use super::{Leg, Walk, walk::BATCH};
+use crate::provider::{End, Provider};
+use crate::shm::layout::{FIN_NONE, FIN_RESET};
+use crate::sys::{Errno, Result, net};
+use flowctl::packetized;
+use flowctl::{Receiver as _, Violation};
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got {
+    Bytes(usize),
+    /// Nothing yet.
+    Empty,
+    /// The peer has shut its direction.
+    Eof,
+    /// The peer reset the connection.
+    Reset,
+    /// The fast leg is over and every bell taken: the kernel connection alone goes on.
+    Kernel,
+    /// The peer wrote what it never may.
+    Broken,
+}
+
+impl From<Violation> for Got {
+    fn from(_: Violation) -> Self {
+        Self::Broken
+    }
+}
+
+/// How to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How {
+    /// Leave the bytes where they are.
+    pub peek: bool,
+    /// Throw the bytes away instead of copying them.
+    pub discard: bool,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Rx {
+    flow: packetized::Receiver,
+    leg: Leg,
+    /// Bytes by the kernel on the first leg.
+    kernel: u64,
+    /// Doorbell bytes taken off the kernel connection.
+    bells: u64,
+    /// The kernel connection has ended: FIN or RST, bells aside.
+    pub kernel_over: bool,
+    /// The room freed by reading was published and the peer waits for it.
+    ring_due: bool,
+}
+
+impl Rx {
+    /// A connection that has just been made.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            flow: packetized::Receiver::new(4096, 4096),
+            leg: Leg::First,
+            kernel: 0,
+            bells: 0,
+            kernel_over: false,
+            ring_due: false,
+        }
+    }
+
+    /// Where this direction is.
+    #[inline]
+    #[must_use]
+    pub const fn leg(&self) -> Leg {
+        self.leg
+    }
+
+    /// Bytes read from the kernel on the first leg.
+    #[must_use]
+    pub const fn kernel_bytes(&self) -> u64 {
+        self.kernel
+    }
+
+    /// Bytes read off the fast leg.
+    #[inline]
+    #[must_use]
+    pub const fn fast_bytes(&self) -> u64 {
+        self.flow.consumed()
+    }
+
+    /// Sizes the half for the segment. The first leg goes on until the peer has stated its end.
+    pub fn attach(&mut self, p: &impl Provider) {
+        self.flow = packetized::Receiver::new(p.buffer(), p.buffer());
+    }
+
+    /// Reads before there is a segment: the kernel connection, without waiting.
+    ///
+    /// # Errors
+    /// As recv(2); EAGAIN if there is nothing.
+    pub fn read_kernel(&mut self, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
+        let n = Self::recv(fd, walk, usize::MAX, flags)?;
+        if flags & libc::MSG_PEEK == 0 {
+            self.kernel += n as u64;
+        }
+        Ok(n)
+    }
+
+    fn recv(fd: i32, walk: &mut Walk, limit: usize, flags: i32) -> Result<usize> {
+        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        let count = walk.batch(&mut iov, limit);
+        // SAFETY: the pointers are the program's, for the kernel to check.
+        let n = unsafe { net::recv_vec(fd, iov.as_mut_ptr(), count, flags | libc::MSG_DONTWAIT) }?;
+        Ok(n)
+    }
+
+    /// Reads what is there, from whichever leg the direction is on. Bytes read are walked over.
+    ///
+    /// # Errors
+    /// What the kernel gave on a kernel leg, EAGAIN aside.
+    ///
+    /// # Safety
+    /// The walk's buffers are writable.
+    #[inline]
+    pub unsafe fn read(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk, how: How) -> Result<Got> {
+        loop {
+            match self.leg {
+                Leg::Fast => {
+                    // SAFETY: passed on to the caller.
+                    match unsafe { self.read_fast(p, walk, how) } {
+                        Got::Empty if self.fast_is_over(p) => {
+                            if p.stated(End::Fast) != Some(self.flow.consumed()) {
+                                return Ok(Got::Broken);
+                            }
+                            self.leg = Leg::Last;
+                        }
+                        Got::Bytes(0) if walk.left() > 0 => {} // arrived meanwhile
+                        got => return Ok(got),
+                    }
+                }
+                Leg::First => match self.read_first(p, fd, walk, how)? {
+                    Some(got) => return Ok(got),
+                    None => self.leg = Leg::Fast,
+                },
+                Leg::Last => {
+                    return Ok(if self.take_bells(p, fd, usize::MAX) { Got::Kernel } else { Got::Empty });
+                }
+            }
+        }
+    }
+
+    fn fast_is_over(&self, p: &impl Provider) -> bool {
+        p.stated(End::Fast).is_some()
+    }
+
+    /// The first leg; `None` once it is finished.
+    fn read_first(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+        how: How,
+    ) -> Result<Option<Got>> {
+        let mut limit = usize::MAX;
+        if let Some(end) = p.stated(End::Kernel) {
+            if self.kernel == end {
+                return Ok(None);
+            }
+            let Some(left) = end.checked_sub(self.kernel) else { return Ok(Some(Got::Broken)) };
+            limit = usize::try_from(left).unwrap_or(usize::MAX);
+        }
+        let mut flags = 0;
+        if how.peek {
+            flags |= libc::MSG_PEEK;
+        }
+        if how.discard {
+            flags |= libc::MSG_TRUNC;
+        }
+        match Self::recv(fd, walk, limit, flags) {
+            Err(Errno::AGAIN) => Ok(Some(Got::Empty)),
+            Err(e) => Err(e),
+            Ok(0) if walk.left() == 0 => Ok(Some(Got::Bytes(0))),
+            Ok(0) => {
+                self.kernel_over = true;
+                // The end may have been stated, and the connection closed, since we looked.
+                Ok((p.stated(End::Kernel) != Some(self.kernel)).then_some(Got::Eof))
+            }
+            Ok(n) => {
+                // The peer may have begun to ring since we looked; its bells follow the leg's last byte.
+                let data = match p.stated(End::Kernel) {
+                    Some(end) => match end.checked_sub(self.kernel) {
+                        Some(left) => n.min(usize::try_from(left).unwrap_or(usize::MAX)),
+                        None => return Ok(Some(Got::Broken)),
+                    },
+                    None => n,
+                };
+                if !how.peek {
+                    self.kernel += data as u64;
+                    self.bells += (n - data) as u64;
+                }
+                walk.skip(data);
+                Ok((data > 0).then_some(Got::Bytes(data)))
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn read_fast(&mut self, p: &impl Provider, walk: &mut Walk, how: How) -> Got {
+        let known = self.flow.available();
+        if known == 0 || known < walk.left() {
+            let (produced, origin) = p.announced();
+            if self.flow.announced(produced, origin).is_err() {
+                return Got::Broken;
+            }
+        }
+        let before = walk.done();
+        let mut skip = 0;
+        loop {
+            let (to, len) = walk.chunk();
+            let mut piece = self.flow.next(skip);
+            piece.len = piece.len.min(len).min(64 * 1024);
+            if piece.len == 0 {
+                break;
+            }
+            if !how.discard {
+                // SAFETY: the walk's chunk is writable by the caller's promise.
+                unsafe { p.take(piece, to) };
+            }
+            walk.advance(piece.len);
+            if how.peek {
+                skip += piece.len;
+            } else {
+                self.flow.consume(piece.len);
+                p.took(self.flow.consumed());
+                self.grant(p, false);
+            }
+        }
+        let n = walk.done() - before;
+        if n > 0 || (walk.left() == 0 && self.flow.available() > 0) {
+            return Got::Bytes(n);
+        }
+        self.grant(p, true);
+        match p.finished() {
+            FIN_NONE => Got::Empty,
+            // The last bytes were published before the word: look once more.
+            fin => {
+                let (produced, origin) = p.announced();
+                if self.flow.announced(produced, origin).is_err() {
+                    Got::Broken
+                } else if self.flow.available() > 0 {
+                    Got::Bytes(0)
+                } else if fin == FIN_RESET {
+                    Got::Reset
+                } else {
+                    Got::Eof
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn grant(&mut self, p: &impl Provider, eager: bool) {
+        if let Some(consumed) = self.flow.grant(eager) {
+            p.grant(consumed);
+            if p.must_ring(crate::doorbell::SPACE) {
+                self.ring_due = true;
+            }
+        }
+    }
+
+    /// Whether the peer has to be rung for room that reading has freed. Asked once after each read.
+    #[inline]
+    pub const fn take_ring_due(&mut self) -> bool {
+        let due = self.ring_due;
+        self.ring_due = false;
+        due
+    }
+
+    /// Bytes that can be read off the fast leg now.
+    ///
+    /// # Errors
+    /// The peer's counter is impossible.
+    pub fn available(&mut self, p: &impl Provider) -> Result<usize, Violation> {
+        let (produced, origin) = p.announced();
+        self.flow.announced(produced, origin)?;
+        Ok(self.flow.available())
+    }
+
+    /// Moves on to the last leg if the fast one is over and read to its end, and takes the bells that
+    /// lie before its data.
+    pub fn advance(&mut self, p: &impl Provider, fd: i32) {
+        if self.leg == Leg::Fast && p.stated(End::Fast) == Some(self.flow.consumed()) {
+            self.leg = Leg::Last;
+        }
+        if self.leg == Leg::Last {
+            self.take_bells(p, fd, usize::MAX);
+        }
+    }
+
+    /// Bells that have been counted by the peer and not taken here.
+    #[must_use]
+    pub fn bells_outstanding(&self, p: &impl Provider) -> u64 {
+        p.bells().saturating_sub(self.bells)
+    }
+
+    /// Takes bells off the kernel connection, `most` at most. True if none is left. Not on the first
+    /// leg, where data may lie before them.
+    pub fn take_bells(&mut self, p: &impl Provider, fd: i32, most: usize) -> bool {
+        if self.leg == Leg::First {
+            return false;
+        }
+        let outstanding = self.bells_outstanding(p);
+        if outstanding == 0 {
+            return true;
+        }
+        let want = usize::try_from(outstanding).unwrap_or(usize::MAX).min(most);
+        match net::discard(fd, want) {
+            Ok(0) | Err(Errno(libc::ECONNRESET | libc::EPIPE)) => {
+                self.kernel_over = true;
+                true
+            }
+            Ok(n) => {
+                self.bells += n as u64;
+                n as u64 == outstanding
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The peer will put no more: gathers everything unread, on whatever leg, for private use. The fast
+    /// leg is then over.
+    ///
+    /// # Errors
+    /// The peer's counter is impossible.
+    pub fn gather(&mut self, p: &impl Provider, fd: i32) -> Result<Vec<u8>, Violation> {
+        let mut out = Vec::new();
+        if self.leg == Leg::First {
+            let Some(end) = p.stated(End::Kernel) else {
+                self.leg = Leg::Last; // nothing but data can follow on the kernel connection
+                return Ok(out);
+            };
+            let left = end.checked_sub(self.kernel).ok_or(Violation)?;
+            let left = usize::try_from(left).map_err(|_| Violation)?.min(net::unread(fd));
+            out.resize(left, 0);
+            // SAFETY: the buffer is writable for its length.
+            let n = unsafe { net::recv(fd, out.as_mut_ptr(), left, libc::MSG_DONTWAIT) }.unwrap_or(0);
+            out.truncate(n);
+            self.kernel += n as u64;
+            self.leg = Leg::Fast;
+        }
+        self.available(p)?;
+        while self.flow.available() > 0 {
+            let piece = self.flow.next(0);
+            let at = out.len();
+            out.resize(at + piece.len, 0);
+            // SAFETY: the vector has just been given that many bytes.
+            unsafe { p.take(piece, out.as_mut_ptr().add(at)) };
+            self.flow.consume(piece.len);
+        }
+        self.leg = Leg::Last;
+        Ok(out)
+    }
+}
+
+impl Default for Rx {
+    fn default() -> Self {
+        Self::new()
+    }
+}

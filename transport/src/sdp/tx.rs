@@ -1,0 +1,337 @@
+//! The sending half of a connection. Owns the count of bytes on each leg; see `sdp`.
+//!
+//! Rule: a byte goes out on exactly one leg, and the end of a leg is stated only when no byte can
+//! follow on it. Used under the sending lock.
+
+use super::{Leg, Walk, walk::BATCH};
+use crate::doorbell;
+use crate::provider::{End, Provider};
+use crate::sys::{Errno, Result, net};
+use flowctl::packetized::{self, WARM};
+use flowctl::{Sender as _, Violation};
+
+/// Most bytes put before they are published, so that the reader works while the sender does.
+const PUBLISH: usize = 32 * 1024;
+
+/// What came of putting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// This many bytes went (0: out of room).
+    Bytes(usize),
+    /// The fast leg has ended: go on with [`Tx::write_kernel`].
+    Ended,
+    /// Nothing to put: the file to be sent is at its end.
+    Nothing,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct Tx {
+    flow: packetized::Sender,
+    leg: Leg,
+    /// Bytes by the kernel on the first leg.
+    kernel: u64,
+    /// Where the peer's counter was last looked at, for the warm start.
+    looked: u64,
+    /// The part of the ring to be sent once more by the kernel: what the peer gave back.
+    owed: Option<(u64, u64)>,
+    finished: bool,
+}
+
+impl Tx {
+    /// A connection that has just been made.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            flow: packetized::Sender::new(4096, 4096),
+            leg: Leg::First,
+            kernel: 0,
+            looked: 0,
+            owed: None,
+            finished: false,
+        }
+    }
+
+    /// Where this direction is.
+    #[inline]
+    #[must_use]
+    pub const fn leg(&self) -> Leg {
+        self.leg
+    }
+
+    /// Bytes sent by the kernel on the first leg.
+    #[must_use]
+    pub const fn kernel_bytes(&self) -> u64 {
+        self.kernel
+    }
+
+    /// Bytes put over the fast leg.
+    #[must_use]
+    pub const fn fast_bytes(&self) -> u64 {
+        self.flow.produced()
+    }
+
+    /// The program has shut this direction.
+    #[must_use]
+    pub const fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Opens the fast leg: both sides have agreed.
+    pub fn attach(&mut self, p: &impl Provider, limit: usize) {
+        self.flow = packetized::Sender::new(p.buffer(), limit);
+        self.looked = 0;
+        self.leg = Leg::Fast;
+        p.state(End::Kernel, self.kernel);
+    }
+
+    /// Puts as much of the program's buffers as there is room for, and rings if the peer sleeps.
+    ///
+    /// # Errors
+    /// The peer's counter is impossible.
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    #[inline]
+    pub unsafe fn put(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+    ) -> Result<Put, Violation> {
+        self.look_if_due(p, walk.left())?;
+        if !p.enter() {
+            self.end_fast(p);
+            return Ok(Put::Ended);
+        }
+        let before = walk.done();
+        let mut unpublished = 0;
+        loop {
+            let (from, len) = walk.chunk();
+            let piece = self.flow.place(len.min(PUBLISH - unpublished));
+            if piece.len == 0 {
+                break;
+            }
+            // SAFETY: the walk's chunk is readable by the caller's promise.
+            unsafe { p.put(piece, from) };
+            walk.advance(piece.len);
+            unpublished += piece.len;
+            let words = self.flow.commit(piece.len);
+            if unpublished >= PUBLISH || walk.left() == 0 {
+                p.publish(words);
+                unpublished = 0;
+            }
+            if self.flow.room() < walk.left().min(PUBLISH) && self.flow.granted(p.granted()).is_err() {
+                p.leave();
+                return Err(Violation);
+            }
+        }
+        if unpublished > 0 {
+            p.publish(self.flow.commit(0));
+        }
+        let n = walk.done() - before;
+        if n > 0 && p.must_ring(doorbell::DATA) {
+            Self::send_bell(p, fd);
+        }
+        p.leave();
+        Ok(Put::Bytes(n))
+    }
+
+    /// Reads the peer's counter when it is needed: too little known room, or now and then so that an
+    /// empty ring is noticed.
+    #[inline]
+    fn look_if_due(&mut self, p: &impl Provider, want: usize) -> Result<(), Violation> {
+        if self.flow.room() < want || self.flow.produced() - self.looked >= WARM {
+            self.looked = self.flow.produced();
+            self.flow.granted(p.granted())?;
+        }
+        Ok(())
+    }
+
+    /// Fills the ring in place: `fill` is given memory and says how much of it it filled.
+    ///
+    /// # Errors
+    /// What `fill` answered, if nothing was filled before; ECONNRESET if the peer lies.
+    pub fn fill(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        want: usize,
+        mut fill: impl FnMut(*mut u8, usize) -> Result<usize>,
+    ) -> Result<Put> {
+        let mut total = 0;
+        let mut failed = None;
+        while total < want && failed.is_none() {
+            self.look_if_due(p, want - total).map_err(|_| Errno::CONNRESET)?;
+            let piece = self.flow.place((want - total).min(8 * PUBLISH));
+            if piece.len == 0 {
+                break;
+            }
+            if !p.enter() {
+                self.end_fast(p);
+                return Ok(if total > 0 { Put::Bytes(total) } else { Put::Ended });
+            }
+            let (at, len) = p.place(piece);
+            match fill(at, len) {
+                Ok(0) => failed = Some(None),
+                Ok(n) => {
+                    p.publish(self.flow.commit(n.min(len)));
+                    total += n.min(len);
+                    if p.must_ring(doorbell::DATA) {
+                        Self::send_bell(p, fd);
+                    }
+                }
+                Err(e) => failed = Some(Some(e)),
+            }
+            p.leave();
+        }
+        match failed {
+            Some(Some(e)) if total == 0 => Err(e),
+            Some(None) if total == 0 => Ok(Put::Nothing),
+            _ => Ok(Put::Bytes(total)),
+        }
+    }
+
+    /// Bytes that may be put now, as far as the peer has told.
+    ///
+    /// # Errors
+    /// The peer's counter is impossible.
+    pub fn room(&mut self, p: &impl Provider) -> Result<usize, Violation> {
+        self.flow.granted(p.granted())?;
+        Ok(self.flow.room())
+    }
+
+    /// Whether poll(2) should call this direction writable: a third of the buffer is free, as the
+    /// kernel has it.
+    ///
+    /// # Errors
+    /// The peer's counter is impossible.
+    pub fn is_writable(&mut self, p: &impl Provider) -> Result<bool, Violation> {
+        let enough = self.flow.limit() / 3;
+        if self.flow.room() as u64 >= enough {
+            return Ok(true);
+        }
+        Ok(self.room(p)? as u64 >= enough)
+    }
+
+    /// Bytes that the peer has not read, to the byte.
+    #[must_use]
+    pub fn unread(&self, p: &impl Provider) -> u64 {
+        self.flow.produced().saturating_sub(p.taken())
+    }
+
+    /// The most that may be on its way, in bytes.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.flow.limit()
+    }
+
+    /// Ends the fast leg at the byte where it is. What the peer gave back is owed on the last leg.
+    pub fn end_fast(&mut self, p: &impl Provider) {
+        if self.leg != Leg::Fast {
+            return;
+        }
+        let end = self.flow.produced();
+        self.leg = Leg::Last;
+        if let Some(from) = p.give_back()
+            && from <= end
+            && end - from <= p.buffer() as u64
+            && from < end
+        {
+            self.owed = Some((from, end));
+        }
+        p.state(End::Fast, end);
+    }
+
+    /// Shuts this direction on the fast leg.
+    pub fn finish(&mut self, p: &impl Provider, fin: u32) {
+        self.finished = true;
+        p.finish(fin);
+    }
+
+    /// Sends by the kernel without waiting. What is owed goes first.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn write_kernel(
+        &mut self,
+        p: Option<&impl Provider>,
+        fd: i32,
+        walk: &mut Walk,
+        flags: i32,
+    ) -> Result<usize> {
+        if let (Some((from, end)), Some(p)) = (self.owed, p) {
+            self.repay(p, fd, from, end)?;
+        }
+        let flags = flags | libc::MSG_DONTWAIT;
+        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        let n = walk.batch(&mut iov, usize::MAX);
+        // SAFETY: the pointers are the program's, for the kernel to check.
+        let sent = unsafe { net::send_vec(fd, iov.as_mut_ptr(), n, flags) }?;
+        walk.skip(sent);
+        if self.leg == Leg::First {
+            self.kernel += sent as u64;
+        }
+        Ok(sent)
+    }
+
+    /// Whether bytes are owed by the kernel.
+    #[must_use]
+    pub const fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    /// Sends once more, by the kernel, what the peer gave back.
+    ///
+    /// # Errors
+    /// EAGAIN while not all of it could go.
+    pub fn settle(&mut self, p: &impl Provider, fd: i32) -> Result<()> {
+        match self.owed {
+            Some((from, end)) => self.repay(p, fd, from, end),
+            None => Ok(()),
+        }
+    }
+
+    fn repay(&mut self, p: &impl Provider, fd: i32, mut from: u64, end: u64) -> Result<()> {
+        while from < end {
+            let piece = self.flow.piece_at(from, end);
+            let (at, len) = p.place(piece);
+            // SAFETY: the piece lies in the ring.
+            match unsafe { net::send(fd, at, len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) } {
+                Ok(n) => from += n as u64,
+                Err(e) => {
+                    self.owed = Some((from, end));
+                    return Err(e);
+                }
+            }
+        }
+        self.owed = None;
+        Ok(())
+    }
+
+    /// Rings the peer: one counted byte on the kernel connection. Only on the fast leg, where every
+    /// byte on the kernel connection is a bell.
+    pub fn ring(&mut self, p: &impl Provider, fd: i32) {
+        if self.leg == Leg::Fast && p.enter() {
+            Self::send_bell(p, fd);
+            p.leave();
+        }
+    }
+
+    #[cold]
+    fn send_bell(p: &impl Provider, fd: i32) {
+        p.count_bell();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: one readable byte.
+        if unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) }.is_err() {
+            // Full of bells that nobody took, so readable anyway; or gone, which shows by itself.
+            p.uncount_bell();
+        }
+    }
+}
+
+impl Default for Tx {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,245 @@
+//! The settings: one row each, from which parsing, the messages for bad values, the options of
+//! `shunt run` and their help are made. Read once, when the library is loaded.
+
+use std::fmt::Write as _;
+
+/// What a variable may hold.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A number of bytes or microseconds or a count, with an optional k, m or g (powers of 1024).
+    Number { low: u64, high: u64 },
+    /// A file name.
+    File,
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The environment variable.
+    pub variable: &'static str,
+    /// The option of `shunt run`.
+    pub option: &'static str,
+    pub kind: Kind,
+    pub default: &'static str,
+    pub help: &'static str,
+}
+
+const KIB: u64 = 1024;
+
+/// Every setting, in the order of the documentation.
+pub const ALL: &[Setting] = &[
+    Setting {
+        variable: "SHUNT_TRANSPORT",
+        option: "transport",
+        kind: Kind::Choice(&["auto", "shm", "iwarp", "verbs", "tcp"]),
+        default: "auto",
+        help: "what may carry connections; tcp leaves all of them on the kernel",
+    },
+    Setting {
+        variable: "SHUNT_FLOW",
+        option: "flow",
+        kind: Kind::Choice(&["auto", "credit", "packetized", "nic"]),
+        default: "auto",
+        help: "flow-control scheme of what this process sends",
+    },
+    Setting {
+        variable: "SHUNT_ZCOPY",
+        option: "zcopy",
+        kind: Kind::Choice(&["auto", "off", "sync", "async"]),
+        default: "auto",
+        help: "zero copy for large messages",
+    },
+    Setting {
+        variable: "SHUNT_ZCOPY_MIN",
+        option: "zcopy-min",
+        kind: Kind::Number { low: 4 * KIB, high: 1 << 30 },
+        default: "64k",
+        help: "smallest message in bytes for zero copy",
+    },
+    Setting {
+        variable: "SHUNT_BUF",
+        option: "buf",
+        kind: Kind::Number { low: 4 * KIB, high: 64 * KIB * KIB },
+        default: "1m",
+        help: "socket buffer in bytes, each direction",
+    },
+    Setting {
+        variable: "SHUNT_CREDITS",
+        option: "credits",
+        kind: Kind::Number { low: 3, high: 65535 },
+        default: "8",
+        help: "receive slots of the credit scheme",
+    },
+    Setting {
+        variable: "SHUNT_SLOT",
+        option: "slot",
+        kind: Kind::Number { low: 64, high: 16 * KIB * KIB },
+        default: "8k",
+        help: "bytes of one slot of the credit scheme",
+    },
+    Setting {
+        variable: "SHUNT_WINDOW",
+        option: "window",
+        kind: Kind::Number { low: 64, high: 16 * KIB * KIB },
+        default: "8k",
+        help: "virtual window in bytes of the nic scheme",
+    },
+    Setting {
+        variable: "SHUNT_SPIN_US",
+        option: "spin-us",
+        kind: Kind::Number { low: 0, high: 1_000_000 },
+        default: "50",
+        help: "longest busy wait in microseconds before a thread sleeps",
+    },
+    Setting {
+        variable: "SHUNT_PEER_USERS",
+        option: "peer-users",
+        kind: Kind::Choice(&["same", "any"]),
+        default: "same",
+        help: "whose processes may share memory with this one (same: same user, or either is root)",
+    },
+    Setting {
+        variable: "SHUNT_RULES",
+        option: "rules",
+        kind: Kind::File,
+        default: "",
+        help: "file of rules that choose a transport by program and address",
+    },
+    Setting {
+        variable: "SHUNT_LOG",
+        option: "log",
+        kind: Kind::Choice(&["off", "error", "info", "debug"]),
+        default: "error",
+        help: "messages on standard error",
+    },
+    Setting {
+        variable: "SHUNT_REPORT",
+        option: "report",
+        kind: Kind::File,
+        default: "",
+        help: "file to which each process appends a line of JSON when it ends",
+    },
+];
+
+/// Whose processes may share memory with this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerUsers {
+    Same,
+    Any,
+}
+
+/// The settings that this version acts on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// False with SHUNT_TRANSPORT=tcp, or one that is not there yet.
+    pub shm: bool,
+    pub buf: usize,
+    pub spin_us: u64,
+    pub peer_users: PeerUsers,
+    pub report: Option<String>,
+}
+
+/// Reads a number with an optional suffix.
+fn number(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.to_ascii_lowercase() {
+        t if t.ends_with('k') => (t.trim_end_matches('k').to_owned(), 1 << 10),
+        t if t.ends_with('m') => (t.trim_end_matches('m').to_owned(), 1 << 20),
+        t if t.ends_with('g') => (t.trim_end_matches('g').to_owned(), 1 << 30),
+        t => (t, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl Setting {
+    /// What the variable may hold, in words.
+    #[must_use]
+    pub fn allowed(&self) -> String {
+        match self.kind {
+            Kind::Choice(words) => words.join(", "),
+            Kind::Number { low, high } => format!("a number from {low} to {high} (k, m, g allowed)"),
+            Kind::File => "a file name".to_owned(),
+        }
+    }
+
+    /// Whether the text is allowed.
+    #[must_use]
+    pub fn accepts(&self, text: &str) -> bool {
+        match self.kind {
+            Kind::Choice(words) => words.contains(&text),
+            Kind::Number { low, high } => number(text).is_some_and(|n| (low..=high).contains(&n)),
+            Kind::File => true,
+        }
+    }
+}
+
+/// Reads the environment, given as `NAME=value` pairs. Returns the settings and a line for each
+/// variable that is unknown or holds what is not allowed; such a variable counts as its default.
+pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Settings, Vec<String>) {
+    let mut values: Vec<&str> = ALL.iter().map(|s| s.default).collect();
+    let mut complaints = Vec::new();
+    for (name, value) in environment {
+        if !name.starts_with("SHUNT_") {
+            continue;
+        }
+        let Some(at) = ALL.iter().position(|s| s.variable == name) else {
+            complaints.push(format!("shunt: {name} is not a setting of Shunt; it is ignored"));
+            continue;
+        };
+        let (Some(setting), Some(slot)) = (ALL.get(at), values.get_mut(at)) else { continue };
+        if setting.accepts(value) {
+            *slot = value;
+        } else {
+            let mut line = String::new();
+            let _ = write!(
+                line,
+                "shunt: {name}={value}: allowed is {}; using {}",
+                setting.allowed(),
+                setting.default
+            );
+            complaints.push(line);
+        }
+    }
+    let get = |name: &str| {
+        let at = ALL.iter().position(|s| s.variable == name);
+        at.and_then(|at| values.get(at)).copied().unwrap_or("")
+    };
+    let count = |name: &str| number(get(name)).unwrap_or(0);
+    let settings = Settings {
+        shm: matches!(get("SHUNT_TRANSPORT"), "auto" | "shm"),
+        buf: usize::try_from(count("SHUNT_BUF")).unwrap_or(1 << 20),
+        spin_us: count("SHUNT_SPIN_US"),
+        peer_users: if get("SHUNT_PEER_USERS") == "any" { PeerUsers::Any } else { PeerUsers::Same },
+        report: Some(get("SHUNT_REPORT")).filter(|f| !f.is_empty()).map(str::to_owned),
+    };
+    (settings, complaints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_value_names_variable_value_and_what_is_allowed() {
+        let env = [("SHUNT_PEER_USERS", "all"), ("SHUNT_BUFF", "1"), ("HOME", "/")];
+        let (settings, lines) = read(env.into_iter());
+        assert_eq!(settings.peer_users, PeerUsers::Same);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("SHUNT_PEER_USERS=all") && lines[0].contains("same, any"));
+        assert!(lines[1].contains("SHUNT_BUFF"));
+    }
+
+    #[test]
+    fn numbers_have_suffixes_and_bounds() {
+        assert_eq!(read([("SHUNT_BUF", "256k")].into_iter()).0.buf, 256 * 1024);
+        let (s, lines) = read([("SHUNT_BUF", "1")].into_iter());
+        assert_eq!((s.buf, lines.len()), (1 << 20, 1));
+        assert_eq!(read([("SHUNT_BUF", "99999999999999999999g")].into_iter()).1.len(), 1);
+    }
+
+    #[test]
+    fn every_default_is_allowed() {
+        assert!(ALL.iter().all(|s| s.accepts(s.default)));
+    }
+}

@@ -1,0 +1,183 @@
+//! What lies where in an arena. Every word here is written by one side and read by the other, so each
+//! is an atomic, and nothing read from it is believed before it is checked.
+//!
+//! An arena is one memory file: a header page, a table of slots, then one *segment* a slot: a control
+//! page and two rings, client to server first.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Changes with every incompatible change of this file.
+pub const MAGIC: u64 = 0x5348_554e_5400_0001;
+
+/// Connections an arena has room for.
+pub const SLOTS: usize = 256;
+
+/// Announcements that the log remembers; a reader further behind looks at all slots.
+pub const LOG: usize = 1024;
+
+/// Bytes before a segment's rings.
+pub const CONTROL: usize = 4096;
+
+/// "Not yet": the value of a position that has not been stated.
+pub const UNSTATED: u64 = u64::MAX;
+
+/// The arena's first page(s).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Header {
+    pub magic: AtomicU64,
+    /// Bytes of each ring.
+    pub ring: AtomicU64,
+    /// Connections of the client that are on their way and may still be announced here.
+    pub pending: AtomicU32,
+    /// Announcements made so far.
+    pub logged: AtomicU64,
+    /// Slot numbers in order of announcement.
+    pub log: [AtomicU32; LOG],
+    pub slots: [Slot; SLOTS],
+}
+
+/// Who is on which side of a slot, and how far they agree.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Slot {
+    /// See [`State`]: a generation and a state in one word, so that a claim can never meet the next use
+    /// of the slot.
+    pub state: AtomicU32,
+    /// Set by the server when it has no more use for the segment.
+    pub released: AtomicU32,
+    /// Client address, server address (16 bytes each), ports.
+    pub tuple: [AtomicU64; 5],
+}
+
+/// A slot's life, in the low bits of [`Slot::state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// The client's to use.
+    Free = 0,
+    /// The client offers this connection.
+    Announced = 1,
+    /// The server has said yes: both use the segment.
+    Claimed = 2,
+}
+
+const STATE_BITS: u32 = 2;
+
+impl State {
+    /// The word for this state in a generation.
+    #[must_use]
+    pub const fn word(self, generation: u32) -> u32 {
+        (generation << STATE_BITS) | self as u32
+    }
+}
+
+/// The generation in a state word.
+#[must_use]
+pub const fn generation(word: u32) -> u32 {
+    word >> STATE_BITS
+}
+
+/// Whether a state word is in this state.
+#[must_use]
+pub const fn is(word: u32, state: State) -> bool {
+    word & ((1 << STATE_BITS) - 1) == state as u32
+}
+
+/// A segment's control page: the two sides' words, client first.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Control {
+    pub sides: [Side; 2],
+}
+
+/// The words of one side. Each group is on cache lines of its own (two: processors fetch pairs).
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Side {
+    pub tx: Tx,
+    pub rx: Rx,
+    pub bell: Bell,
+    pub busy: Busy,
+    pub stop: Stop,
+}
+
+/// Written by this side as sender.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Tx {
+    /// Bytes put into the ring; see `flowctl::Published`.
+    pub produced: AtomicU64,
+    pub origin: AtomicU64,
+    /// Bytes that went by the kernel before the fast leg, once that is settled.
+    pub kernel_end: AtomicU64,
+    /// Bytes that went by the fast leg, once it has ended.
+    pub fast_end: AtomicU64,
+    /// Doorbell bytes sent on the kernel connection, counted before each is sent.
+    pub bells: AtomicU64,
+    /// See [`FIN_NONE`].
+    pub fin: AtomicU32,
+}
+
+/// This side still sends.
+pub const FIN_NONE: u32 = 0;
+/// This side sends no more, and goes on reading; end of file follows the last byte.
+pub const FIN_SHUT: u32 = 1;
+/// This side threw away what it had not read: a reset follows the last byte.
+pub const FIN_RESET: u32 = 2;
+/// This side is closed, having read everything; end of file follows the last byte.
+pub const FIN_CLOSED: u32 = 3;
+
+/// Written by this side as receiver.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Rx {
+    /// Bytes read; see `flowctl::Receiver::grant`.
+    pub consumed: AtomicU64,
+}
+
+/// Set by this side when it goes to sleep, cleared by the other when it rings.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Bell {
+    /// See `crate::doorbell`.
+    pub armed: AtomicU32,
+}
+
+/// Whether this side is in the middle of a put, for the other side to see. Not a lock: what keeps this
+/// side's threads apart is private, where the peer cannot hold it for ever.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Busy {
+    pub putting: AtomicU32,
+    /// Bytes read, to the byte: unlike [`Rx::consumed`] never late, and looked at only when this side
+    /// is gone, to tell an orderly end from one with bytes unread.
+    pub taken: AtomicU64,
+}
+
+/// Written by the *other* side.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Stop {
+    /// Not 0: put no more into the ring and ring no more; the fast leg ends where it is.
+    pub stop: AtomicU32,
+    /// With `stop`: resend by the kernel what lies in the ring from this position on.
+    pub give_back: AtomicU64,
+}
+
+/// Bytes of one segment.
+#[must_use]
+pub const fn stride(ring: usize) -> usize {
+    CONTROL + 2 * ring
+}
+
+/// Where the segments begin.
+pub const SEGMENTS: usize = size_of::<Header>().next_multiple_of(4096);
+
+/// Bytes of an arena.
+#[must_use]
+pub const fn arena(ring: usize) -> usize {
+    SEGMENTS + SLOTS * stride(ring)
+}
+
+const _: () = assert!(size_of::<Control>() == CONTROL);

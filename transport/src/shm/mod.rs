@@ -1,0 +1,6 @@
+//! The shared-memory provider's memory: arenas (one per client process and service), the slots in them
+//! (one per connection), and one side's view of a slot.
+
+pub mod arena;
+pub mod layout;
+pub mod segment;

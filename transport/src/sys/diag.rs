@@ -1,0 +1,198 @@
+//! Asks the kernel whose a TCP socket is (`sock_diag`, netlink(7)). Works without privileges; the
+//! answer is the kernel's, never the other end's word.
+
+use super::net::Endpoint;
+use super::{Errno, Result, fd::Fd, net};
+use crate::syscall;
+
+const INET_DIAG: i32 = 4;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const TCP_LISTEN_BIT: u32 = 1 << 10;
+const ANY_COOKIE: u32 = u32::MAX;
+
+/// What the kernel says of one socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Inode number of the socket, its identity; 0 while nobody holds it (not yet accepted).
+    pub inode: u32,
+    /// The user that created it.
+    pub uid: u32,
+    /// Whether it listens.
+    pub listening: bool,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    // nlmsghdr
+    len: u32,
+    kind: u16,
+    flags: u16,
+    seq: u32,
+    pid: u32,
+    // inet_diag_req_v2
+    family: u8,
+    protocol: u8,
+    ext: u8,
+    pad: u8,
+    states: u32,
+    // inet_diag_sockid
+    sport: [u8; 2],
+    dport: [u8; 2],
+    src: [u8; 16],
+    dst: [u8; 16],
+    interface: u32,
+    cookie: [u32; 2],
+}
+
+fn address(e: &Endpoint) -> [u8; 16] {
+    if !e.is_v4() {
+        return e.ip;
+    }
+    let mut out = [0; 16];
+    let [.., a, b, c, d] = e.ip;
+    out[..4].copy_from_slice(&[a, b, c, d]);
+    out
+}
+
+fn request(src: &Endpoint, dst: &Endpoint, flags: u16, states: u32) -> Request {
+    #[allow(clippy::cast_possible_truncation)]
+    Request {
+        len: size_of::<Request>() as u32,
+        kind: SOCK_DIAG_BY_FAMILY,
+        flags: NLM_F_REQUEST | flags,
+        seq: 1,
+        pid: 0,
+        family: if src.is_v4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 },
+        protocol: libc::IPPROTO_TCP as u8,
+        ext: 0,
+        pad: 0,
+        states,
+        sport: src.port.to_be_bytes(),
+        dport: dst.port.to_be_bytes(),
+        src: address(src),
+        dst: address(dst),
+        interface: 0,
+        cookie: [ANY_COOKIE; 2],
+    }
+}
+
+fn u16_at(b: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(b.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(b: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(b.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Header 16, then inet_diag_msg: family, state, timer, retrans, id (48), expires, rqueue, wqueue, uid,
+/// inode.
+fn parse(message: &[u8]) -> Option<(Owner, u16)> {
+    let body = message.get(16..)?;
+    let owner = Owner {
+        uid: u32_at(body, 4 + 48 + 12)?,
+        inode: u32_at(body, 4 + 48 + 16)?,
+        listening: *body.get(1)? == 10,
+    };
+    let sport = u16::from_be_bytes(body.get(4..6)?.try_into().ok()?);
+    Some((owner, sport))
+}
+
+/// The kernel's socket table of this network namespace.
+#[derive(Debug)]
+pub struct Diag(Fd);
+
+impl Diag {
+    /// # Errors
+    /// Where the kernel has no `sock_diag`.
+    pub fn open() -> Result<Self> {
+        net::socket(libc::AF_NETLINK, libc::SOCK_DGRAM, INET_DIAG).map(|fd| Self(fd.hide()))
+    }
+
+    /// The descriptor, to be kept from the program.
+    #[must_use]
+    pub const fn raw(&self) -> i32 {
+        self.0.raw()
+    }
+
+    fn send(&self, r: &Request) -> Result<()> {
+        let bytes = (&raw const *r).cast::<u8>();
+        // SAFETY: `r` is a plain structure of integers, readable for its size.
+        unsafe { net::send(self.0.raw(), bytes, size_of::<Request>(), libc::MSG_NOSIGNAL) }.map(drop)
+    }
+
+    fn receive<'a>(&self, buf: &'a mut [u8]) -> Result<&'a [u8]> {
+        // The kernel answers while the request is being sent, so nothing here waits.
+        // SAFETY: `buf` is writable for its length.
+        let n = unsafe { net::recv(self.0.raw(), buf.as_mut_ptr(), buf.len(), 0) }?;
+        buf.get(..n).ok_or(Errno::INVAL)
+    }
+
+    /// The socket with this 4-tuple; with a `dst` of zeros, the one that listens for `src`.
+    ///
+    /// # Errors
+    /// ENOENT if there is none.
+    pub fn find(&self, src: &Endpoint, dst: &Endpoint) -> Result<Owner> {
+        self.send(&request(src, dst, 0, u32::MAX))?;
+        let mut buf = [0u8; 1024];
+        let answer = self.receive(&mut buf)?;
+        if u16_at(answer, 4) == Some(NLMSG_ERROR) {
+            let code = u32_at(answer, 16).unwrap_or(0).cast_signed();
+            return Err(Errno(-code));
+        }
+        parse(answer).map(|(o, _)| o).ok_or(Errno::INVAL)
+    }
+
+    /// Every socket that listens on `port`, of the family of `like` (a dual-stack listener for IPv4 is
+    /// found under IPv6: ask for both).
+    ///
+    /// # Errors
+    /// As netlink.
+    pub fn listeners(&self, like: &Endpoint, mut each: impl FnMut(Owner)) -> Result<()> {
+        let zero = Endpoint { ip: like.ip, port: 0 };
+        let mut r = request(like, &zero, NLM_F_DUMP, TCP_LISTEN_BIT);
+        (r.src, r.dst) = ([0; 16], [0; 16]);
+        self.send(&r)?;
+        let mut buf = [0u8; 16384];
+        loop {
+            let mut rest = self.receive(&mut buf)?;
+            while let (Some(len), Some(kind)) = (u32_at(rest, 0), u16_at(rest, 4)) {
+                let len = len as usize;
+                if kind == NLMSG_DONE || kind == NLMSG_ERROR || len < 16 {
+                    return Ok(());
+                }
+                if let Some((owner, port)) = rest.get(..len).and_then(parse)
+                    && port == like.port
+                {
+                    each(owner);
+                }
+                rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+            }
+        }
+    }
+}
+
+/// How many bytes a TCP connection has carried according to the kernel: (written, read off the wire).
+#[must_use]
+pub fn carried(fd: i32) -> Option<(u64, u64)> {
+    let mut info = [0u8; 256];
+    let mut len: libc::socklen_t = 256;
+    // SAFETY: both out-parameters are valid for what their length says.
+    unsafe {
+        syscall!(getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr(), &raw mut len)
+    }
+    .ok()?;
+    if len < 224 {
+        return None; // a kernel before 4.19 does not count
+    }
+    let u64_at = |at: usize| Some(u64::from_ne_bytes(info.get(at..at + 8)?.try_into().ok()?));
+    let received = u64_at(128)?;
+    let unsent = u64::from(u32_at(&info, 144)?);
+    let sent = u64_at(200)?;
+    let resent = u64_at(208)?;
+    Some((sent.saturating_sub(resent) + unsent, received))
+}

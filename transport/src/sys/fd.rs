@@ -1,0 +1,114 @@
+//! Descriptors of our own: they close themselves, without passing through an interposed `close`, and
+//! live above the numbers that the program uses.
+
+use super::{Result, mem};
+use crate::syscall;
+use std::sync::OnceLock;
+
+/// Told of every descriptor that is hidden (true) or closed (false), so that the library can keep the
+/// program's hands off them.
+static OBSERVER: OnceLock<fn(i32, bool)> = OnceLock::new();
+
+/// Installs the observer of hidden descriptors. Once, at start.
+pub fn observe(observer: fn(i32, bool)) {
+    let _ = OBSERVER.set(observer);
+}
+
+fn tell(fd: i32, hidden: bool) {
+    if let Some(observer) = OBSERVER.get() {
+        observer(fd, hidden);
+    }
+}
+
+/// An owned descriptor.
+#[derive(Debug)]
+pub struct Fd(i32);
+
+impl Fd {
+    /// Takes ownership of a raw descriptor number.
+    #[must_use]
+    pub const fn own(raw: i32) -> Self {
+        Self(raw)
+    }
+
+    /// The number, for a system call.
+    #[must_use]
+    pub const fn raw(&self) -> i32 {
+        self.0
+    }
+
+    /// Gives the number up without closing it.
+    #[must_use]
+    pub fn leak(self) -> i32 {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+
+    /// Moves the descriptor out of the range of numbers that the program's own descriptors use, so that
+    /// the program neither runs out of numbers sooner nor meets ours: just above the soft limit if the
+    /// hard one has room (a descriptor stays open above a limit that is lowered again), else near the
+    /// top. Never very high: a process's table grows with its highest number, and fork copies it.
+    /// Kept where it is if nothing works.
+    #[must_use]
+    pub fn hide(self) -> Self {
+        const HIGHEST: u64 = 4096;
+        const ROOM: u64 = 512;
+        let Some((soft, hard)) = mem::rlimit(libc::RLIMIT_NOFILE) else {
+            return self;
+        };
+        let raised = soft < HIGHEST + ROOM
+            && hard >= soft + ROOM
+            && mem::set_rlimit(libc::RLIMIT_NOFILE, (soft + ROOM, hard)).is_ok();
+        let low = if raised {
+            soft
+        } else if soft >= HIGHEST + ROOM {
+            HIGHEST
+        } else {
+            soft.saturating_sub(soft / 8).max(3)
+        };
+        // SAFETY: no pointers.
+        let high = unsafe { syscall!(fcntl, self.0, libc::F_DUPFD_CLOEXEC, low) };
+        if raised {
+            let _ = mem::set_rlimit(libc::RLIMIT_NOFILE, (soft, hard));
+        }
+        let hidden = match high {
+            Ok(high) => Self(as_fd(high)),
+            Err(_) => self,
+        };
+        tell(hidden.0, true);
+        hidden
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        tell(self.0, false);
+        close(self.0);
+    }
+}
+
+/// Closes a descriptor with the bare system call.
+pub fn close(fd: i32) {
+    // SAFETY: no pointers.
+    let _ = unsafe { syscall!(close, fd) };
+}
+
+/// A system call's result as a descriptor number.
+#[allow(clippy::cast_possible_truncation)]
+#[must_use]
+pub const fn as_fd(r: usize) -> i32 {
+    r as i32
+}
+
+/// The inode number of what a descriptor refers to: for a socket, its identity.
+///
+/// # Errors
+/// EBADF and the like.
+pub fn inode(fd: i32) -> Result<u64> {
+    let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `st` is writable memory of the size that fstat fills.
+    unsafe { syscall!(fstat, fd, st.as_mut_ptr()) }?;
+    // SAFETY: zeroed, then filled by the kernel; every bit pattern is a valid `stat`.
+    Ok(unsafe { st.assume_init() }.st_ino)
+}

@@ -1,0 +1,114 @@
+//! System calls, issued directly. Owns every `syscall` instruction of the project.
+//!
+//! libc's wrappers are what `preload` interposes; calling them from inside would come back in through
+//! our own hooks (and `nix` calls them, which is why it is not used here). Results are `Result<usize,
+//! Errno>`; the thread's `errno` is never touched.
+
+pub mod diag;
+pub mod fd;
+pub mod mem;
+pub mod net;
+pub mod time;
+
+use std::fmt;
+
+pub use syscalls::Sysno;
+
+/// A kernel error number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    pub const AGAIN: Self = Self(libc::EAGAIN);
+    pub const INTR: Self = Self(libc::EINTR);
+    pub const PIPE: Self = Self(libc::EPIPE);
+    pub const CONNRESET: Self = Self(libc::ECONNRESET);
+    pub const BADF: Self = Self(libc::EBADF);
+    pub const INVAL: Self = Self(libc::EINVAL);
+    pub const FAULT: Self = Self(libc::EFAULT);
+    pub const NOMEM: Self = Self(libc::ENOMEM);
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "errno {}", self.0)
+    }
+}
+
+/// What a system call gave.
+pub type Result<T, E = Errno> = std::result::Result<T, E>;
+
+/// Issues a system call with the arguments as given.
+///
+/// # Safety
+/// As for the system call itself: pointers among the arguments must be valid for what it does, or be
+/// pointers of the program that the kernel checks (it answers EFAULT).
+#[inline]
+pub unsafe fn call(nr: Sysno, args: [usize; 6]) -> Result<usize> {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: passed on to the caller of this function.
+    let r = unsafe { syscalls::raw_syscall!(nr, a, b, c, d, e, f) };
+    check(r)
+}
+
+/// Splits a raw kernel result.
+#[inline]
+pub fn check(r: usize) -> Result<usize> {
+    let signed = r.cast_signed();
+    if (-4095..0).contains(&signed) {
+        #[allow(clippy::cast_possible_truncation)]
+        Err(Errno(-signed as i32))
+    } else {
+        Ok(r)
+    }
+}
+
+/// `syscall!(nr, args…)`: [`call`] with fewer than six arguments, each as a word.
+#[macro_export]
+macro_rules! syscall {
+    ($nr:ident $(, $arg:expr)* $(,)?) => {
+        $crate::sys::call($crate::sys::Sysno::$nr, $crate::words!($($arg),*))
+    };
+}
+
+/// Pads up to six arguments with zeros.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! words {
+    () => { [0, 0, 0, 0, 0, 0] };
+    ($a:expr) => { [$a as usize, 0, 0, 0, 0, 0] };
+    ($a:expr, $b:expr) => { [$a as usize, $b as usize, 0, 0, 0, 0] };
+    ($a:expr, $b:expr, $c:expr) => { [$a as usize, $b as usize, $c as usize, 0, 0, 0] };
+    ($a:expr, $b:expr, $c:expr, $d:expr) => {
+        [$a as usize, $b as usize, $c as usize, $d as usize, 0, 0]
+    };
+    ($a:expr, $b:expr, $c:expr, $d:expr, $e:expr) => {
+        [$a as usize, $b as usize, $c as usize, $d as usize, $e as usize, 0]
+    };
+    ($a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr) => {
+        [$a as usize, $b as usize, $c as usize, $d as usize, $e as usize, $f as usize]
+    };
+}
+
+/// The effective user id of this process.
+pub fn euid() -> u32 {
+    // SAFETY: takes no pointer.
+    let r = unsafe { syscall!(geteuid) };
+    #[allow(clippy::cast_possible_truncation)]
+    r.map_or(u32::MAX, |v| v as u32)
+}
+
+/// The id of this process, asked of the kernel each time.
+pub fn pid() -> i32 {
+    // SAFETY: takes no pointer.
+    let r = unsafe { syscall!(getpid) };
+    #[allow(clippy::cast_possible_truncation)]
+    r.map_or(0, |v| v as i32)
+}
+
+/// Lets another runnable thread have this core.
+#[inline]
+pub fn yield_core() {
+    // SAFETY: takes no pointer.
+    let _ = unsafe { syscall!(sched_yield) };
+}

@@ -1,0 +1,75 @@
+//! Waiting that involves no descriptor, and signals around it.
+
+use super::Result;
+use crate::syscall;
+use std::sync::atomic::AtomicU32;
+
+/// Sleeps while `*word == expected`, until woken.
+pub fn futex_wait(word: &AtomicU32, expected: u32) {
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word outlives the call; no timeout is given.
+    let _ = unsafe { syscall!(futex, word.as_ptr(), op, expected, 0) };
+}
+
+/// Wakes up to `n` sleepers on the word.
+pub fn futex_wake(word: &AtomicU32, n: i32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word outlives the call.
+    let _ = unsafe { syscall!(futex, word.as_ptr(), op, n) };
+}
+
+/// Sleeps for `us` microseconds.
+///
+/// # Errors
+/// EINTR if a signal cut it short.
+pub fn nap(us: u64) -> Result<()> {
+    #[allow(clippy::cast_possible_wrap)]
+    let ts = libc::timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1000) as i64 };
+    // SAFETY: `ts` is readable; no remainder is asked for.
+    unsafe { syscall!(nanosleep, &raw const ts, 0) }.map(drop)
+}
+
+/// The kernel's signal set: 64 bits on every Linux that Shunt builds for.
+pub type SigSet = u64;
+
+/// Replaces this thread's signal mask and returns the one before.
+pub fn set_mask(mask: SigSet) -> SigSet {
+    let mut old: SigSet = 0;
+    // SAFETY: both words are valid; 8 is the size of the kernel's set.
+    let _ = unsafe {
+        syscall!(rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut old, 8)
+    };
+    old
+}
+
+/// Signals that are waiting to be delivered to this thread.
+#[must_use]
+pub fn pending() -> SigSet {
+    let mut set: SigSet = 0;
+    // SAFETY: the word is valid; 8 is the size of the kernel's set.
+    let _ = unsafe { syscall!(rt_sigpending, &raw mut set, 8) };
+    set
+}
+
+/// The kernel's view of a signal's disposition: (handler address, flags).
+///
+/// # Errors
+/// EINVAL for no such signal.
+pub fn disposition(signal: i32) -> Result<(usize, u64)> {
+    // struct kernel_sigaction: handler, flags, restorer, mask.
+    let mut action = [0u64; 4];
+    // SAFETY: the array has the kernel's size for the old action; no new one is given.
+    unsafe { syscall!(rt_sigaction, signal, 0, action.as_mut_ptr(), 8) }?;
+    let [handler, flags, ..] = action;
+    #[allow(clippy::cast_possible_truncation)]
+    Ok((handler as usize, flags))
+}
+
+/// Sends a signal to this very thread, as the kernel does for SIGPIPE.
+pub fn raise(signal: i32) {
+    // SAFETY: no pointers.
+    unsafe {
+        let tid = syscall!(gettid).unwrap_or(0);
+        let _ = syscall!(tgkill, super::pid(), tid, signal);
+    }
+}
