@@ -194,7 +194,7 @@ pub fn number_after(text: &str, key: &str) -> f64 {
         .split(key)
         .nth(1)
         .unwrap_or_else(|| panic!("no {key:?} in {text}"));
-    let rest = rest.trim_start_matches([' ', ':', '=']);
+    let rest = rest.trim_start_matches([' ', '\t', ':', '=']);
     let end = rest
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(rest.len());

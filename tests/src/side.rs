@@ -171,7 +171,7 @@ impl Random {
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -180,7 +180,7 @@ impl Random {
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        (self.word() % limit as u64) as usize
     }
 
     /// A size for one call: often small, sometimes large.
@@ -191,7 +191,7 @@ impl Random {
 
     pub fn fill(&mut self, buf: &mut [u8]) {
         for chunk in buf.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
+            let word = self.word().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }
@@ -207,9 +207,10 @@ impl Random {
 pub fn fill_up(fd: Fd) -> usize {
     let chunk = vec![7u8; 16384];
     let mut total = 0;
-    // The kernel keeps moving bytes to the peer's queue, so full is full only when it stays full.
+    // The kernel keeps moving bytes to the peer's queue, and acknowledges late: full is full only
+    // when it stays full for longer than a delayed acknowledgement.
     let mut refused = 0;
-    while refused < 5 {
+    while refused < 15 {
         let r = io::send(fd, &chunk, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         if r.0 > 0 {
             total += r.ok();

@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     if has("--ignored") {
         return ExitCode::SUCCESS;
     }
-    // SAFETY: nothing else runs yet.
     if std::env::var_os("SHUNT_CONFORM").is_none() {
+        // SAFETY: nothing else runs yet.
         unsafe { std::env::set_var("SHUNT_CONFORM", env!("CARGO_BIN_EXE_conform")) };
     }
     let plan: Vec<(Case, Vec<Mode>)> = cases::all()

@@ -34,7 +34,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("epoll_wakes_sleeper", epoll_wakes_sleeper),
     Case::pair("epoll_close_removes", epoll_close_removes).processes_only(),
     Case::pair("epoll_before_connect", epoll_before_connect),
-    Case::pair("epoll_listener", epoll_listener),
+    Case::solo("epoll_listener", epoll_listener).conns(2),
 ];
 
 /// The same steps under each trigger: nothing, data, look again, more data, read, look again.
@@ -460,5 +460,4 @@ fn epoll_listener(s: &Side) {
     log!(s, "{}", epoll_wait(set, 4, 0));
     crate::side::exchange_alone(own, got);
     log!(s, "{}", epoll_wait(set, 4, 0));
-    s.sync("done");
 }

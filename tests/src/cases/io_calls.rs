@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("splice_both_ways", splice_both_ways).any_path("splice may go by the kernel"),
     Case::pair("not_a_file", not_a_file),
     Case::solo("never_connected", never_connected).any_path("nothing is connected"),
-    Case::solo("closed_descriptor", closed_descriptor),
+    Case::solo("closed_descriptor", closed_descriptor).conns(2),
 ];
 
 fn halves(b: &[u8]) -> [&[u8]; 2] {

@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("file_size_zero", file_size_zero)
         .processes_only()
         .any_path("no shared memory to be had"),
-    Case::solo("descriptor_count", descriptor_count),
+    Case::solo("descriptor_count", descriptor_count).conns(300),
 ];
 
 /// All descriptors are taken while the connection is made: it still works, and EMFILE is EMFILE.

@@ -46,7 +46,7 @@ fn small_buffers(s: &Side) {
     let fd = s.pair();
     net::setopt(fd, SOL_SOCKET, libc::SO_RCVBUF, 4096).ok();
     net::setopt(fd, SOL_SOCKET, libc::SO_SNDBUF, 4096).ok();
-    let big = crate::side::Random::new(2).bytes(300_000);
+    let big = crate::side::Random::new(2).bytes(40_000);
     if s.a() {
         log!(s, "{}", io::send_all(fd, &big));
         let (got, _) = io::recv_exact(fd, big.len());

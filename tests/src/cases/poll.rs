@@ -20,7 +20,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("poll_many_idle", poll_many_idle).conns(10),
     Case::pair("select_states", select_states),
     Case::pair("select_mixed", select_mixed),
-    Case::pair("select_errors", select_errors),
+    Case::pair("select_errors", select_errors).processes_only(),
     Case::pair("select_wakes", select_wakes),
     Case::pair("ppoll_and_pselect", ppoll_and_pselect),
     Case::pair("poll_fairness", poll_fairness),

@@ -258,7 +258,7 @@ fn exec_hands_over(s: &Side, with_library: bool) {
         let child = proc::fork(move || {
             net::dup2(fd, 0).ok();
             net::dup2(fd, 1).ok();
-            proc::exec(&["/bin/bash", "-c", CHILD], with_library);
+            proc::exec(&["/bin/bash", "--norc", "-c", CHILD], with_library);
             9
         });
         net::close(fd).ok();
@@ -282,7 +282,7 @@ fn exec_in_place(s: &Side) {
         crate::sys::wait::wait_queued(fd, 5);
         net::dup2(fd, 0).ok();
         net::dup2(fd, 1).ok();
-        proc::exec(&["/bin/bash", "-c", CHILD], true);
+        proc::exec(&["/bin/bash", "--norc", "-c", CHILD], true);
         log!(s, "exec failed");
     } else {
         io::send_all(fd, b"hello").ok();

@@ -114,6 +114,7 @@ fn send_timeout(s: &Side) {
         net::set_timeout(fd, libc::SO_SNDTIMEO, 100).ok();
         fill_up(fd);
         log!(s, "send {}", timed(|| io::send(fd, &[1; 100], 0)));
+        fill_up(fd);
         log!(s, "writev {}", timed(|| io::writev(fd, &[&[1; 100]])));
         log!(s, "error {}", net::so_error(fd));
     }
