@@ -18,8 +18,10 @@ pub(crate) struct Own {
 unsafe impl Sync for Own {}
 
 #[global_allocator]
-pub(crate) static OWN: Own =
-    Own { lock: SpinLock::new(), heap: UnsafeCell::new(dlmalloc::Dlmalloc::new()) };
+pub(crate) static OWN: Own = Own {
+    lock: SpinLock::new(),
+    heap: UnsafeCell::new(dlmalloc::Dlmalloc::new()),
+};
 
 impl Own {
     fn with<T>(&self, f: impl FnOnce(&mut dlmalloc::Dlmalloc) -> T) -> T {

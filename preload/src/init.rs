@@ -12,7 +12,12 @@ use transport::{clock, settings, sys};
 extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const *const c_char) {
     real::resolve();
     // SAFETY: the loader passes the program's vectors, each ended by null.
-    let (arguments, environment) = unsafe { (strings(argv, argc.max(0).cast_unsigned() as usize), strings(envp, usize::MAX)) };
+    let (arguments, environment) = unsafe {
+        (
+            strings(argv, argc.max(0).cast_unsigned() as usize),
+            strings(envp, usize::MAX),
+        )
+    };
     let pairs = environment.iter().filter_map(|e| e.split_once('='));
     let (settings, complaints) = settings::read(pairs);
     for line in complaints {

@@ -5,11 +5,11 @@
 //! where the kernel watches their connection for a bell.
 
 use crate::epoll::set::Set;
+use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::wait::prepare;
 use crate::sockets::{Phase, Socket, ready, recv};
 use crate::table::{self, Entry};
-use crate::real;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::doorbell;
@@ -49,19 +49,29 @@ struct Copy {
 
 impl Copy {
     fn new(len: usize) -> Option<Self> {
-        let inline = [libc::pollfd { fd: -1, events: 0, revents: 0 }; INLINE];
+        let inline = [libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        }; INLINE];
         let mapped = if len > INLINE {
             Some(Mapping::private(len * size_of::<libc::pollfd>()).ok()?)
         } else {
             None
         };
-        Some(Self { inline, mapped, len })
+        Some(Self {
+            inline,
+            mapped,
+            len,
+        })
     }
 
     fn slice(&mut self) -> &mut [libc::pollfd] {
         match &self.mapped {
             // SAFETY: the mapping has room for `len` entries, and any bytes are a pollfd.
-            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.base().cast().as_ptr(), self.len) },
+            Some(m) => unsafe {
+                std::slice::from_raw_parts_mut(m.base().cast().as_ptr(), self.len)
+            },
             None => self.inline.get_mut(..self.len).unwrap_or(&mut []),
         }
     }
@@ -149,7 +159,12 @@ fn look(all: &mut [libc::pollfd], fresh: bool) -> usize {
 }
 
 /// Asks the kernel about the others.
-fn ask(all: &mut [libc::pollfd], copy: &mut Copy, time: Time, mask: *const libc::sigset_t) -> Result<usize> {
+fn ask(
+    all: &mut [libc::pollfd],
+    copy: &mut Copy,
+    time: Time,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
     let slice = copy.slice();
     for (to, p) in slice.iter_mut().zip(all.iter()) {
         *to = libc::pollfd { revents: 0, ..*p };
@@ -179,8 +194,17 @@ fn kernel(fds: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> 
     real::result(r as isize)
 }
 
-fn spin(all: &mut [libc::pollfd], copy: &mut Copy, foreign: bool, deadline: Option<u64>) -> Result<usize> {
-    let budget = all.iter().filter_map(|p| table::socket(p.fd)).map(|s| s.budget.us()).max();
+fn spin(
+    all: &mut [libc::pollfd],
+    copy: &mut Copy,
+    foreign: bool,
+    deadline: Option<u64>,
+) -> Result<usize> {
+    let budget = all
+        .iter()
+        .filter_map(|p| table::socket(p.fd))
+        .map(|s| s.budget.us())
+        .max();
     let mut n = 0;
     let look = |turn: u32| {
         n = look(all, false);
@@ -198,7 +222,12 @@ fn spin(all: &mut [libc::pollfd], copy: &mut Copy, foreign: bool, deadline: Opti
 }
 
 /// Sleeps: ours are armed, and watched for a bell by the kernel.
-fn sleep(all: &mut [libc::pollfd], copy: &mut Copy, time: Time, mask: *const libc::sigset_t) -> Result<usize> {
+fn sleep(
+    all: &mut [libc::pollfd],
+    copy: &mut Copy,
+    time: Time,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
     let slice = copy.slice();
     let mut quiet = true;
     let mut asleep = 0;
@@ -210,7 +239,9 @@ fn sleep(all: &mut [libc::pollfd], copy: &mut Copy, time: Time, mask: *const lib
                 if s.rx_shut.load(Ordering::Acquire) {
                     to.events = 0;
                 }
-                if ready::wishes(p.events) & doorbell::SPACE != 0 && s.tx_leg() != transport::sdp::Leg::Fast {
+                if ready::wishes(p.events) & doorbell::SPACE != 0
+                    && s.tx_leg() != transport::sdp::Leg::Fast
+                {
                     to.events |= libc::POLLOUT;
                 }
                 quiet &= prepare(s, p.fd);
@@ -304,7 +335,9 @@ pub(crate) unsafe fn select(
                 let events = has(r, libc::POLLIN | libc::POLLRDNORM)
                     | has(w, libc::POLLOUT | libc::POLLWRNORM)
                     | has(x, libc::POLLPRI);
-                let Ok(fd) = i32::try_from(i * WORD + bit) else { return };
+                let Ok(fd) = i32::try_from(i * WORD + bit) else {
+                    return;
+                };
                 f(fd, events);
             }
         }
@@ -324,7 +357,11 @@ pub(crate) unsafe fn select(
     let mut at = 0;
     each_wanted(&mut |fd, events| {
         if let Some(p) = fds.get_mut(at) {
-            *p = libc::pollfd { fd, events, revents: 0 };
+            *p = libc::pollfd {
+                fd,
+                events,
+                revents: 0,
+            };
             at += 1;
         }
     });
@@ -354,8 +391,16 @@ pub(crate) unsafe fn select(
                 bits += 1;
             }
         };
-        put(reads, libc::POLLIN, libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR);
-        put(writes, libc::POLLOUT, libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR);
+        put(
+            reads,
+            libc::POLLIN,
+            libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
+        );
+        put(
+            writes,
+            libc::POLLOUT,
+            libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
+        );
         put(excepts, libc::POLLPRI, libc::POLLPRI);
     }
     Some(Ok(bits))

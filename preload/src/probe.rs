@@ -26,7 +26,11 @@ pub(crate) enum Access {
 
 #[inline]
 fn slot(page: usize, access: Access) -> Option<&'static AtomicUsize> {
-    let table = if access == Access::Read { &READABLE } else { &WRITABLE };
+    let table = if access == Access::Read {
+        &READABLE
+    } else {
+        &WRITABLE
+    };
     table.get((page ^ page >> 8) % REMEMBERED)
 }
 
@@ -69,7 +73,9 @@ pub(crate) fn is_good(at: *const u8, len: usize, access: Access) -> bool {
         return true;
     }
     let first = at.addr();
-    let Some(last) = first.checked_add(len - 1) else { return false };
+    let Some(last) = first.checked_add(len - 1) else {
+        return false;
+    };
     if first < LOWEST || last >= HIGHEST {
         return false;
     }

@@ -20,7 +20,10 @@ pub(crate) struct Next {
 
 impl Next {
     pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { at: AtomicPtr::new(std::ptr::null_mut()), name }
+        Self {
+            at: AtomicPtr::new(std::ptr::null_mut()),
+            name,
+        }
     }
 
     #[inline]
@@ -58,7 +61,11 @@ pub(crate) fn ret_int(r: Result<usize>) -> c_int {
 /// Reads a C function's result back.
 #[inline]
 pub(crate) fn result(r: isize) -> Result<usize> {
-    if r < 0 { Err(Errno(errno())) } else { Ok(r.cast_unsigned()) }
+    if r < 0 {
+        Err(Errno(errno()))
+    } else {
+        Ok(r.cast_unsigned())
+    }
 }
 
 pub(crate) fn errno() -> c_int {

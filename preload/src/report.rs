@@ -17,7 +17,11 @@ static PROGRAM: OnceLock<String> = OnceLock::new();
 pub(crate) fn init(file: Option<&str>, program: String) {
     let _ = PROGRAM.set(program);
     let Some(file) = file else { return };
-    let full = if file.starts_with('/') { file.to_owned() } else { format!("{}/{file}", directory()) };
+    let full = if file.starts_with('/') {
+        file.to_owned()
+    } else {
+        format!("{}/{file}", directory())
+    };
     if let Ok(c) = CString::new(full) {
         let _ = FILE.set(c);
     }

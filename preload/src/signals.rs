@@ -68,7 +68,11 @@ pub(crate) fn init() {
 ///
 /// # Safety
 /// As for sigaction(2).
-pub(crate) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+pub(crate) unsafe fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     if !is_watched(signal) {
         // SAFETY: the program's arguments.
         return unsafe { next(signal, new, old) };
@@ -76,7 +80,11 @@ pub(crate) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: 
     // SAFETY: null or the program's structure.
     let to_default = unsafe { new.as_ref() }.is_some_and(|a| a.sa_sigaction == libc::SIG_DFL);
     let replacement = our_action();
-    let new = if to_default { &raw const replacement } else { new };
+    let new = if to_default {
+        &raw const replacement
+    } else {
+        new
+    };
     // SAFETY: the program's arguments, or our own structure.
     let r = unsafe { next(signal, new, old) };
     // SAFETY: null, or filled by libc.

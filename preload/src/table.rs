@@ -116,7 +116,10 @@ pub(crate) fn put_socket(fd: i32, s: &'static Socket) {
 pub(crate) fn put_set(fd: i32, s: &'static Set) {
     if let Some(slot) = slot(fd) {
         note(fd);
-        slot.store(std::ptr::from_ref(s).expose_provenance() | SET, Ordering::Release);
+        slot.store(
+            std::ptr::from_ref(s).expose_provenance() | SET,
+            Ordering::Release,
+        );
     }
 }
 
@@ -139,7 +142,9 @@ pub(crate) fn clear(fd: i32) -> Entry {
 
 /// Calls `each` for every number in a range that is known, in order.
 pub(crate) fn each(first: u32, last: u32, mut each: impl FnMut(i32, Entry)) {
-    let end = (last as usize).saturating_add(1).min(HIGHEST.load(Ordering::Relaxed) + 1);
+    let end = (last as usize)
+        .saturating_add(1)
+        .min(HIGHEST.load(Ordering::Relaxed) + 1);
     let end = end.min(LEN.load(Ordering::Relaxed));
     for at in first as usize..end {
         let Ok(fd) = i32::try_from(at) else { return };

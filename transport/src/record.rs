@@ -80,7 +80,10 @@ pub struct Record {
 /// Adds to a counter that one thread at a time writes.
 #[inline]
 pub fn add(counter: &AtomicU64, n: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(n),
+        Ordering::Relaxed,
+    );
 }
 
 fn store_endpoint(to: &[AtomicU64; 3], e: &Endpoint) {
@@ -101,7 +104,10 @@ fn load_endpoint(from: &[AtomicU64; 3]) -> Endpoint {
     ip[..8].copy_from_slice(&a.load(Ordering::Relaxed).to_ne_bytes());
     ip[8..].copy_from_slice(&b.load(Ordering::Relaxed).to_ne_bytes());
     #[allow(clippy::cast_possible_truncation)]
-    Endpoint { ip, port: c.load(Ordering::Relaxed) as u16 }
+    Endpoint {
+        ip,
+        port: c.load(Ordering::Relaxed) as u16,
+    }
 }
 
 impl Record {
@@ -156,7 +162,11 @@ impl Record {
     /// The connection went back to kernel TCP.
     pub fn set_demoted(&self, reason: Reason) {
         self.set_kernel(reason);
-        if let Some(d) = self.demotions.iter().find(|d| d.load(Ordering::Relaxed) == 0) {
+        if let Some(d) = self
+            .demotions
+            .iter()
+            .find(|d| d.load(Ordering::Relaxed) == 0)
+        {
             d.store(reason as u8, Ordering::Relaxed);
         }
     }

@@ -38,10 +38,18 @@ pub fn connection(out: &mut String, r: &Record) {
     let (local, peer) = r.names();
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
     let byte = |a: &AtomicU8| a.load(Ordering::Relaxed);
-    let role = if byte(&r.role) == 2 { "accept" } else { "connect" };
+    let role = if byte(&r.role) == 2 {
+        "accept"
+    } else {
+        "connect"
+    };
     // A closed connection is reported as what carried it best; a live one as what carries it now.
     let transport = Transport::from_number(byte(&r.best));
-    let flow = if transport == Transport::Tcp { "null" } else { "\"packetized\"" };
+    let flow = if transport == Transport::Tcp {
+        "null"
+    } else {
+        "\"packetized\""
+    };
     let _ = write!(
         out,
         "{{\"local\":\"{}\",\"peer\":\"{}\",\"role\":\"{role}\",\"transport\":\"{}\",\"flow\":{flow},\

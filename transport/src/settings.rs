@@ -54,42 +54,60 @@ pub const ALL: &[Setting] = &[
     Setting {
         variable: "SHUNT_ZCOPY_MIN",
         option: "zcopy-min",
-        kind: Kind::Number { low: 4 * KIB, high: 1 << 30 },
+        kind: Kind::Number {
+            low: 4 * KIB,
+            high: 1 << 30,
+        },
         default: "64k",
         help: "smallest message in bytes for zero copy",
     },
     Setting {
         variable: "SHUNT_BUF",
         option: "buf",
-        kind: Kind::Number { low: 4 * KIB, high: 64 * KIB * KIB },
+        kind: Kind::Number {
+            low: 4 * KIB,
+            high: 64 * KIB * KIB,
+        },
         default: "1m",
         help: "socket buffer in bytes, each direction",
     },
     Setting {
         variable: "SHUNT_CREDITS",
         option: "credits",
-        kind: Kind::Number { low: 3, high: 65535 },
+        kind: Kind::Number {
+            low: 3,
+            high: 65535,
+        },
         default: "8",
         help: "receive slots of the credit scheme",
     },
     Setting {
         variable: "SHUNT_SLOT",
         option: "slot",
-        kind: Kind::Number { low: 64, high: 16 * KIB * KIB },
+        kind: Kind::Number {
+            low: 64,
+            high: 16 * KIB * KIB,
+        },
         default: "8k",
         help: "bytes of one slot of the credit scheme",
     },
     Setting {
         variable: "SHUNT_WINDOW",
         option: "window",
-        kind: Kind::Number { low: 64, high: 16 * KIB * KIB },
+        kind: Kind::Number {
+            low: 64,
+            high: 16 * KIB * KIB,
+        },
         default: "8k",
         help: "virtual window in bytes of the nic scheme",
     },
     Setting {
         variable: "SHUNT_SPIN_US",
         option: "spin-us",
-        kind: Kind::Number { low: 0, high: 1_000_000 },
+        kind: Kind::Number {
+            low: 0,
+            high: 1_000_000,
+        },
         default: "50",
         help: "longest busy wait in microseconds before a thread sleeps",
     },
@@ -158,7 +176,9 @@ impl Setting {
     pub fn allowed(&self) -> String {
         match self.kind {
             Kind::Choice(words) => words.join(", "),
-            Kind::Number { low, high } => format!("a number from {low} to {high} (k, m, g allowed)"),
+            Kind::Number { low, high } => {
+                format!("a number from {low} to {high} (k, m, g allowed)")
+            }
             Kind::File => "a file name".to_owned(),
         }
     }
@@ -184,10 +204,14 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
             continue;
         }
         let Some(at) = ALL.iter().position(|s| s.variable == name) else {
-            complaints.push(format!("shunt: {name} is not a setting of Shunt; it is ignored"));
+            complaints.push(format!(
+                "shunt: {name} is not a setting of Shunt; it is ignored"
+            ));
             continue;
         };
-        let (Some(setting), Some(slot)) = (ALL.get(at), values.get_mut(at)) else { continue };
+        let (Some(setting), Some(slot)) = (ALL.get(at), values.get_mut(at)) else {
+            continue;
+        };
         if setting.accepts(value) {
             *slot = value;
         } else {
@@ -210,8 +234,14 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         shm: matches!(get("SHUNT_TRANSPORT"), "auto" | "shm"),
         buf: usize::try_from(count("SHUNT_BUF")).unwrap_or(1 << 20),
         spin_us: count("SHUNT_SPIN_US"),
-        peer_users: if get("SHUNT_PEER_USERS") == "any" { PeerUsers::Any } else { PeerUsers::Same },
-        report: Some(get("SHUNT_REPORT")).filter(|f| !f.is_empty()).map(str::to_owned),
+        peer_users: if get("SHUNT_PEER_USERS") == "any" {
+            PeerUsers::Any
+        } else {
+            PeerUsers::Same
+        },
+        report: Some(get("SHUNT_REPORT"))
+            .filter(|f| !f.is_empty())
+            .map(str::to_owned),
     };
     (settings, complaints)
 }
@@ -222,7 +252,11 @@ mod tests {
 
     #[test]
     fn a_bad_value_names_variable_value_and_what_is_allowed() {
-        let env = [("SHUNT_PEER_USERS", "all"), ("SHUNT_BUFF", "1"), ("HOME", "/")];
+        let env = [
+            ("SHUNT_PEER_USERS", "all"),
+            ("SHUNT_BUFF", "1"),
+            ("HOME", "/"),
+        ];
         let (settings, lines) = read(env.into_iter());
         assert_eq!(settings.peer_users, PeerUsers::Same);
         assert_eq!(lines.len(), 2);
@@ -235,7 +269,12 @@ mod tests {
         assert_eq!(read([("SHUNT_BUF", "256k")].into_iter()).0.buf, 256 * 1024);
         let (s, lines) = read([("SHUNT_BUF", "1")].into_iter());
         assert_eq!((s.buf, lines.len()), (1 << 20, 1));
-        assert_eq!(read([("SHUNT_BUF", "99999999999999999999g")].into_iter()).1.len(), 1);
+        assert_eq!(
+            read([("SHUNT_BUF", "99999999999999999999g")].into_iter())
+                .1
+                .len(),
+            1
+        );
     }
 
     #[test]

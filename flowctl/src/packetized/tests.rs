@@ -47,7 +47,10 @@ fn run(size: usize, limit: usize, steps: &[Step]) {
                     next = next.wrapping_mul(31).wrapping_add(7);
                 }
                 words = Some(tx.commit(piece.len));
-                assert!(flying.len() <= limit.clamp(1, size), "the receiver was overrun");
+                assert!(
+                    flying.len() <= limit.clamp(1, size),
+                    "the receiver was overrun"
+                );
             }
             Step::Announce => {
                 if let Some(w) = words {
@@ -65,14 +68,16 @@ fn run(size: usize, limit: usize, steps: &[Step]) {
             }
             Step::Grant(eager) => {
                 if let Some(consumed) = rx.grant(eager) {
-                    tx.granted(Untrusted::new(consumed)).expect("an honest grant");
+                    tx.granted(Untrusted::new(consumed))
+                        .expect("an honest grant");
                 }
             }
         }
     }
     // Whatever happened, a full exchange of words always frees the whole ring: nothing stalls for good.
     let w = tx.commit(0);
-    rx.announced(Untrusted::new(w.produced), Untrusted::new(w.origin)).expect("honest");
+    rx.announced(Untrusted::new(w.produced), Untrusted::new(w.origin))
+        .expect("honest");
     while rx.available() > 0 {
         let piece = rx.next(0);
         for i in 0..piece.len {
@@ -124,7 +129,8 @@ fn an_empty_ring_starts_over_warm() {
         let piece = tx.place(64);
         assert!(piece.offset < WARM as usize + 64);
         let w = tx.commit(piece.len);
-        rx.announced(Untrusted::new(w.produced), Untrusted::new(w.origin)).expect("honest");
+        rx.announced(Untrusted::new(w.produced), Untrusted::new(w.origin))
+            .expect("honest");
         assert_eq!(rx.next(0), piece);
         rx.consume(64);
         let consumed = rx.grant(true).expect("something is owed");
@@ -135,7 +141,14 @@ fn an_empty_ring_starts_over_warm() {
 #[test]
 fn counters_never_run_backwards() {
     let mut rx = Receiver::new(4096, 4096);
-    rx.announced(Untrusted::new(100), Untrusted::new(0)).expect("honest");
-    assert_eq!(rx.announced(Untrusted::new(99), Untrusted::new(0)), Err(Violation));
-    assert_eq!(rx.announced(Untrusted::new(4097), Untrusted::new(0)), Err(Violation));
+    rx.announced(Untrusted::new(100), Untrusted::new(0))
+        .expect("honest");
+    assert_eq!(
+        rx.announced(Untrusted::new(99), Untrusted::new(0)),
+        Err(Violation)
+    );
+    assert_eq!(
+        rx.announced(Untrusted::new(4097), Untrusted::new(0)),
+        Err(Violation)
+    );
 }

@@ -41,7 +41,9 @@ pub(crate) unsafe fn ctl(
             // SAFETY: not null; the program's.
             let ev = unsafe { event.read_unaligned() };
             note_edges(set, ev.events);
-            let Some(subject) = subject(fd) else { return other(set, op, fd, ev, kernel) };
+            let Some(subject) = subject(fd) else {
+                return other(set, op, fd, ev, kernel);
+            };
             if let Subject::Socket(s, _) = subject {
                 match set::unpark(set, fd, s, ev.events, ev.u64) {
                     Some(true) => return Ok(0),
@@ -144,7 +146,9 @@ fn modify(
     kernel: impl Fn() -> Result<usize>,
 ) -> Result<usize> {
     let (events, data) = (ev.events, ev.u64);
-    let Some(mut l) = set.lock() else { return kernel() };
+    let Some(mut l) = set.lock() else {
+        return kernel();
+    };
     let Some(index) = l.index_of(fd) else {
         drop(l);
         if data & TAG_MASK == TAG {
@@ -152,7 +156,9 @@ fn modify(
         }
         return kernel();
     };
-    let Some(e) = l.entry(index) else { return kernel() };
+    let Some(e) = l.entry(index) else {
+        return kernel();
+    };
     let stale = matches!(e.subject, Subject::Socket(..)) && !is_same(e, fd);
     if stale {
         return kernel();

@@ -98,7 +98,11 @@ impl Entry {
     /// The socket, if it is still the one that was registered.
     pub(crate) fn socket(&self) -> Option<&'static Socket> {
         match self.subject {
-            Subject::Socket(s, generation) if s.generation.load(Ordering::Acquire) == generation => Some(s),
+            Subject::Socket(s, generation)
+                if s.generation.load(Ordering::Acquire) == generation =>
+            {
+                Some(s)
+            }
             _ => None,
         }
     }
@@ -111,7 +115,11 @@ impl Entry {
     /// What the program's own registration would be in the kernel now.
     pub(crate) const fn program_events(&self) -> u32 {
         // (a parked entry has none in the kernel: it is deleted there when it stops being ours)
-        if self.disabled { self.events & (ET | ONESHOT) } else { self.events }
+        if self.disabled {
+            self.events & (ET | ONESHOT)
+        } else {
+            self.events
+        }
     }
 
     /// Looks, and says what to report now. Counts as reported if it does.

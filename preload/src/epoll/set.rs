@@ -14,11 +14,11 @@ use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket};
 use crate::world::World;
-use transport::sys::fd::{Fd, as_fd};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use transport::sys::fd::{Fd, as_fd};
 
 /// A socket's place in a set.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +128,9 @@ impl Set {
     }
 
     fn has_ready_user(&'static self) -> bool {
-        let Some(mut l) = self.lock() else { return false };
+        let Some(mut l) = self.lock() else {
+            return false;
+        };
         for at in 0..l.hot.len() {
             if let Some(&i) = l.hot.get(at)
                 && l.entry(i).is_some_and(Entry::is_ready)
@@ -143,8 +145,12 @@ impl Set {
     fn harvest(&'static self, ep: i32) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: room for as many events; no mask.
-        let n = unsafe { transport::syscall!(epoll_pwait, ep, events.as_mut_ptr(), events.len(), 0, 0, 8) };
-        let Some(mut l) = self.lock() else { return true };
+        let n = unsafe {
+            transport::syscall!(epoll_pwait, ep, events.as_mut_ptr(), events.len(), 0, 0, 8)
+        };
+        let Some(mut l) = self.lock() else {
+            return true;
+        };
         let mut others = false;
         for ev in events.iter().take(n.unwrap_or(0)) {
             let (bits, data) = (ev.events, ev.u64);
@@ -184,7 +190,9 @@ impl Set {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         // SAFETY: the path ends in NUL.
         let opened = unsafe { transport::syscall!(openat, libc::AT_FDCWD, path.as_ptr(), flags) };
-        let Ok(info) = opened.map(|r| Fd::own(as_fd(r))) else { return false };
+        let Ok(info) = opened.map(|r| Fd::own(as_fd(r))) else {
+            return false;
+        };
         let mut buf = vec![0u8; 64 * 1024];
         // SAFETY: writable for its length.
         let n = unsafe { transport::syscall!(read, info.raw(), buf.as_mut_ptr(), buf.len()) };
@@ -254,7 +262,9 @@ impl Inner {
         if self.orphans == 0 {
             return None;
         }
-        self.entries.iter().position(|e| e.as_ref().is_some_and(|e| e.orphan && e.data == data))
+        self.entries
+            .iter()
+            .position(|e| e.as_ref().is_some_and(|e| e.orphan && e.data == data))
     }
 
     pub(crate) fn index_of(&self, fd: i32) -> Option<usize> {
@@ -396,7 +406,14 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
 }
 
 /// Adds a registration of a socket.
-pub(crate) fn add(_w: &mut World, set: &'static Set, s: &'static Socket, fd: i32, events: u32, data: u64) {
+pub(crate) fn add(
+    _w: &mut World,
+    set: &'static Set,
+    s: &'static Socket,
+    fd: i32,
+    events: u32,
+    data: u64,
+) {
     let subject = Subject::Socket(s, s.generation.load(Ordering::Acquire));
     let Some(mut l) = set.lock() else { return };
     let index = l.insert(Entry::new(subject, fd, events, data));
@@ -436,7 +453,8 @@ pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<boo
     let mut l = set.lock()?;
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;
-    let ours = e.managed && e.events & EXCLUSIVE == 0 && e.socket().is_some_and(|x| std::ptr::eq(x, s));
+    let ours =
+        e.managed && e.events & EXCLUSIVE == 0 && e.socket().is_some_and(|x| std::ptr::eq(x, s));
     if !ours {
         return None;
     }
@@ -444,7 +462,13 @@ pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<boo
 }
 
 /// Adds again what was parked. `Some(false)`: it is there already.
-pub(crate) fn unpark(set: &'static Set, fd: i32, s: &'static Socket, events: u32, data: u64) -> Option<bool> {
+pub(crate) fn unpark(
+    set: &'static Set,
+    fd: i32,
+    s: &'static Socket,
+    events: u32,
+    data: u64,
+) -> Option<bool> {
     let mut l = set.lock()?;
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;
@@ -506,7 +530,8 @@ pub(crate) fn release(_w: &mut World, set: &'static Set) {
     for (index, e) in inner.entries.into_iter().enumerate() {
         if let Some(s) = e.as_ref().and_then(Entry::socket) {
             // SAFETY: under the registry lock.
-            unsafe { &mut *s.sets.get() }.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
+            unsafe { &mut *s.sets.get() }
+                .retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
             s.set_count.fetch_sub(1, Ordering::AcqRel);
         }
     }

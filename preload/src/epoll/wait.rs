@@ -34,7 +34,11 @@ impl Out {
     fn push(&mut self, events: u32, data: u64) {
         if !self.is_full() {
             // SAFETY: below `room`, which the program gave.
-            unsafe { self.at.add(self.n).write_unaligned(libc::epoll_event { events, u64: data }) };
+            unsafe {
+                self.at
+                    .add(self.n)
+                    .write_unaligned(libc::epoll_event { events, u64: data })
+            };
             self.n += 1;
         }
     }
@@ -64,7 +68,11 @@ pub(crate) unsafe fn wait(
         return None;
     }
     let room = usize::try_from(max).ok()?;
-    let mut out = Out { at: events, room, n: 0 };
+    let mut out = Out {
+        at: events,
+        room,
+        n: 0,
+    };
     if set.is_engaged() {
         return Some(run(set, ep, &mut out, until, mask));
     }
@@ -98,7 +106,13 @@ pub(crate) unsafe fn wait(
     Some(run(set, ep, &mut out, until, mask))
 }
 
-fn run(set: &'static Set, ep: i32, out: &mut Out, until: Until, mask: *const libc::sigset_t) -> Result<usize> {
+fn run(
+    set: &'static Set,
+    ep: i32,
+    out: &mut Out,
+    until: Until,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
     let call = begin(set)?;
     let kernel_first = call % KERNEL_TURN == 0;
     if kernel_first {
@@ -166,10 +180,16 @@ fn from_user(set: &'static Set, out: &mut Out, call: u64) {
 fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &mut usize) {
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
-    let start = if len > out.room { usize::try_from(call).unwrap_or(0) * out.room % len } else { 0 };
+    let start = if len > out.room {
+        usize::try_from(call).unwrap_or(0) * out.room % len
+    } else {
+        0
+    };
     let mut cooled = false;
     for turn in 0..len {
-        let Some(&index) = l.hot.get((start + turn) % len) else { continue };
+        let Some(&index) = l.hot.get((start + turn) % len) else {
+            continue;
+        };
         let Some(e) = l.entry(index) else { continue };
         if e.is_quiet() {
             e.idle += 1;
@@ -204,7 +224,8 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
             }
             None => {
                 e.idle += 1;
-                if e.idle > COOL && e.managed && matches!(e.subject, Subject::Socket(..)) && cool(e) {
+                if e.idle > COOL && e.managed && matches!(e.subject, Subject::Socket(..)) && cool(e)
+                {
                     cooled = true;
                 }
             }
@@ -357,7 +378,11 @@ fn sleep(
     arm(set);
     from_user(set, out, call);
     let begun = clock::ticks();
-    let r = if out.n > 0 { Ok(()) } else { from_kernel(set, ep, out, left, mask, call) };
+    let r = if out.n > 0 {
+        Ok(())
+    } else {
+        from_kernel(set, ep, out, left, mask, call)
+    };
     let alone = set.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
     set.budget.learn(clock::ticks() - begun);
     if alone {

@@ -42,7 +42,8 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
     // SAFETY: the program's arguments, passed on.
     let fd = made(unsafe { real::socket(family, kind, protocol) });
     let stream = kind & 0xf == libc::SOCK_STREAM;
-    let tcp = matches!(family, libc::AF_INET | libc::AF_INET6) && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    let tcp = matches!(family, libc::AF_INET | libc::AF_INET6)
+        && matches!(protocol, 0 | libc::IPPROTO_TCP);
     if fd >= 0 && stream && tcp {
         let e = real::errno();
         follow(fd, kind & libc::SOCK_NONBLOCK != 0);
@@ -52,7 +53,12 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn socketpair(family: c_int, kind: c_int, protocol: c_int, out: *mut c_int) -> c_int {
+pub unsafe extern "C" fn socketpair(
+    family: c_int,
+    kind: c_int,
+    protocol: c_int,
+    out: *mut c_int,
+) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { real::socketpair(family, kind, protocol, out) };
     if r == 0 {
@@ -83,7 +89,11 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// Puts up the board of a listener.
 fn listening(s: &'static Socket, fd: c_int) {
     let mut w = world::lock();
-    let family = if world::settings().shm { Family::open(fd).ok() } else { None };
+    let family = if world::settings().shm {
+        Family::open(fd).ok()
+    } else {
+        None
+    };
     let index = family.map(|f| {
         if let Some(i) = w.families.iter().position(Option::is_none) {
             if let Some(slot) = w.families.get_mut(i) {
@@ -103,26 +113,44 @@ fn listening(s: &'static Socket, fd: c_int) {
 /// A connection was accepted from a listener.
 fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
     made(fd);
-    let Some(l) = table::socket(listener) else { return };
-    let Some(s) = follow(fd, nonblock) else { return };
+    let Some(l) = table::socket(listener) else {
+        return;
+    };
+    let Some(s) = follow(fd, nonblock) else {
+        return;
+    };
     s.record.role.store(2, Ordering::Relaxed);
-    s.lowat.store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
-    s.linger_zero.store(l.linger_zero.load(Ordering::Relaxed), Ordering::Relaxed);
+    s.lowat
+        .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
+    s.linger_zero
+        .store(l.linger_zero.load(Ordering::Relaxed), Ordering::Relaxed);
     let mut w = world::lock();
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
     match way {
-        Way::Listener { family: Some(family) } => {
+        Way::Listener {
+            family: Some(family),
+        } => {
             if let Some(f) = w.family(family) {
                 f.enter();
             }
             // SAFETY: under the registry lock.
-            unsafe { *s.way.get() = Way::Server { family, claim: None, looks: 0 } };
+            unsafe {
+                *s.way.get() = Way::Server {
+                    family,
+                    claim: None,
+                    looks: 0,
+                }
+            };
             s.record.set_kernel(Reason::Undecided);
             s.set_phase(Phase::Fresh);
         }
         _ => {
-            let why = if world::settings().shm { Reason::NotListened } else { Reason::TransportTcp };
+            let why = if world::settings().shm {
+                Reason::NotListened
+            } else {
+                Reason::TransportTcp
+            };
             s.record.set_kernel(why);
             s.set_phase(Phase::Plain);
         }
@@ -130,7 +158,11 @@ fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> c_int {
+pub unsafe extern "C" fn accept(
+    fd: c_int,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let new = unsafe { real::accept(fd, addr, len) };
     if new >= 0 {
@@ -155,16 +187,25 @@ pub unsafe extern "C" fn accept4(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, addr: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+pub unsafe extern "C" fn connect(
+    fd: c_int,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::connect(fd, addr, len) };
-    let Some(s) = table::socket(fd) else { return kernel() };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
     if s.phase() != Phase::Idle {
         return kernel();
     }
     let readable = crate::probe::is_good(addr.cast(), len as usize, crate::probe::Access::Read);
     // SAFETY: probed.
-    let Some(address) = readable.then(|| unsafe { Endpoint::from_raw(addr, len as usize) }).flatten() else {
+    let Some(address) = readable
+        .then(|| unsafe { Endpoint::from_raw(addr, len as usize) })
+        .flatten()
+    else {
         return kernel();
     };
     let target = engage::connecting(s, &address);
@@ -177,7 +218,11 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const libc::sockaddr, len: li
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __connect(fd: c_int, addr: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+pub unsafe extern "C" fn __connect(
+    fd: c_int,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> c_int {
     // SAFETY: an alias.
     unsafe { connect(fd, addr, len) }
 }
@@ -186,7 +231,9 @@ pub unsafe extern "C" fn __connect(fd: c_int, addr: *const libc::sockaddr, len: 
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let kernel = |how: c_int| unsafe { real::shutdown(fd, how) };
-    let Some(s) = table::socket(fd) else { return kernel(how) };
+    let Some(s) = table::socket(fd) else {
+        return kernel(how);
+    };
     if !matches!(s.phase(), Phase::Attached | Phase::Announced) {
         if s.phase() == Phase::Fresh {
             // The kernel's FIN would come before bytes of a fast leg: stay.
@@ -292,7 +339,9 @@ pub unsafe extern "C" fn setsockopt(
 pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::ioctl(fd, request, arg) };
-    let Some(s) = table::socket(fd) else { return kernel() };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
     let at: *mut c_int = std::ptr::with_exposed_provenance_mut(arg);
     let writable = || crate::probe::is_good(at.cast(), 4, crate::probe::Access::Write);
     match request as u64 {
@@ -300,11 +349,15 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             let r = kernel();
             if r == 0 {
                 // SAFETY: the kernel has just read it.
-                s.nonblock.store(unsafe { at.read_unaligned() } != 0, Ordering::Relaxed);
+                s.nonblock
+                    .store(unsafe { at.read_unaligned() } != 0, Ordering::Relaxed);
             }
             r
         }
-        libc::FIONREAD if matches!(s.phase(), Phase::Attached | Phase::Announced | Phase::Plain) && writable() => {
+        libc::FIONREAD
+            if matches!(s.phase(), Phase::Attached | Phase::Announced | Phase::Plain)
+                && writable() =>
+        {
             engage::step(s, fd);
             let n = options::unread(s, fd);
             // SAFETY: probed.

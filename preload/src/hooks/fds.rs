@@ -99,7 +99,8 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     let first = first.max(0).cast_unsigned();
     if close_around(first, u32::MAX, 0) != 0 && real::errno() == libc::ENOSYS {
         // A kernel without close_range: one by one, as libc does.
-        let last = transport::sys::mem::rlimit(libc::RLIMIT_NOFILE).map_or(1024, |l| l.0.min(1 << 20));
+        let last =
+            transport::sys::mem::rlimit(libc::RLIMIT_NOFILE).map_or(1024, |l| l.0.min(1 << 20));
         for fd in i64::from(first)..last.cast_signed() {
             if let Ok(fd) = c_int::try_from(fd) {
                 // SAFETY: as the program asked.
@@ -253,9 +254,9 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     }
     // SAFETY: libc's function of this name and signature.
     unsafe {
-        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char) -> *mut c_void>(next)(
-            fd, mode,
-        )
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char) -> *mut c_void>(
+            next,
+        )(fd, mode)
     }
 }
 
@@ -268,9 +269,10 @@ pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c
     }
     // SAFETY: libc's function; a va_list is passed as a pointer on the platforms this builds for.
     unsafe {
-        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int>(
-            next,
-        )(fd, format, args)
+        std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int,
+        >(next)(fd, format, args)
     }
 }
 

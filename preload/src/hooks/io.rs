@@ -20,7 +20,9 @@ fn fault() -> isize {
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::read(fd, buf, n) };
-    let Some(s) = table::socket(fd) else { return kernel() };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
     if n == 0 {
         return kernel();
     }
@@ -54,7 +56,9 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_in
     let null = std::ptr::null_mut();
     // SAFETY: recvfrom without an address is recv.
     let kernel = || unsafe { real::recvfrom(fd, buf, n, flags, null, null.cast()) };
-    let Some(s) = table::socket(fd) else { return kernel() };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
     let n = n.min(0x7fff_f000);
     if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
         // SAFETY: no byte of it is written.
@@ -97,7 +101,9 @@ pub unsafe extern "C" fn recvfrom(
 ) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::recvfrom(fd, buf, n, flags, addr, len) };
-    let Some(s) = table::socket(fd) else { return kernel() };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
     let n = n.min(0x7fff_f000);
     if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
         // SAFETY: no byte of it is written.
@@ -134,7 +140,9 @@ pub unsafe extern "C" fn __recvfrom_chk(
 pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::write(fd, buf, n) };
-    let Some(s) = table::socket(fd) else { return kernel() };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
     if n == 0 {
         return kernel();
     }
@@ -143,7 +151,15 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize
         return fault();
     }
     // SAFETY: probed; the walk of a sender is only read from.
-    unsafe { transmit(s, fd, &mut Walk::one(buf.cast::<u8>().cast_mut(), n), 0, kernel) }
+    unsafe {
+        transmit(
+            s,
+            fd,
+            &mut Walk::one(buf.cast::<u8>().cast_mut(), n),
+            0,
+            kernel,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -175,11 +191,21 @@ pub unsafe extern "C" fn sendto(
 ) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::sendto(fd, buf, n, flags, addr, len) };
-    let Some(s) = table::socket(fd) else { return kernel() };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
     let n = n.min(0x7fff_f000);
     if !is_good(buf.cast(), n, Access::Read) {
         return fault();
     }
     // SAFETY: probed; an address on a connected stream is ignored, as by the kernel.
-    unsafe { transmit(s, fd, &mut Walk::one(buf.cast::<u8>().cast_mut(), n), flags, kernel) }
+    unsafe {
+        transmit(
+            s,
+            fd,
+            &mut Walk::one(buf.cast::<u8>().cast_mut(), n),
+            flags,
+            kernel,
+        )
+    }
 }

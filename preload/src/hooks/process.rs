@@ -42,7 +42,13 @@ pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(dir: c_int, path: *const c_char, argv: Words, envp: Words, flags: c_int) -> c_int {
+pub unsafe extern "C" fn execveat(
+    dir: c_int,
+    path: *const c_char,
+    argv: Words,
+    envp: Words,
+    flags: c_int,
+) -> c_int {
     before_exec();
     // SAFETY: the program's arguments, passed on.
     unsafe { real::execveat(dir, path, argv, envp, flags) }
@@ -170,12 +176,31 @@ fn leave_all(why: Reason) {
 /// syscall(2), with its arguments as words. Calls on a stream go round the library: it has to be the
 /// kernel's before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+pub unsafe extern "C" fn syscall(
+    nr: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
     match nr {
-        libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev | libc::SYS_recvfrom
-        | libc::SYS_sendto | libc::SYS_recvmsg | libc::SYS_sendmsg | libc::SYS_recvmmsg
-        | libc::SYS_sendmmsg | libc::SYS_shutdown | libc::SYS_sendfile | libc::SYS_splice
-        | libc::SYS_dup | libc::SYS_fcntl => on_raw(a),
+        libc::SYS_read
+        | libc::SYS_write
+        | libc::SYS_readv
+        | libc::SYS_writev
+        | libc::SYS_recvfrom
+        | libc::SYS_sendto
+        | libc::SYS_recvmsg
+        | libc::SYS_sendmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_shutdown
+        | libc::SYS_sendfile
+        | libc::SYS_splice
+        | libc::SYS_dup
+        | libc::SYS_fcntl => on_raw(a),
         libc::SYS_close => {
             if let Ok(fd) = c_int::try_from(a) {
                 if table::is_hidden(fd) {
@@ -227,8 +252,10 @@ pub unsafe extern "C" fn sigaction(
 ) -> c_int {
     // SAFETY: the program's arguments, probed.
     unsafe {
-        let readable = new.is_null() || is_good(new.cast(), size_of::<libc::sigaction>(), Access::Read);
-        let writable = old.is_null() || is_good(old.cast(), size_of::<libc::sigaction>(), Access::Write);
+        let readable =
+            new.is_null() || is_good(new.cast(), size_of::<libc::sigaction>(), Access::Read);
+        let writable =
+            old.is_null() || is_good(old.cast(), size_of::<libc::sigaction>(), Access::Write);
         if readable && writable {
             return crate::signals::sigaction(signal, new, old);
         }

@@ -59,8 +59,12 @@ fn fail(e: Errno) -> isize {
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::readv(fd, iov, n) };
-    let Some(s) = table::socket(fd) else { return kernel() };
-    let Ok(count) = usize::try_from(n) else { return fail(Errno::INVAL) };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
+    let Ok(count) = usize::try_from(n) else {
+        return fail(Errno::INVAL);
+    };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, Access::Write, libc::EINVAL) } {
         Ok((w, true)) if w.left() == 0 => kernel(),
@@ -76,8 +80,12 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const libc::iovec, n: c_int) -> 
 pub unsafe extern "C" fn writev(fd: c_int, iov: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::writev(fd, iov, n) };
-    let Some(s) = table::socket(fd) else { return kernel() };
-    let Ok(count) = usize::try_from(n) else { return fail(Errno::INVAL) };
+    let Some(s) = table::socket(fd) else {
+        return kernel();
+    };
+    let Ok(count) = usize::try_from(n) else {
+        return fail(Errno::INVAL);
+    };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, Access::Read, libc::EINVAL) } {
         Ok((w, true)) if w.left() == 0 => kernel(),
@@ -190,7 +198,11 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
 
 /// With MSG_TRUNC nothing is written.
 const fn access(flags: i32) -> Access {
-    if flags & libc::MSG_TRUNC != 0 { Access::Read } else { Access::Write }
+    if flags & libc::MSG_TRUNC != 0 {
+        Access::Read
+    } else {
+        Access::Write
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -240,11 +252,17 @@ pub unsafe extern "C" fn recvmmsg(
         // SAFETY: the program's time-out.
         let t = unsafe { time.read_unaligned() };
         let ns = t.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
-        transport::clock::monotonic_ns().saturating_add(ns).saturating_add(t.tv_nsec.cast_unsigned())
+        transport::clock::monotonic_ns()
+            .saturating_add(ns)
+            .saturating_add(t.tv_nsec.cast_unsigned())
     };
     let mut done = 0;
     while done < n.min(1024) {
-        if !is_good(msgs.wrapping_add(done as usize).cast(), size_of::<libc::mmsghdr>(), Access::Write) {
+        if !is_good(
+            msgs.wrapping_add(done as usize).cast(),
+            size_of::<libc::mmsghdr>(),
+            Access::Write,
+        ) {
             set_errno(libc::EFAULT);
             return if done > 0 { done.cast_signed() } else { -1 };
         }
@@ -279,7 +297,11 @@ pub unsafe extern "C" fn sendmmsg(
     }
     let mut done = 0;
     while done < n.min(1024) {
-        if !is_good(msgs.wrapping_add(done as usize).cast(), size_of::<libc::mmsghdr>(), Access::Write) {
+        if !is_good(
+            msgs.wrapping_add(done as usize).cast(),
+            size_of::<libc::mmsghdr>(),
+            Access::Write,
+        ) {
             set_errno(libc::EFAULT);
             return if done > 0 { done.cast_signed() } else { -1 };
         }
@@ -320,7 +342,9 @@ fn is_file(fd: i32) -> bool {
 pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: usize) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = |n: usize| unsafe { real::sendfile(out, from, offset, n) };
-    let Some(s) = table::socket(out) else { return kernel(n) };
+    let Some(s) = table::socket(out) else {
+        return kernel(n);
+    };
     if super::is_kernels(s, out) || !is_file(from) {
         return count_sent(s, kernel(n));
     }

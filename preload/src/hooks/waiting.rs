@@ -27,7 +27,9 @@ unsafe fn from_timespec(t: *const libc::timespec) -> Result<engine::Time, c_int>
     if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) {
         return Err(libc::EINVAL);
     }
-    Ok(Some(t.tv_sec.cast_unsigned().saturating_mul(1_000_000_000) + t.tv_nsec.cast_unsigned()))
+    Ok(Some(
+        t.tv_sec.cast_unsigned().saturating_mul(1_000_000_000) + t.tv_nsec.cast_unsigned(),
+    ))
 }
 
 fn fail(e: c_int) -> c_int {
@@ -64,7 +66,12 @@ unsafe extern "C" {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int, size: usize) -> c_int {
+pub unsafe extern "C" fn __poll_chk(
+    fds: *mut libc::pollfd,
+    n: libc::nfds_t,
+    ms: c_int,
+    size: usize,
+) -> c_int {
     if size / size_of::<libc::pollfd>() < n as usize {
         // SAFETY: ends the program, as fortified programs expect.
         unsafe { __chk_fail() }
@@ -132,7 +139,10 @@ pub unsafe extern "C" fn select(
         // SAFETY: probed.
         let v = unsafe { t.read_unaligned() };
         (v.tv_sec >= 0 && v.tv_usec >= 0).then(|| {
-            Some(v.tv_sec.cast_unsigned().saturating_mul(1_000_000_000) + v.tv_usec.cast_unsigned() * 1000)
+            Some(
+                v.tv_sec.cast_unsigned().saturating_mul(1_000_000_000)
+                    + v.tv_usec.cast_unsigned() * 1000,
+            )
         })
     } else {
         None
@@ -239,7 +249,12 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(ep: c_int, op: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int {
+pub unsafe extern "C" fn epoll_ctl(
+    ep: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut libc::epoll_event,
+) -> c_int {
     if table::is_hidden(fd) {
         return fail(libc::EBADF);
     }
@@ -264,7 +279,9 @@ unsafe fn epoll(
     if n <= 0 {
         return None;
     }
-    let bytes = usize::try_from(n).ok()?.saturating_mul(size_of::<libc::epoll_event>());
+    let bytes = usize::try_from(n)
+        .ok()?
+        .saturating_mul(size_of::<libc::epoll_event>());
     if !is_good(events.cast(), bytes, Access::Write) {
         return None;
     }
@@ -273,7 +290,12 @@ unsafe fn epoll(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(ep: c_int, events: *mut libc::epoll_event, n: c_int, ms: c_int) -> c_int {
+pub unsafe extern "C" fn epoll_wait(
+    ep: c_int,
+    events: *mut libc::epoll_event,
+    n: c_int,
+    ms: c_int,
+) -> c_int {
     // SAFETY: epoll_pwait without a mask.
     unsafe { epoll_pwait(ep, events, n, ms, std::ptr::null()) }
 }

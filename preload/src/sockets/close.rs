@@ -92,7 +92,11 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
     let_go(w, s);
     set::closed(w, s);
     if matches!(s.phase(), Phase::Fresh)
-        && let Way::Client { target, expected: true, .. } = super::demote::way(s)
+        && let Way::Client {
+            target,
+            expected: true,
+            ..
+        } = super::demote::way(s)
     {
         w.targets().expect(target, -1);
     }
@@ -113,7 +117,9 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
 /// The last words in the segment: end of file, or reset if something was left unread.
 fn say_goodbye(s: &Socket, fd: i32) {
     let Some(p) = s.segment() else { return };
-    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return;
+    };
     let ring = rx.available(p).is_ok_and(|n| n > 0);
     let unread = ring || (rx.leg() == Leg::First && net::unread(fd) > 0 && !only_bells(&rx, p, fd));
     if unread || s.linger_zero.load(Ordering::Acquire) {
@@ -135,7 +141,9 @@ fn only_bells(rx: &transport::sdp::Rx, p: &impl Provider, fd: i32) -> bool {
 /// A family goes with the last connection after its listener.
 fn drop_family_if_done(w: &mut World, index: usize) {
     if let Some(slot) = w.families.get_mut(index)
-        && slot.as_ref().is_some_and(transport::rendezvous::server::Family::is_done)
+        && slot
+            .as_ref()
+            .is_some_and(transport::rendezvous::server::Family::is_done)
     {
         *slot = None;
     }
@@ -143,11 +151,24 @@ fn drop_family_if_done(w: &mut World, index: usize) {
 
 /// Takes a standing offer back. False if the server has said yes.
 pub(crate) fn withdraw(w: &mut World, s: &Socket) -> bool {
-    let Way::Client { target, ticket: Some(ticket), .. } = super::demote::way(s) else { return true };
+    let Way::Client {
+        target,
+        ticket: Some(ticket),
+        ..
+    } = super::demote::way(s)
+    else {
+        return true;
+    };
     let taken = w.targets().withdraw(&ticket);
     if taken {
         // SAFETY: under the registry lock.
-        unsafe { *s.way.get() = Way::Client { target, ticket: None, expected: false } };
+        unsafe {
+            *s.way.get() = Way::Client {
+                target,
+                ticket: None,
+                expected: false,
+            }
+        };
     }
     taken
 }
@@ -155,10 +176,20 @@ pub(crate) fn withdraw(w: &mut World, s: &Socket) -> bool {
 /// Lets go of the segment, if one is held.
 pub(crate) fn let_go(w: &mut World, s: &Socket) {
     match super::demote::way(s) {
-        Way::Client { target, ticket: Some(ticket), .. } => {
+        Way::Client {
+            target,
+            ticket: Some(ticket),
+            ..
+        } => {
             w.targets().rest(&ticket);
             // SAFETY: under the registry lock.
-            unsafe { *s.way.get() = Way::Client { target, ticket: None, expected: false } };
+            unsafe {
+                *s.way.get() = Way::Client {
+                    target,
+                    ticket: None,
+                    expected: false,
+                }
+            };
         }
         Way::Server { family, claim, .. } => {
             if let Some(f) = w.family(family) {

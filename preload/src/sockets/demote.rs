@@ -87,7 +87,9 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
 
 fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
     let Some(p) = s.segment() else { return };
-    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return;
+    };
     let give_back = (unread == Unread::GiveBack && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
     let closed = tx.is_finished();
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
@@ -176,9 +178,15 @@ fn follow(s: &'static Socket, fd: i32) {
 /// Once both directions are on their last leg with nothing owed, the connection is plain.
 pub(crate) fn finish_if_over(s: &'static Socket, fd: i32, why: Reason) {
     {
-        let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+        let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
+            return;
+        };
         let Some(p) = s.segment() else { return };
-        if tx.leg() != Leg::Last || rx.leg() != Leg::Last || tx.owes() || rx.bells_outstanding(p) > 0 {
+        if tx.leg() != Leg::Last
+            || rx.leg() != Leg::Last
+            || tx.owes()
+            || rx.bells_outstanding(p) > 0
+        {
             return;
         }
     }

@@ -60,9 +60,13 @@ fn first_use(s: &'static Socket, fd: i32) {
 /// Whether the library has counted every byte that the kernel has carried; if not, something went
 /// round it and the legs would not join.
 fn is_counted(s: &Socket, fd: i32) -> bool {
-    let Some((sent, received)) = diag::carried(fd) else { return false };
+    let Some((sent, received)) = diag::carried(fd) else {
+        return false;
+    };
     let unread = net::unread(fd) as u64;
-    let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else { return false };
+    let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return false;
+    };
     tx.kernel_bytes() == sent && rx.kernel_bytes() + unread == received
 }
 
@@ -88,7 +92,9 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         Ok(found) => found,
         Err(why) => return become_plain(w, s, fd, why),
     };
-    let Some(state) = w.targets().state_word(&ticket) else { return };
+    let Some(state) = w.targets().state_word(&ticket) else {
+        return;
+    };
     // From here on a read may find the answer before we do: it has to know the ring.
     if let Ok(mut rx) = s.rx.lock() {
         rx.attach(&segment);
@@ -96,12 +102,19 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     // SAFETY: the phase is Fresh, and this thread alone changes it, under the registry lock.
     unsafe {
         s.set_segment(Some(segment));
-        *s.way.get() = Way::Client { target, ticket: Some(ticket), expected: false };
+        *s.way.get() = Way::Client {
+            target,
+            ticket: Some(ticket),
+            expected: false,
+        };
     }
-    s.answer_yes.store(transport::shm::layout::State::Claimed.word(
-        transport::shm::layout::generation(ticket.word),
-    ), Ordering::Relaxed);
-    s.answer_at.store(state.cast_mut().cast::<AtomicU32>(), Ordering::Release);
+    s.answer_yes.store(
+        transport::shm::layout::State::Claimed
+            .word(transport::shm::layout::generation(ticket.word)),
+        Ordering::Relaxed,
+    );
+    s.answer_at
+        .store(state.cast_mut().cast::<AtomicU32>(), Ordering::Release);
     s.set_phase(Phase::Announced);
     w.targets().expect(target, -1);
     set::announced(w, s);
@@ -125,7 +138,13 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
         Look::Found(claim) => claim,
         Look::Later if looks < LOOKS => {
             // SAFETY: under the registry lock.
-            unsafe { *s.way.get() = Way::Server { family, claim: None, looks: looks + 1 } };
+            unsafe {
+                *s.way.get() = Way::Server {
+                    family,
+                    claim: None,
+                    looks: looks + 1,
+                }
+            };
             return;
         }
         Look::Later => return become_plain(w, s, fd, Reason::PeerSilent),
@@ -142,7 +161,11 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
             // SAFETY: as in `announce`.
             unsafe {
                 s.set_segment(Some(segment));
-                *s.way.get() = Way::Server { family, claim: Some(claim), looks };
+                *s.way.get() = Way::Server {
+                    family,
+                    claim: Some(claim),
+                    looks,
+                };
             }
             if let Ok(mut rx) = s.rx.lock() {
                 rx.attach(&segment);
@@ -160,7 +183,11 @@ fn answered(s: &'static Socket, fd: i32) {
         return;
     }
     // SAFETY: under the registry lock.
-    if let Way::Client { ticket: Some(ticket), .. } = unsafe { *s.way.get() } {
+    if let Way::Client {
+        ticket: Some(ticket),
+        ..
+    } = unsafe { *s.way.get() }
+    {
         let _ = w.targets().is_claimed(&ticket);
     }
     let _ = fd;
@@ -172,7 +199,9 @@ fn answered(s: &'static Socket, fd: i32) {
 /// Opens the fast leg of this side's sending.
 fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
     {
-        let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else { return };
+        let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
+            return;
+        };
         tx.attach(segment, world::settings().buf);
         s.mirror_tx(&tx);
         s.mirror_rx(&rx);
@@ -216,7 +245,13 @@ pub(crate) fn connected(s: &'static Socket, target: Result<usize, Reason>, ok: b
             if ok && s.phase() == Phase::Idle {
                 s.record.role.store(1, Ordering::Relaxed);
                 // SAFETY: under the registry lock.
-                unsafe { *s.way.get() = Way::Client { target, ticket: None, expected: true } };
+                unsafe {
+                    *s.way.get() = Way::Client {
+                        target,
+                        ticket: None,
+                        expected: true,
+                    }
+                };
                 s.record.set_kernel(Reason::Undecided);
                 s.set_phase(Phase::Fresh);
             } else {

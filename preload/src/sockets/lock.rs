@@ -40,7 +40,9 @@ fn contend(word: &AtomicU64, me: u64) -> Result<(), Mine> {
             return Err(Mine);
         }
         if owner == 0
-            && word.compare_exchange_weak(0, me, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            && word
+                .compare_exchange_weak(0, me, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
         {
             return Ok(());
         }
@@ -98,7 +100,10 @@ unsafe impl<T: Send> Sync for Direction<T> {}
 
 impl<T> Direction<T> {
     pub(crate) fn new(state: T) -> Self {
-        Self { owner: AtomicU64::new(0), state: UnsafeCell::new(state) }
+        Self {
+            owner: AtomicU64::new(0),
+            state: UnsafeCell::new(state),
+        }
     }
 
     /// Takes the lock.
@@ -156,7 +161,10 @@ unsafe impl<T: Send> Sync for Slow<T> {}
 
 impl<T> Slow<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { lock: SpinLock::new(), value: UnsafeCell::new(value) }
+        Self {
+            lock: SpinLock::new(),
+            value: UnsafeCell::new(value),
+        }
     }
 
     pub(crate) fn lock(&self) -> SlowHeld<'_, T> {

@@ -65,11 +65,21 @@ impl Phase {
 pub(crate) enum Way {
     None,
     /// Connected to a target that is served with Shunt.
-    Client { target: usize, ticket: Option<Ticket>, expected: bool },
+    Client {
+        target: usize,
+        ticket: Option<Ticket>,
+        expected: bool,
+    },
     /// Accepted from a listener with a board.
-    Server { family: usize, claim: Option<Claim>, looks: u32 },
+    Server {
+        family: usize,
+        claim: Option<Claim>,
+        looks: u32,
+    },
     /// A listener.
-    Listener { family: Option<usize> },
+    Listener {
+        family: Option<usize>,
+    },
 }
 
 /// A TCP socket.

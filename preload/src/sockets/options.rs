@@ -4,8 +4,8 @@
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending};
 use super::{Phase, Socket, residual};
-use transport::provider::{End, Provider};
 use std::sync::atomic::Ordering;
+use transport::provider::{End, Provider};
 use transport::reason::Reason;
 use transport::sdp::Leg;
 use transport::sys::net;
@@ -28,14 +28,19 @@ pub(crate) fn unread(s: &Socket, fd: i32) -> usize {
 /// Whether bytes of the fast leg lie before whatever the kernel connection has.
 pub(crate) fn is_before_kernel(s: &Socket) -> bool {
     let fast = s.phase() == Phase::Attached
-        && s.segment().is_some_and(|p| s.rx.lock().is_ok_and(|mut rx| rx.available(p).unwrap_or(0) > 0));
+        && s.segment().is_some_and(|p| {
+            s.rx.lock()
+                .is_ok_and(|mut rx| rx.available(p).unwrap_or(0) > 0)
+        });
     fast || residual::left(s) > 0
 }
 
 /// Bytes sent that the peer's host has not acknowledged (SIOCOUTQ): of the buffer, half counts as the
 /// receiver's, where bytes are acknowledged unread, and half as the sender's.
 pub(crate) fn unsent(s: &Socket) -> Option<usize> {
-    let p = s.segment().filter(|_| s.phase() == Phase::Attached && s.tx_leg() == Leg::Fast)?;
+    let p = s
+        .segment()
+        .filter(|_| s.phase() == Phase::Attached && s.tx_leg() == Leg::Fast)?;
     let tx = s.tx.lock().ok()?;
     usize::try_from(tx.unread(p).saturating_sub(tx.limit() / 2)).ok()
 }
@@ -44,7 +49,8 @@ pub(crate) fn unsent(s: &Socket) -> Option<usize> {
 pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
-            s.linger_zero.store(net::lingers_zero(fd), Ordering::Relaxed);
+            s.linger_zero
+                .store(net::lingers_zero(fd), Ordering::Relaxed);
         }
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
             let n = net::option(fd, level, name).unwrap_or(1);
@@ -90,7 +96,10 @@ fn kernel_only(level: i32, name: i32) -> bool {
     match level {
         libc::IPPROTO_TCP => matches!(name, TCP_REPAIR | TCP_ULP | libc::TCP_MD5SIG),
         libc::SOL_SOCKET => {
-            matches!(name, libc::SO_PEEK_OFF | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING)
+            matches!(
+                name,
+                libc::SO_PEEK_OFF | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING
+            )
         }
         _ => false,
     }

@@ -84,7 +84,12 @@ impl Pool {
         if let Some(s) = self.free.pop() {
             // SAFETY: in the free list, so nobody holds it except through stale references, which only
             // look at atomics.
-            unsafe { fill(ptr::from_ref(s).cast_mut(), s.generation.load(Ordering::Relaxed)) };
+            unsafe {
+                fill(
+                    ptr::from_ref(s).cast_mut(),
+                    s.generation.load(Ordering::Relaxed),
+                )
+            };
             return Some(s);
         }
         if self.used == self.size {

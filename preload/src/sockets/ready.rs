@@ -47,7 +47,8 @@ pub(crate) fn is_unsettled(s: &Socket) -> bool {
         Phase::Announced => engage::is_answered(s),
         Phase::Attached => s.segment().is_some_and(|p| {
             (p.stopped() && s.tx_leg() == Leg::Fast)
-                || (s.rx_leg() == Leg::Fast && p.stated(End::Fast) == Some(s.rx_at.load(Ordering::Relaxed)))
+                || (s.rx_leg() == Leg::Fast
+                    && p.stated(End::Fast) == Some(s.rx_at.load(Ordering::Relaxed)))
         }),
         _ => false,
     }
@@ -114,14 +115,17 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
 fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
     match s.rx_leg() {
         Leg::Fast => {
-            if p.stated(End::Fast).is_some_and(|end| end == s.rx_at.load(Ordering::Relaxed)) {
+            if p.stated(End::Fast)
+                .is_some_and(|end| end == s.rx_at.load(Ordering::Relaxed))
+            {
                 return has_data_behind_bells(s, p, fd);
             }
             let lowat = s.lowat.load(Ordering::Relaxed);
             if lowat <= 1 {
                 return !p.announced().0.is(s.rx_at.load(Ordering::Relaxed));
             }
-            s.rx.lock().is_ok_and(|mut rx| rx.available(p).map_or(true, |n| n >= lowat as usize))
+            s.rx.lock()
+                .is_ok_and(|mut rx| rx.available(p).map_or(true, |n| n >= lowat as usize))
         }
         Leg::First => {
             let Ok(rx) = s.rx.lock() else { return false };
@@ -145,13 +149,15 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
 }
 
 fn has_data_behind_bells(s: &Socket, p: &impl Provider, fd: i32) -> bool {
-    s.rx.lock().is_ok_and(|rx| net::unread(fd) as u64 > rx.bells_outstanding(p))
+    s.rx.lock()
+        .is_ok_and(|rx| net::unread(fd) as u64 > rx.bells_outstanding(p))
         || net::ready_now(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLHUP) != 0
 }
 
 fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
     if s.tx_leg() == Leg::Fast && !p.stopped() {
-        s.tx.lock().is_ok_and(|mut tx| tx.is_writable(p).unwrap_or(true))
+        s.tx.lock()
+            .is_ok_and(|mut tx| tx.is_writable(p).unwrap_or(true))
     } else {
         net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT != 0
     }
@@ -172,7 +178,15 @@ pub(crate) fn edge(s: &Socket) -> u64 {
 
 /// Wishes of the doorbell that fit these poll bits.
 pub(crate) fn wishes(events: i16) -> u32 {
-    let data = if events & (IN | libc::POLLRDHUP) != 0 { transport::doorbell::DATA } else { 0 };
-    let room = if events & OUT != 0 { transport::doorbell::SPACE } else { 0 };
+    let data = if events & (IN | libc::POLLRDHUP) != 0 {
+        transport::doorbell::DATA
+    } else {
+        0
+    };
+    let room = if events & OUT != 0 {
+        transport::doorbell::SPACE
+    } else {
+        0
+    };
     data | room
 }

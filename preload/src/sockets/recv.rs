@@ -30,8 +30,16 @@ const BELLS: u64 = 16;
 /// # Safety
 /// The walk's buffers are writable.
 #[inline]
-pub(crate) unsafe fn recv(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
-    let how = How { peek: flags & libc::MSG_PEEK != 0, discard: flags & libc::MSG_TRUNC != 0 };
+pub(crate) unsafe fn recv(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+) -> Result<usize> {
+    let how = How {
+        peek: flags & libc::MSG_PEEK != 0,
+        discard: flags & libc::MSG_TRUNC != 0,
+    };
     // The common case, once: attached and something there.
     if s.phase() == Phase::Attached
         && let Some(p) = s.segment()
@@ -69,7 +77,9 @@ unsafe fn once(
     walk: &mut Walk,
     how: How,
 ) -> Result<Got> {
-    let Ok(mut rx) = s.rx.lock() else { return Err(Errno::AGAIN) };
+    let Ok(mut rx) = s.rx.lock() else {
+        return Err(Errno::AGAIN);
+    };
     // SAFETY: the caller's promise.
     let got = unsafe { rx.read(p, fd, walk, how) };
     s.mirror_rx(&rx);
@@ -83,7 +93,9 @@ unsafe fn once(
 
 /// The first leg, before there is anybody to agree with.
 fn kernel_once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Got> {
-    let Ok(mut rx) = s.rx.lock() else { return Err(Errno::AGAIN) };
+    let Ok(mut rx) = s.rx.lock() else {
+        return Err(Errno::AGAIN);
+    };
     let flags = flags & (libc::MSG_PEEK | libc::MSG_TRUNC);
     let want = walk.left();
     match rx.read_kernel(fd, walk, flags) {
@@ -125,7 +137,11 @@ unsafe fn inside(
 ) -> Result<usize> {
     let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
     let lowat = s.lowat.load(Ordering::Relaxed) as usize;
-    let target = if flags & libc::MSG_WAITALL != 0 { walk.left() + walk.done() } else { lowat };
+    let target = if flags & libc::MSG_WAITALL != 0 {
+        walk.left() + walk.done()
+    } else {
+        lowat
+    };
     let target = target.min(walk.left() + walk.done()).max(1);
     let peek_all = how.peek && flags & libc::MSG_WAITALL != 0;
     let mut wait = Wait::new(Want::Data);
@@ -180,7 +196,11 @@ unsafe fn inside(
                     if matches!(next, Some(Got::Empty)) {
                         next = None;
                         if dont_wait {
-                            return if walk.done() > 0 { done(walk) } else { Err(Errno::AGAIN) };
+                            return if walk.done() > 0 {
+                                done(walk)
+                            } else {
+                                Err(Errno::AGAIN)
+                            };
                         }
                         wait.wait(s, fd)?;
                     }
@@ -221,13 +241,7 @@ fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
 }
 
 /// One look at whatever leg the stream is on.
-unsafe fn look(
-    s: &'static Socket,
-    fd: i32,
-    walk: &mut Walk,
-    flags: i32,
-    how: How,
-) -> Result<Got> {
+unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: How) -> Result<Got> {
     if let Some(n) = residual::read(s, walk, how.peek, how.discard) {
         return Ok(Got::Bytes(n));
     }
@@ -239,7 +253,9 @@ unsafe fn look(
         Phase::Attached => {}
         Phase::Announced if s.segment().is_some() => {
             // The answer may have come since: read with the legs in mind, so that a bell is never data.
-            let Some(p) = s.segment() else { return Ok(Got::Empty) };
+            let Some(p) = s.segment() else {
+                return Ok(Got::Empty);
+            };
             // SAFETY: the caller's promise.
             let got = unsafe { once(s, p, fd, walk, how) }?;
             engage::give_up_if_silent(s, fd, s.record.messages_received.load(Ordering::Relaxed));
@@ -247,7 +263,9 @@ unsafe fn look(
         }
         _ => return kernel_once(s, fd, walk, flags),
     }
-    let Some(p) = s.segment() else { return Ok(Got::Empty) };
+    let Some(p) = s.segment() else {
+        return Ok(Got::Empty);
+    };
     demote::attend(s, fd);
     if s.phase() != Phase::Attached {
         // SAFETY: the caller's promise.
@@ -312,12 +330,15 @@ pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
         && s.rx_leg() == Leg::Fast
         && let Some(p) = s.segment()
     {
-        let Ok(mut rx) = s.rx.lock() else { return false };
+        let Ok(mut rx) = s.rx.lock() else {
+            return false;
+        };
         let unread = net::unread(fd) as u64;
         let bells = rx.bells_outstanding(p);
         // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared
         // away, unless somebody else may still have to see one.
-        let alone = s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers.load(Ordering::Acquire) == 0;
+        let alone =
+            s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers.load(Ordering::Acquire) == 0;
         if alone && (BELLS..=bells).contains(&unread) {
             rx.take_bells(p, fd, usize::MAX);
         }

@@ -21,7 +21,9 @@ pub(crate) fn keep(s: &Socket, bytes: &[u8]) -> bool {
     if bytes.is_empty() {
         return true;
     }
-    let Ok(m) = Mapping::family(size_of::<Residual>() + bytes.len()) else { return false };
+    let Ok(m) = Mapping::family(size_of::<Residual>() + bytes.len()) else {
+        return false;
+    };
     let r: *mut Residual = m.leak().cast().as_ptr();
     // SAFETY: fresh zeroed memory of that size; nobody else sees it before the store below.
     unsafe {
@@ -44,7 +46,11 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
     let at = s.residual.load(Ordering::Acquire);
     // SAFETY: as above.
     let r = unsafe { at.as_ref() }?;
-    while r.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    while r
+        .lock
+        .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
         sys::yield_core();
     }
     let before = walk.done();

@@ -1,8 +1,8 @@
 //! Sending on a socket that is not plain. Called by the hooks of write, send and their kin.
 
+use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::ending::{Ending, ending_with, is_gone};
 use super::{Phase, Socket, demote, engage};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
@@ -11,15 +11,24 @@ use transport::sdp::{Leg, Put, Tx, Walk};
 use transport::sys::{Errno, Result, time};
 
 /// Flags that are served here; any other goes to the kernel.
-pub(crate) const FLAGS: i32 =
-    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR | libc::MSG_CONFIRM | libc::MSG_DONTROUTE;
+pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_MORE
+    | libc::MSG_EOR
+    | libc::MSG_CONFIRM
+    | libc::MSG_DONTROUTE;
 
 /// Sends the program's buffers.
 ///
 /// # Safety
 /// The walk's buffers are readable.
 #[inline]
-pub(crate) unsafe fn send(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
+pub(crate) unsafe fn send(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+) -> Result<usize> {
     if s.phase() == Phase::Attached
         && !s.tx_shut.load(Ordering::Relaxed)
         && let Some(p) = s.segment()
@@ -87,7 +96,9 @@ pub(crate) fn send_from(
             // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
             _ => return copy_little(s, fd, walk, &mut fill),
         }
-        let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else { return Err(Errno::AGAIN) };
+        let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
+            return Err(Errno::AGAIN);
+        };
         if is_gone(s, p) {
             tx.end_fast(p);
         }
@@ -140,7 +151,9 @@ fn copy_little(
     }
     let mut piece = Walk::one(buf.as_mut_ptr(), n);
     while piece.left() > 0 {
-        let Ok(mut tx) = s.tx.lock() else { return Err(Errno::AGAIN) };
+        let Ok(mut tx) = s.tx.lock() else {
+            return Err(Errno::AGAIN);
+        };
         match tx.write_kernel(s.segment(), fd, &mut piece, 0) {
             Ok(_) => {}
             Err(Errno::AGAIN) => transport::sys::yield_core(),
@@ -213,7 +226,9 @@ fn inside(
 unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
     engage::step(s, fd);
     demote::attend(s, fd);
-    let Ok(mut tx) = s.tx.lock() else { return Err(Errno::AGAIN) };
+    let Ok(mut tx) = s.tx.lock() else {
+        return Err(Errno::AGAIN);
+    };
     if let Some(p) = s.segment()
         && s.phase() == Phase::Attached
     {
@@ -244,7 +259,8 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
     let p = s.segment();
     match tx.write_kernel(p, fd, walk, flags) {
         Ok(_) => {
-            s.sent_late.store(p.is_some_and(|p| is_gone(s, p)), Ordering::Release);
+            s.sent_late
+                .store(p.is_some_and(|p| is_gone(s, p)), Ordering::Release);
             Ok(Step::Moved)
         }
         Err(Errno::AGAIN) => Ok(Step::NoRoom),
@@ -270,8 +286,12 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
 
 /// Whether a peer would have to be told of this socket's end of sending in the segment.
 pub(crate) fn finish(s: &'static Socket, fd: i32) -> Result<bool> {
-    let Some(p) = s.segment() else { return Ok(false) };
-    let Ok(mut tx) = s.tx.lock() else { return Err(Errno::AGAIN) };
+    let Some(p) = s.segment() else {
+        return Ok(false);
+    };
+    let Ok(mut tx) = s.tx.lock() else {
+        return Err(Errno::AGAIN);
+    };
     if tx.leg() != Leg::Fast {
         return Ok(false);
     }

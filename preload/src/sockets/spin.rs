@@ -83,7 +83,11 @@ impl Budget {
     pub(crate) fn learn(&self, slept: u64) {
         let most = Self::most();
         let worth = slept < clock::us(4 * u64::from(most));
-        let next = if worth { most } else { (self.us() / 2).max(most.min(5)) };
+        let next = if worth {
+            most
+        } else {
+            (self.us() / 2).max(most.min(5))
+        };
         self.0.store(next, Ordering::Relaxed);
     }
 }
@@ -97,11 +101,19 @@ pub(crate) fn spin(
     stop: impl Fn() -> bool,
 ) -> Spun {
     if budget_us == 0 {
-        return if look(0) { Spun::Found } else { Spun::NotFound(Held::None) };
+        return if look(0) {
+            Spun::Found
+        } else {
+            Spun::NotFound(Held::None)
+        };
     }
     let mut now = clock::ticks();
     if now < HOGGED_UNTIL.load(Ordering::Relaxed) {
-        return if look(0) { Spun::Found } else { Spun::NotFound(Held::None) };
+        return if look(0) {
+            Spun::Found
+        } else {
+            Spun::NotFound(Held::None)
+        };
     }
     if !company.0.load(Ordering::Relaxed) {
         for turn in 0..PAUSES {
@@ -140,7 +152,11 @@ pub(crate) fn spin(
         HOG_FOR.store(HOG_FOR_US, Ordering::Relaxed);
         false
     });
-    if found { Spun::Found } else { Spun::NotFound(held) }
+    if found {
+        Spun::Found
+    } else {
+        Spun::NotFound(held)
+    }
 }
 
 /// Runs `f` with signals held back, then says what came meanwhile; handlers have run by then.
@@ -155,7 +171,9 @@ fn with_signals_held<T>(f: impl FnOnce() -> T) -> (T, Held) {
     let came = time::pending() & !mask;
     let mut held = Held::None;
     for signal in (1..=64).filter(|n| came & (1 << (n - 1)) != 0) {
-        let Ok((handler, flags)) = time::disposition(signal) else { continue };
+        let Ok((handler, flags)) = time::disposition(signal) else {
+            continue;
+        };
         if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
             continue;
         }

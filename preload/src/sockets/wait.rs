@@ -52,13 +52,16 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
                     || p.stated(End::Fast).is_some()
                     || (p.stopped() && s.tx_leg() == Leg::Fast)
             }
-            Leg::First => p.stated(End::Kernel).is_some_and(|end| {
-                s.rx.lock().is_ok_and(|rx| rx.kernel_bytes() == end)
-            }),
+            Leg::First => p
+                .stated(End::Kernel)
+                .is_some_and(|end| s.rx.lock().is_ok_and(|rx| rx.kernel_bytes() == end)),
             Leg::Last => false,
         },
         (Want::Room, Phase::Attached) => {
-            p.stopped() || s.tx.lock().is_ok_and(|mut tx| tx.room(p).map_or(true, |room| room > 0))
+            p.stopped()
+                || s.tx
+                    .lock()
+                    .is_ok_and(|mut tx| tx.room(p).map_or(true, |room| room > 0))
         }
         _ => true,
     }
@@ -88,7 +91,14 @@ fn look(s: &Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
 /// Spins within the socket's budget. `Ok(true)` once there is something to do.
 fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
     let kernel = by_kernel(s, want);
-    let look = |turn: u32| look(s, fd, want, kernel && (turn % 16 == 0 || turn >= spin::PAUSES));
+    let look = |turn: u32| {
+        look(
+            s,
+            fd,
+            want,
+            kernel && (turn % 16 == 0 || turn >= spin::PAUSES),
+        )
+    };
     match spin::spin(s.budget.us(), &s.company, look, || false) {
         Spun::Found => Ok(true),
         Spun::NotFound(Held::Interrupt) => Err(Errno::INTR),
@@ -99,7 +109,10 @@ fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
 
 impl Wait {
     pub(crate) const fn new(want: Want) -> Self {
-        Self { want, deadline: None }
+        Self {
+            want,
+            deadline: None,
+        }
     }
 
     /// Waits until there may be something to do.
@@ -116,7 +129,11 @@ impl Wait {
                 Want::Room => libc::SO_SNDTIMEO,
             };
             let ns = net::timeout(fd, option);
-            self.deadline = Some(if ns == 0 { 0 } else { clock::monotonic_ns().saturating_add(ns) });
+            self.deadline = Some(if ns == 0 {
+                0
+            } else {
+                clock::monotonic_ns().saturating_add(ns)
+            });
         }
         let begun = clock::ticks();
         let r = self.sleep(s, fd);
@@ -137,7 +154,11 @@ impl Wait {
         } else {
             s.sleepers.fetch_add(1, Ordering::AcqRel);
         }
-        let r = if may_go(s, self.want) { Ok(()) } else { self.block(s, fd, kernel) };
+        let r = if may_go(s, self.want) {
+            Ok(())
+        } else {
+            self.block(s, fd, kernel)
+        };
         s.sleepers.fetch_sub(1, Ordering::AcqRel);
         r
     }
@@ -152,7 +173,14 @@ impl Wait {
             let mut byte = 0u8;
             // SAFETY: one writable byte.
             let r = unsafe {
-                real::recvfrom(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK, std::ptr::null_mut(), std::ptr::null_mut())
+                real::recvfrom(
+                    fd,
+                    (&raw mut byte).cast(),
+                    1,
+                    libc::MSG_PEEK,
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                )
             };
             return match real::result(r) {
                 Ok(0) if !kernel => {
@@ -173,7 +201,11 @@ impl Wait {
                 }
             };
         }
-        let events = if kernel { kernel_event(self.want) } else { libc::POLLIN };
+        let events = if kernel {
+            kernel_event(self.want)
+        } else {
+            libc::POLLIN
+        };
         // After the program's own shutdown the kernel shows readable for ever: look now and then.
         let events = if half && !kernel { 0 } else { events };
         let slice = if half { 1_000_000 } else { u64::MAX };
@@ -199,12 +231,20 @@ impl Wait {
 
 /// Waits for one descriptor, `ns` nanoseconds at most.
 fn poll_one(fd: i32, events: i16, ns: u64) -> Result<i16> {
-    let mut p = libc::pollfd { fd, events, revents: 0 };
+    let mut p = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
     let t = libc::timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     };
-    let timeout = if ns == u64::MAX { std::ptr::null() } else { &raw const t };
+    let timeout = if ns == u64::MAX {
+        std::ptr::null()
+    } else {
+        &raw const t
+    };
     // SAFETY: one pollfd, a timespec or null, no mask.
     let r = unsafe { real::ppoll(&raw mut p, 1, timeout, std::ptr::null()) };
     real::result(r as isize)?;

@@ -119,7 +119,10 @@ impl Provider for Segment {
 
     fn uncount_bell(&self) {
         let bells = &self.mine().tx.bells;
-        bells.store(bells.load(Ordering::Relaxed).saturating_sub(1), Ordering::SeqCst);
+        bells.store(
+            bells.load(Ordering::Relaxed).saturating_sub(1),
+            Ordering::SeqCst,
+        );
     }
 
     #[inline]
@@ -129,7 +132,8 @@ impl Provider for Segment {
 
     fn stop_peer(&self, give_back: Option<u64>) {
         let stop = &self.peer().stop;
-        stop.give_back.store(give_back.unwrap_or(UNSTATED), Ordering::SeqCst);
+        stop.give_back
+            .store(give_back.unwrap_or(UNSTATED), Ordering::SeqCst);
         stop.stop.store(1, Ordering::SeqCst);
         // Pairs with the exchange in `enter`: either the sender sees the stop or we see it putting.
         crate::sync::fence(Ordering::SeqCst);
@@ -143,7 +147,8 @@ impl Provider for Segment {
     fn take_give_back(&self) -> Option<u64> {
         let word = &self.mine().stop.give_back;
         let asked = stated(word).filter(|&at| at != TAKEN)?;
-        word.compare_exchange(asked, TAKEN, Ordering::SeqCst, Ordering::SeqCst).ok()
+        word.compare_exchange(asked, TAKEN, Ordering::SeqCst, Ordering::SeqCst)
+            .ok()
     }
 
     fn gave_back(&self) -> bool {

@@ -106,7 +106,8 @@ impl Targets {
                     self.by_address.retain(|_, e| matches!(e, Entry::Served(_)));
                 }
                 let until = now + clock::us(PLAIN_FOR_US);
-                self.by_address.insert(*address, Entry::Plain { until, why });
+                self.by_address
+                    .insert(*address, Entry::Plain { until, why });
                 Err(why)
             }
         }
@@ -115,11 +116,14 @@ impl Targets {
     /// Marks an address as plain for a while.
     pub fn set_plain(&mut self, address: &Endpoint, why: Reason) {
         let until = clock::ticks() + clock::us(10 * PLAIN_FOR_US);
-        self.by_address.insert(*address, Entry::Plain { until, why });
+        self.by_address
+            .insert(*address, Entry::Plain { until, why });
     }
 
     fn is_current(&mut self, i: usize, now: u64) -> bool {
-        let Some(Some(t)) = self.served.get_mut(i) else { return false };
+        let Some(Some(t)) = self.served.get_mut(i) else {
+            return false;
+        };
         // A worker that came later, or a restarted server, may not know the arena.
         if t.unanswered > 0 && now.wrapping_sub(t.noticed) > clock::us(t.patience) {
             t.patience = (t.patience * 2).min(LONGEST_PATIENCE_US);
@@ -146,7 +150,10 @@ impl Targets {
             *diag = Diag::open().ok();
         }
         let diag = diag.as_ref().ok_or(Reason::NoSockDiag)?;
-        let any = Endpoint { ip: if address.is_v4() { v4_any() } else { [0; 16] }, port: 0 };
+        let any = Endpoint {
+            ip: if address.is_v4() { v4_any() } else { [0; 16] },
+            port: 0,
+        };
         let found = diag.find(address, &any).map_err(|_| Reason::PeerRemote)?;
         if !found.listening {
             return Err(Reason::PeerRemote);
@@ -155,7 +162,11 @@ impl Targets {
             return Err(Reason::PeerUser);
         }
         let first = self.index_of(address, found.uid, ring);
-        let target = self.served.get_mut(first).and_then(Option::as_mut).ok_or(Reason::NoMemory)?;
+        let target = self
+            .served
+            .get_mut(first)
+            .and_then(Option::as_mut)
+            .ok_or(Reason::NoMemory)?;
         let file = target.arenas.first().map(|s| s.arena.file().raw());
         // A board without an arena yet: see whether anybody is there before memory is made for it.
         let mut inodes = vec![found.inode];
@@ -165,7 +176,10 @@ impl Targets {
             }
         });
         if address.is_v4() {
-            let dual = Endpoint { ip: [0; 16], port: address.port };
+            let dual = Endpoint {
+                ip: [0; 16],
+                port: address.port,
+            };
             let _ = diag.listeners(&dual, |o| {
                 if o.uid == found.uid && !inodes.contains(&o.inode) {
                     inodes.push(o.inode);
@@ -209,7 +223,10 @@ impl Targets {
 
     fn index_of(&mut self, address: &Endpoint, owner: u32, ring: usize) -> usize {
         let _ = ring;
-        let known = |t: &Option<Target>| t.as_ref().is_some_and(|t| t.address == *address && t.owner == owner);
+        let known = |t: &Option<Target>| {
+            t.as_ref()
+                .is_some_and(|t| t.address == *address && t.owner == owner)
+        };
         if let Some(i) = self.served.iter().position(known) {
             return i;
         }
@@ -228,7 +245,11 @@ impl Targets {
 
     /// Counts a connection that is on its way to a target and may be announced.
     pub fn expect(&self, target: usize, delta: i32) {
-        if let Some(s) = self.served.get(target).and_then(|t| t.as_ref()?.arenas.first()) {
+        if let Some(s) = self
+            .served
+            .get(target)
+            .and_then(|t| t.as_ref()?.arenas.first())
+        {
             let pending = s.arena.pending();
             if delta > 0 {
                 pending.fetch_add(1, Ordering::SeqCst);
@@ -244,7 +265,9 @@ impl Targets {
     pub fn is_local(diag: &Option<Diag>, tuple: &Tuple) -> bool {
         tuple.0.ip == tuple.1.ip
             || tuple.1.is_loopback()
-            || diag.as_ref().is_some_and(|d| d.find(&tuple.1, &tuple.0).is_ok_and(|o| !o.listening))
+            || diag
+                .as_ref()
+                .is_some_and(|d| d.find(&tuple.1, &tuple.0).is_ok_and(|o| !o.listening))
     }
 
     /// Announces a connection: takes a slot, resets its segment and offers it.
@@ -257,7 +280,11 @@ impl Targets {
         tuple: &Tuple,
         ring: usize,
     ) -> Result<(Ticket, Segment), Reason> {
-        let t = self.served.get_mut(target).and_then(Option::as_mut).ok_or(Reason::PeerPlain)?;
+        let t = self
+            .served
+            .get_mut(target)
+            .and_then(Option::as_mut)
+            .ok_or(Reason::PeerPlain)?;
         let (arena, slot) = t.take_slot(ring)?;
         let shared = t.arenas.get_mut(arena).ok_or(Reason::NoMemory)?;
         let Ok(segment) = shared.arena.segment(slot) else {
@@ -267,16 +294,30 @@ impl Targets {
         segment.reset();
         let word = shared.arena.announce(slot, tuple);
         t.unanswered += 1;
-        Ok((Ticket { target, arena, slot, word }, segment))
+        Ok((
+            Ticket {
+                target,
+                arena,
+                slot,
+                word,
+            },
+            segment,
+        ))
     }
 
     fn shared(&mut self, ticket: &Ticket) -> Option<&mut Shared> {
-        self.served.get_mut(ticket.target)?.as_mut()?.arenas.get_mut(ticket.arena)
+        self.served
+            .get_mut(ticket.target)?
+            .as_mut()?
+            .arenas
+            .get_mut(ticket.arena)
     }
 
     /// Whether the server has said yes. Remembers that it answers.
     pub fn is_claimed(&mut self, ticket: &Ticket) -> bool {
-        let claimed = self.shared(ticket).is_some_and(|s| s.arena.is_claimed(ticket.slot, ticket.word));
+        let claimed = self
+            .shared(ticket)
+            .is_some_and(|s| s.arena.is_claimed(ticket.slot, ticket.word));
         if claimed && let Some(Some(t)) = self.served.get_mut(ticket.target) {
             t.unanswered = 0;
             t.patience = PATIENCE_US;
@@ -287,12 +328,17 @@ impl Targets {
     /// The slot's state word, for a look without the registry lock. It lives as long as the process.
     #[must_use]
     pub fn state_word(&mut self, ticket: &Ticket) -> Option<*const crate::sync::AtomicU32> {
-        self.shared(ticket)?.arena.state_word(ticket.slot).map(std::ptr::from_ref)
+        self.shared(ticket)?
+            .arena
+            .state_word(ticket.slot)
+            .map(std::ptr::from_ref)
     }
 
     /// Takes an offer back; the slot is free again at once. False if the server has said yes.
     pub fn withdraw(&mut self, ticket: &Ticket) -> bool {
-        let Some(s) = self.shared(ticket) else { return true };
+        let Some(s) = self.shared(ticket) else {
+            return true;
+        };
         let ours = s.arena.withdraw(ticket.slot, ticket.word);
         if ours {
             s.free.push(ticket.slot);
@@ -316,14 +362,22 @@ impl Target {
     fn grow(&mut self, ring: usize) -> Result<i32, Reason> {
         let arena = Arena::create(ring).map_err(|_| Reason::NoMemory)?;
         let file = arena.file().raw();
-        self.arenas.push(Shared { arena, free: (0..SLOTS).rev().collect(), resting: Vec::new() });
+        self.arenas.push(Shared {
+            arena,
+            free: (0..SLOTS).rev().collect(),
+            resting: Vec::new(),
+        });
         Ok(file)
     }
 
     /// A free slot, the one used last first (its pages are warm).
     fn take_slot(&mut self, ring: usize) -> Result<(usize, usize), Reason> {
         for (i, s) in self.arenas.iter_mut().enumerate() {
-            let Shared { arena, free, resting } = s;
+            let Shared {
+                arena,
+                free,
+                resting,
+            } = s;
             let looked_at = if free.is_empty() { resting.len() } else { 4 };
             let start = resting.len().saturating_sub(looked_at);
             for at in (start..resting.len()).rev() {

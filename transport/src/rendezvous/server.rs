@@ -143,7 +143,9 @@ impl Family {
     }
 
     fn open_inbox(&mut self) {
-        if self.inbox.is_none() && let Some(m) = self.member {
+        if self.inbox.is_none()
+            && let Some(m) = self.member
+        {
             let name = inbox_name(self.inode, m, sys::pid());
             self.inbox = net::listen_abstract(&name).ok().map(Fd::hide);
         }
@@ -159,18 +161,26 @@ impl Family {
 
     fn others(&self) -> impl Iterator<Item = (usize, i32)> + '_ {
         let me = self.member;
-        self.page().members.iter().enumerate().filter_map(move |(i, m)| {
-            let pid = m.load(Ordering::Acquire).cast_signed();
-            (pid != 0 && Some(i) != me).then_some((i, pid))
-        })
+        self.page()
+            .members
+            .iter()
+            .enumerate()
+            .filter_map(move |(i, m)| {
+                let pid = m.load(Ordering::Acquire).cast_signed();
+                (pid != 0 && Some(i) != me).then_some((i, pid))
+            })
     }
 
     /// Takes what has been left on the board and in the inbox.
     fn collect(&mut self) {
         while let Ok(channel) = net::accept_now(&self.board) {
-            let Some(uid) = net::peer_user(&channel) else { continue };
+            let Some(uid) = net::peer_user(&channel) else {
+                continue;
+            };
             let mut buf = [0; 16];
-            let Ok((_, [Some(file), None])) = net::recv_fds(&channel, &mut buf) else { continue };
+            let Ok((_, [Some(file), None])) = net::recv_fds(&channel, &mut buf) else {
+                continue;
+            };
             self.seen = self.page().taken.fetch_add(1, Ordering::AcqRel) + 1;
             self.forward(&channel, &file);
             self.adopt(channel, uid, file);
@@ -204,26 +214,41 @@ impl Family {
     /// Passes a notice on to the listener's other processes.
     fn forward(&self, channel: &Fd, file: &Fd) {
         for (m, pid) in self.others() {
-            let _ = leave(&inbox_name(self.inode, m, pid), &[channel.raw(), file.raw()], |_| true);
+            let _ = leave(
+                &inbox_name(self.inode, m, pid),
+                &[channel.raw(), file.raw()],
+                |_| true,
+            );
         }
     }
 
     fn adopt(&mut self, channel: Fd, uid: u32, file: Fd) {
         self.sweep();
-        let Ok(id) = fd::inode(file.raw()) else { return };
+        let Ok(id) = fd::inode(file.raw()) else {
+            return;
+        };
         if let Some(known) = self.peers.iter_mut().find(|p| p.file == id) {
             known.channel = channel.hide();
             return;
         }
         if let Ok(arena) = Arena::open(file) {
             let channel = channel.hide();
-            self.peers.push(Peer { arena, file: id, channel, uid, log: 0, fresh: Vec::new(), users: 0 });
+            self.peers.push(Peer {
+                arena,
+                file: id,
+                channel,
+                uid,
+                log: 0,
+                fresh: Vec::new(),
+                users: 0,
+            });
         }
     }
 
     /// Lets go of the arenas of clients that are gone.
     fn sweep(&mut self) {
-        self.peers.retain(|p| p.users > 0 || !net::hung_up(&p.channel));
+        self.peers
+            .retain(|p| p.users > 0 || !net::hung_up(&p.channel));
     }
 
     /// Searches the announcement of an accepted connection.
@@ -263,12 +288,18 @@ impl Family {
             if diag.is_none() {
                 *diag = Diag::open().ok();
             }
-            let Some(diag) = diag.as_ref() else { return Look::Never(Reason::NoSockDiag) };
+            let Some(diag) = diag.as_ref() else {
+                return Look::Never(Reason::NoSockDiag);
+            };
             let owner = diag.find(&tuple.0, &tuple.1);
             if !owner.is_ok_and(|o| o.uid == p.uid && !o.listening) {
                 return Look::Never(Reason::PeerForged);
             }
-            return Look::Found(Claim { file: p.file, slot, word });
+            return Look::Found(Claim {
+                file: p.file,
+                slot,
+                word,
+            });
         }
         if hope || self.page().taken.load(Ordering::Acquire) != self.seen {
             Look::Later
@@ -282,7 +313,11 @@ impl Family {
     /// # Errors
     /// The offer was taken back, or there is no memory to map it.
     pub fn claim(&mut self, claim: &Claim) -> Result<Segment, Reason> {
-        let p = self.peers.iter_mut().find(|p| p.file == claim.file).ok_or(Reason::PeerGone)?;
+        let p = self
+            .peers
+            .iter_mut()
+            .find(|p| p.file == claim.file)
+            .ok_or(Reason::PeerGone)?;
         let segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
         if !p.arena.claim(claim.slot, claim.word) {
             return Err(Reason::PeerGone);

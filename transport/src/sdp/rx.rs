@@ -115,7 +115,10 @@ impl Rx {
             // SAFETY: as below.
             return unsafe { net::recv_vec(fd, iov.cast_mut(), count, flags | libc::MSG_DONTWAIT) };
         }
-        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        let mut iov = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; BATCH];
         let count = walk.batch(&mut iov, limit);
         // SAFETY: the pointers are the program's, for the kernel to check.
         let n = unsafe { net::recv_vec(fd, iov.as_mut_ptr(), count, flags | libc::MSG_DONTWAIT) }?;
@@ -130,7 +133,13 @@ impl Rx {
     /// # Safety
     /// The walk's buffers are writable.
     #[inline]
-    pub unsafe fn read(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk, how: How) -> Result<Got> {
+    pub unsafe fn read(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+        how: How,
+    ) -> Result<Got> {
         let before = walk.done();
         // SAFETY: passed on to the caller.
         let got = unsafe { self.read_legs(p, fd, walk, how) }?;
@@ -142,7 +151,13 @@ impl Rx {
     }
 
     #[inline]
-    unsafe fn read_legs(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk, how: How) -> Result<Got> {
+    unsafe fn read_legs(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+        how: How,
+    ) -> Result<Got> {
         loop {
             match self.leg {
                 Leg::Fast => {
@@ -178,7 +193,11 @@ impl Rx {
                     None => self.leg = Leg::Fast,
                 },
                 Leg::Last => {
-                    return Ok(if self.take_bells(p, fd, usize::MAX) { Got::Kernel } else { Got::Empty });
+                    return Ok(if self.take_bells(p, fd, usize::MAX) {
+                        Got::Kernel
+                    } else {
+                        Got::Empty
+                    });
                 }
             }
         }
@@ -201,7 +220,9 @@ impl Rx {
             if self.kernel == end {
                 return Ok(None);
             }
-            let Some(left) = end.checked_sub(self.kernel) else { return Ok(Some(Got::Broken)) };
+            let Some(left) = end.checked_sub(self.kernel) else {
+                return Ok(Some(Got::Broken));
+            };
             limit = usize::try_from(left).unwrap_or(usize::MAX);
         }
         let mut flags = 0;
@@ -375,10 +396,13 @@ impl Rx {
                 return Ok(out);
             };
             let left = end.checked_sub(self.kernel).ok_or(Violation)?;
-            let left = usize::try_from(left).map_err(|_| Violation)?.min(net::unread(fd));
+            let left = usize::try_from(left)
+                .map_err(|_| Violation)?
+                .min(net::unread(fd));
             out.resize(left, 0);
             // SAFETY: the buffer is writable for its length.
-            let n = unsafe { net::recv(fd, out.as_mut_ptr(), left, libc::MSG_DONTWAIT) }.unwrap_or(0);
+            let n =
+                unsafe { net::recv(fd, out.as_mut_ptr(), left, libc::MSG_DONTWAIT) }.unwrap_or(0);
             out.truncate(n);
             self.kernel += n as u64;
             self.leg = Leg::Fast;

@@ -121,7 +121,9 @@ impl Tx {
                 p.publish(words);
                 unpublished = 0;
             }
-            if self.flow.room() < walk.left().min(PUBLISH) && self.flow.granted(p.granted()).is_err() {
+            if self.flow.room() < walk.left().min(PUBLISH)
+                && self.flow.granted(p.granted()).is_err()
+            {
                 p.leave();
                 return Err(Violation);
             }
@@ -162,14 +164,19 @@ impl Tx {
         let mut total = 0;
         let mut failed = None;
         while total < want && failed.is_none() {
-            self.look_if_due(p, want - total).map_err(|_| Errno::CONNRESET)?;
+            self.look_if_due(p, want - total)
+                .map_err(|_| Errno::CONNRESET)?;
             let piece = self.flow.place((want - total).min(8 * PUBLISH));
             if piece.len == 0 {
                 break;
             }
             if !p.enter() {
                 self.end_fast(p);
-                return Ok(if total > 0 { Put::Bytes(total) } else { Put::Ended });
+                return Ok(if total > 0 {
+                    Put::Bytes(total)
+                } else {
+                    Put::Ended
+                });
             }
             let (at, len) = p.place(piece);
             match fill(at, len) {
@@ -279,7 +286,10 @@ impl Tx {
             self.repay(p, fd, from, end)?;
         }
         let flags = flags | libc::MSG_DONTWAIT;
-        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        let mut iov = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; BATCH];
         let (iov, n) = match walk.untouched() {
             Some((iov, n)) => (iov.cast_mut(), n),
             None => {

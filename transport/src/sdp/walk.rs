@@ -25,7 +25,15 @@ impl Walk {
     #[must_use]
     pub const fn one(at: *mut u8, len: usize) -> Self {
         let start = (at, len, ptr::null(), 0, len);
-        Self { at, here: len, rest: ptr::null(), count: 0, left: len, done: 0, start }
+        Self {
+            at,
+            here: len,
+            rest: ptr::null(),
+            count: 0,
+            left: len,
+            done: 0,
+            start,
+        }
     }
 
     /// An array of buffers with `total` bytes in all.
@@ -36,7 +44,15 @@ impl Walk {
     #[must_use]
     pub const unsafe fn many(rest: *const libc::iovec, count: usize, total: usize) -> Self {
         let start = (ptr::null_mut(), 0, rest, count, total);
-        Self { at: ptr::null_mut(), here: 0, rest, count, left: total, done: 0, start }
+        Self {
+            at: ptr::null_mut(),
+            here: 0,
+            rest,
+            count,
+            left: total,
+            done: 0,
+            start,
+        }
     }
 
     /// Back to the beginning.
@@ -116,7 +132,10 @@ impl Walk {
             if len == 0 {
                 break;
             }
-            *slot = libc::iovec { iov_base: at.cast(), iov_len: len };
+            *slot = libc::iovec {
+                iov_base: at.cast(),
+                iov_len: len,
+            };
             walk.advance(len);
             limit -= len;
             n += 1;

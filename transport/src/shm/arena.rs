@@ -80,7 +80,13 @@ impl Arena {
         let header = Mapping::shared(&file, 0, SEGMENTS)?;
         let mut segments = Vec::new();
         segments.resize_with(SLOTS, || None);
-        Ok(Self { file, header, segments, ring, role })
+        Ok(Self {
+            file,
+            header,
+            segments,
+            ring,
+            role,
+        })
     }
 
     /// The memory file, to be sent with a notice.
@@ -113,7 +119,11 @@ impl Arena {
         let stride = layout::stride(self.ring);
         let place = self.segments.get_mut(index).ok_or(Errno::INVAL)?;
         if place.is_none() {
-            *place = Some(Mapping::shared(&self.file, SEGMENTS + index * stride, stride)?);
+            *place = Some(Mapping::shared(
+                &self.file,
+                SEGMENTS + index * stride,
+                stride,
+            )?);
         }
         let mapping = place.as_ref().ok_or(Errno::INVAL)?;
         // SAFETY: the mapping is one stride long; arenas are dropped only without attached streams.
@@ -122,7 +132,9 @@ impl Arena {
 
     /// Client: offers a connection in a free slot. Returns the slot's new state word.
     pub fn announce(&self, index: usize, tuple: &Tuple) -> u32 {
-        let Some(slot) = self.slot(index) else { return 0 };
+        let Some(slot) = self.slot(index) else {
+            return 0;
+        };
         for (word, value) in slot.tuple.iter().zip(words(tuple)) {
             word.store(value, Ordering::Relaxed);
         }
@@ -144,7 +156,8 @@ impl Arena {
     #[must_use]
     pub fn is_claimed(&self, index: usize, word: u32) -> bool {
         let claimed = State::Claimed.word(layout::generation(word));
-        self.slot(index).is_some_and(|s| s.state.load(Ordering::Acquire) == claimed)
+        self.slot(index)
+            .is_some_and(|s| s.state.load(Ordering::Acquire) == claimed)
     }
 
     /// The slot's state word, for a look that must be cheap.
@@ -158,7 +171,9 @@ impl Arena {
     pub fn withdraw(&self, index: usize, word: u32) -> bool {
         let free = State::Free.word(layout::generation(word));
         self.slot(index).is_some_and(|s| {
-            s.state.compare_exchange(word, free, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            s.state
+                .compare_exchange(word, free, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
         })
     }
 
@@ -167,7 +182,9 @@ impl Arena {
     pub fn claim(&self, index: usize, word: u32) -> bool {
         let claimed = State::Claimed.word(layout::generation(word));
         self.slot(index).is_some_and(|s| {
-            s.state.compare_exchange(word, claimed, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            s.state
+                .compare_exchange(word, claimed, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
         })
     }
 
@@ -181,14 +198,16 @@ impl Arena {
     /// Client: whether the server has let go of the segment.
     #[must_use]
     pub fn is_released(&self, index: usize) -> bool {
-        self.slot(index).is_some_and(|s| s.released.load(Ordering::Acquire) != 0)
+        self.slot(index)
+            .is_some_and(|s| s.released.load(Ordering::Acquire) != 0)
     }
 
     /// Server: whether an offer stands in this slot.
     #[must_use]
     pub fn is_announced(&self, index: usize) -> bool {
         let state = |s: &Slot| s.state.load(Ordering::Relaxed);
-        self.slot(index).is_some_and(|s| layout::is(state(s), State::Announced))
+        self.slot(index)
+            .is_some_and(|s| layout::is(state(s), State::Announced))
     }
 
     /// Server: the announced slot of a connection, with its state word. The tuple is the peer's claim:
@@ -198,7 +217,11 @@ impl Arena {
         let slot = self.slot(index)?;
         let word = slot.state.load(Ordering::Acquire);
         let same = layout::is(word, State::Announced)
-            && slot.tuple.iter().zip(words(tuple)).all(|(w, v)| w.load(Ordering::Relaxed) == v);
+            && slot
+                .tuple
+                .iter()
+                .zip(words(tuple))
+                .all(|(w, v)| w.load(Ordering::Relaxed) == v);
         // The words belong to this offer only if the state has not moved on meanwhile.
         fence(Ordering::Acquire);
         (same && slot.state.load(Ordering::Relaxed) == word).then_some(word)
@@ -220,7 +243,9 @@ impl Arena {
         let entry = |i: u64| {
             #[allow(clippy::cast_possible_truncation)]
             let at = (i as usize) % LOG;
-            h.log.get(at).map(|e| e.load(Ordering::Relaxed) as usize % SLOTS)
+            h.log
+                .get(at)
+                .map(|e| e.load(Ordering::Relaxed) as usize % SLOTS)
         };
         ((from..now).filter_map(entry).collect(), now)
     }

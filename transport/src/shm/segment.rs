@@ -4,9 +4,7 @@
 //! size; it is masked again here, so that no mistake above can reach outside the mapping. The peer may
 //! write to all of this at any time, so no reference is ever made to ring bytes, only raw copies.
 
-use super::layout::{
-    CONTROL, Control, FIN_NONE, Side, UNSTATED,
-};
+use super::layout::{CONTROL, Control, FIN_NONE, Side, UNSTATED};
 use crate::sync::Ordering;
 use crate::sys::mem::Mapping;
 use flowctl::{Piece, Untrusted};
@@ -39,7 +37,11 @@ impl Segment {
     /// the result.
     #[must_use]
     pub const unsafe fn new(mapping: &Mapping, ring: usize, role: Role) -> Self {
-        Self { base: mapping.base(), ring, role }
+        Self {
+            base: mapping.base(),
+            ring,
+            role,
+        }
     }
 
     /// Bytes of each ring.
@@ -99,7 +101,10 @@ impl Segment {
     pub const fn tx_at(&self, piece: Piece) -> (*mut u8, usize) {
         let (offset, len) = self.bounded(piece);
         // SAFETY: `bounded` keeps the offset inside the ring.
-        (unsafe { self.ring_base(self.role).add(offset) }.as_ptr(), len)
+        (
+            unsafe { self.ring_base(self.role).add(offset) }.as_ptr(),
+            len,
+        )
     }
 
     /// Where a piece of the incoming ring lies.
@@ -148,7 +153,9 @@ impl Segment {
             side.tx.fin.store(FIN_NONE, Ordering::Relaxed);
             side.rx.consumed.store(0, Ordering::Relaxed);
             // Whoever has not yet looked may be asleep in the kernel: the first message rings.
-            side.bell.armed.store(crate::doorbell::DATA, Ordering::Relaxed);
+            side.bell
+                .armed
+                .store(crate::doorbell::DATA, Ordering::Relaxed);
             side.busy.putting.store(0, Ordering::Relaxed);
             side.busy.taken.store(0, Ordering::Relaxed);
             side.stop.stop.store(0, Ordering::Relaxed);

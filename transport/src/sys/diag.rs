@@ -67,7 +67,11 @@ fn request(src: &Endpoint, dst: &Endpoint, flags: u16, states: u32) -> Request {
         flags: NLM_F_REQUEST | flags,
         seq: 1,
         pid: 0,
-        family: if src.is_v4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 },
+        family: if src.is_v4() {
+            libc::AF_INET as u8
+        } else {
+            libc::AF_INET6 as u8
+        },
         protocol: libc::IPPROTO_TCP as u8,
         ext: 0,
         pad: 0,
@@ -122,7 +126,15 @@ impl Diag {
     fn send(&self, r: &Request) -> Result<()> {
         let bytes = (&raw const *r).cast::<u8>();
         // SAFETY: `r` is a plain structure of integers, readable for its size.
-        unsafe { net::send(self.0.raw(), bytes, size_of::<Request>(), libc::MSG_NOSIGNAL) }.map(drop)
+        unsafe {
+            net::send(
+                self.0.raw(),
+                bytes,
+                size_of::<Request>(),
+                libc::MSG_NOSIGNAL,
+            )
+        }
+        .map(drop)
     }
 
     fn receive<'a>(&self, buf: &'a mut [u8]) -> Result<&'a [u8]> {
@@ -153,7 +165,10 @@ impl Diag {
     /// # Errors
     /// As netlink.
     pub fn listeners(&self, like: &Endpoint, mut each: impl FnMut(Owner)) -> Result<()> {
-        let zero = Endpoint { ip: like.ip, port: 0 };
+        let zero = Endpoint {
+            ip: like.ip,
+            port: 0,
+        };
         let mut r = request(like, &zero, NLM_F_DUMP, TCP_LISTEN_BIT);
         (r.src, r.dst) = ([0; 16], [0; 16]);
         self.send(&r)?;
@@ -183,7 +198,14 @@ pub fn carried(fd: i32) -> Option<(u64, u64)> {
     let mut len: libc::socklen_t = 256;
     // SAFETY: both out-parameters are valid for what their length says.
     unsafe {
-        syscall!(getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr(), &raw mut len)
+        syscall!(
+            getsockopt,
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr(),
+            &raw mut len
+        )
     }
     .ok()?;
     if len < 224 {

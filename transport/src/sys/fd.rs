@@ -59,8 +59,7 @@ impl Fd {
         };
         // Beyond the hard limit too, where this process may.
         let wide = (soft + ROOM, hard.max(soft + ROOM));
-        let raised =
-            soft < HIGHEST + ROOM && mem::set_rlimit(libc::RLIMIT_NOFILE, wide).is_ok();
+        let raised = soft < HIGHEST + ROOM && mem::set_rlimit(libc::RLIMIT_NOFILE, wide).is_ok();
         let low = if raised {
             soft
         } else if soft >= HIGHEST + ROOM {

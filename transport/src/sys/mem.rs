@@ -31,7 +31,12 @@ impl Mapping {
     /// # Errors
     /// As mmap(2).
     pub fn private(len: usize) -> Result<Self> {
-        Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+        Self::map(
+            len,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
     }
 
     /// Maps a memory file privately, so that it can be found by name from outside but is not shared.
@@ -108,7 +113,9 @@ pub fn memory_file(name: &CStr, len: usize) -> Result<Fd> {
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: `name` is a C string.
-    let fd = Fd::own(as_fd(unsafe { syscall!(memfd_create, name.as_ptr(), flags) }?));
+    let fd = Fd::own(as_fd(unsafe {
+        syscall!(memfd_create, name.as_ptr(), flags)
+    }?));
     // SAFETY: no pointers.
     unsafe { syscall!(ftruncate, fd.raw(), len) }?;
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -136,7 +143,10 @@ pub fn sealed_size(file: &Fd) -> Option<usize> {
 /// A resource limit: (soft, hard).
 #[must_use]
 pub fn rlimit(which: libc::__rlimit_resource_t) -> Option<(u64, u64)> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `limit` is writable memory of the right type.
     unsafe { syscall!(prlimit64, 0, which, 0, &raw mut limit) }.ok()?;
     Some((limit.rlim_cur, limit.rlim_max))
@@ -147,7 +157,10 @@ pub fn rlimit(which: libc::__rlimit_resource_t) -> Option<(u64, u64)> {
 /// # Errors
 /// EPERM, EINVAL.
 pub fn set_rlimit(which: libc::__rlimit_resource_t, (soft, hard): (u64, u64)) -> Result<()> {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
     // SAFETY: `limit` is readable memory of the right type.
     unsafe { syscall!(prlimit64, 0, which, &raw const limit, 0) }.map(drop)
 }

@@ -83,14 +83,25 @@ pub fn unread(fd: i32) -> usize {
     let mut n: i32 = 0;
     // SAFETY: FIONREAD writes one int.
     let r = unsafe { syscall!(ioctl, fd, libc::FIONREAD, &raw mut n) };
-    if r.is_ok() { usize::try_from(n).unwrap_or(0) } else { 0 }
+    if r.is_ok() {
+        usize::try_from(n).unwrap_or(0)
+    } else {
+        0
+    }
 }
 
 /// What a descriptor is ready for now, in poll(2) bits, out of `events` (plus ERR, HUP, NVAL).
 #[must_use]
 pub fn ready_now(fd: i32, events: i16) -> i16 {
-    let mut p = libc::pollfd { fd, events, revents: 0 };
-    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut p = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    let none = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: one pollfd, one timespec, no mask.
     match unsafe { syscall!(ppoll, &raw mut p, 1, &raw const none, 0, 8) } {
         Ok(_) => p.revents,
@@ -113,27 +124,48 @@ pub fn option(fd: i32, level: i32, name: i32) -> Result<i32> {
 /// A socket time-out in nanoseconds; 0 for none.
 #[must_use]
 pub fn timeout(fd: i32, name: i32) -> u64 {
-    let mut tv = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut tv = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
     #[allow(clippy::cast_possible_truncation)]
     let mut len = size_of::<libc::timeval>() as libc::socklen_t;
     // SAFETY: both out-parameters are valid.
     let r = unsafe {
-        syscall!(getsockopt, fd, libc::SOL_SOCKET, name, &raw mut tv, &raw mut len)
+        syscall!(
+            getsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            name,
+            &raw mut tv,
+            &raw mut len
+        )
     };
     if r.is_err() {
         return 0;
     }
     let secs = u64::try_from(tv.tv_sec).unwrap_or(0);
     let micros = u64::try_from(tv.tv_usec).unwrap_or(0);
-    secs.saturating_mul(1_000_000_000).saturating_add(micros * 1000)
+    secs.saturating_mul(1_000_000_000)
+        .saturating_add(micros * 1000)
 }
 
 /// Makes close send a reset.
 pub fn reset_on_close(fd: i32) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
     // SAFETY: the option value is valid for its size.
     let _ = unsafe {
-        syscall!(setsockopt, fd, libc::SOL_SOCKET, libc::SO_LINGER, &raw const linger, size_of::<libc::linger>())
+        syscall!(
+            setsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            &raw const linger,
+            size_of::<libc::linger>()
+        )
     };
 }
 
@@ -179,13 +211,19 @@ impl Endpoint {
             // SAFETY: `len` covers the structure.
             let a = unsafe { ptr::read_unaligned(addr.cast::<libc::sockaddr_in>()) };
             let v4 = std::net::Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
-            Some(Self { ip: v4.to_ipv6_mapped().octets(), port: u16::from_be(a.sin_port) })
+            Some(Self {
+                ip: v4.to_ipv6_mapped().octets(),
+                port: u16::from_be(a.sin_port),
+            })
         } else if family == libc::AF_INET6 && len >= 24 {
             // SAFETY: the first 24 bytes hold port and address; the scope is not read.
             let a = unsafe { ptr::read_unaligned(addr.cast::<[u8; 24]>()) };
             let mut ip = [0; 16];
             ip.copy_from_slice(&a[8..24]);
-            Some(Self { ip, port: u16::from_be_bytes([a[2], a[3]]) })
+            Some(Self {
+                ip,
+                port: u16::from_be_bytes([a[2], a[3]]),
+            })
         } else {
             None
         }
@@ -240,12 +278,23 @@ pub fn socket(family: i32, kind: i32, protocol: i32) -> Result<Fd> {
 /// Effective user of the other end of a UNIX socket, as the kernel recorded it.
 #[must_use]
 pub fn peer_user(fd: &Fd) -> Option<u32> {
-    let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut cred = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
     #[allow(clippy::cast_possible_truncation)]
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: both out-parameters are valid.
     unsafe {
-        syscall!(getsockopt, fd.raw(), libc::SOL_SOCKET, libc::SO_PEERCRED, &raw mut cred, &raw mut len)
+        syscall!(
+            getsockopt,
+            fd.raw(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            &raw mut cred,
+            &raw mut len
+        )
     }
     .ok()?;
     Some(cred.uid)
@@ -312,7 +361,10 @@ struct Control([u8; CONTROL]);
 /// As sendmsg(2).
 pub fn send_fds(fd: &Fd, payload: &[u8], fds: &[i32]) -> Result<()> {
     let mut control = Control([0; CONTROL]);
-    let mut iov = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+    let mut iov = libc::iovec {
+        iov_base: payload.as_ptr().cast_mut().cast(),
+        iov_len: payload.len(),
+    };
     let mut msg = vec_msg(&raw mut iov, 1);
     let bytes = u32::try_from(size_of_val(fds)).map_err(|_| Errno::INVAL)?;
     msg.msg_control = (&raw mut control).cast();
@@ -326,7 +378,11 @@ pub fn send_fds(fd: &Fd, payload: &[u8], fds: &[i32]) -> Result<()> {
         (*c).cmsg_level = libc::SOL_SOCKET;
         (*c).cmsg_type = libc::SCM_RIGHTS;
         (*c).cmsg_len = libc::CMSG_LEN(bytes) as usize;
-        ptr::copy_nonoverlapping(fds.as_ptr().cast::<u8>(), libc::CMSG_DATA(c), bytes as usize);
+        ptr::copy_nonoverlapping(
+            fds.as_ptr().cast::<u8>(),
+            libc::CMSG_DATA(c),
+            bytes as usize,
+        );
     }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: `msg` describes live buffers.
@@ -339,7 +395,10 @@ pub fn send_fds(fd: &Fd, payload: &[u8], fds: &[i32]) -> Result<()> {
 /// EAGAIN if there is none yet; EINVAL if the sender passed more than two.
 pub fn recv_fds(fd: &Fd, payload: &mut [u8]) -> Result<(usize, [Option<Fd>; 2])> {
     let mut control = Control([0; CONTROL]);
-    let mut iov = libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() };
+    let mut iov = libc::iovec {
+        iov_base: payload.as_mut_ptr().cast(),
+        iov_len: payload.len(),
+    };
     let mut msg = vec_msg(&raw mut iov, 1);
     msg.msg_control = (&raw mut control).cast();
     // SAFETY: a pure size calculation.
@@ -352,7 +411,8 @@ pub fn recv_fds(fd: &Fd, payload: &mut [u8]) -> Result<(usize, [Option<Fd>; 2])>
     // length is bounded by the room given above (two descriptors).
     unsafe {
         let c = libc::CMSG_FIRSTHDR(&raw const msg);
-        if !c.is_null() && (*c).cmsg_level == libc::SOL_SOCKET && (*c).cmsg_type == libc::SCM_RIGHTS {
+        if !c.is_null() && (*c).cmsg_level == libc::SOL_SOCKET && (*c).cmsg_type == libc::SCM_RIGHTS
+        {
             let bytes = (*c).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
             for (i, slot) in out.iter_mut().enumerate().take(bytes / 4) {
                 let raw = ptr::read_unaligned(libc::CMSG_DATA(c).cast::<i32>().add(i));
@@ -377,12 +437,22 @@ pub fn disconnect(fd: i32) {
 /// Whether close would reset the connection (SO_LINGER with 0 seconds).
 #[must_use]
 pub fn lingers_zero(fd: i32) -> bool {
-    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut linger = libc::linger {
+        l_onoff: 0,
+        l_linger: 0,
+    };
     #[allow(clippy::cast_possible_truncation)]
     let mut len = size_of::<libc::linger>() as libc::socklen_t;
     // SAFETY: both out-parameters are valid.
     let r = unsafe {
-        syscall!(getsockopt, fd, libc::SOL_SOCKET, libc::SO_LINGER, &raw mut linger, &raw mut len)
+        syscall!(
+            getsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            &raw mut linger,
+            &raw mut len
+        )
     };
     r.is_ok() && linger.l_onoff != 0 && linger.l_linger == 0
 }
@@ -396,6 +466,13 @@ pub fn wake_at_once(fd: i32) {
 pub fn set_lowat(fd: i32, bytes: i32) {
     // SAFETY: the option value is valid for its size.
     let _ = unsafe {
-        syscall!(setsockopt, fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &raw const bytes, 4)
+        syscall!(
+            setsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            &raw const bytes,
+            4
+        )
     };
 }

@@ -24,7 +24,10 @@ pub fn futex_wake(word: &AtomicU32, n: i32) {
 /// EINTR if a signal cut it short.
 pub fn nap(us: u64) -> Result<()> {
     #[allow(clippy::cast_possible_wrap)]
-    let ts = libc::timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1000) as i64 };
+    let ts = libc::timespec {
+        tv_sec: (us / 1_000_000) as i64,
+        tv_nsec: (us % 1_000_000 * 1000) as i64,
+    };
     // SAFETY: `ts` is readable; no remainder is asked for.
     unsafe { syscall!(nanosleep, &raw const ts, 0) }.map(drop)
 }
@@ -37,7 +40,13 @@ pub fn set_mask(mask: SigSet) -> SigSet {
     let mut old: SigSet = 0;
     // SAFETY: both words are valid; 8 is the size of the kernel's set.
     let _ = unsafe {
-        syscall!(rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut old, 8)
+        syscall!(
+            rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            &raw mut old,
+            8
+        )
     };
     old
 }
@@ -70,15 +79,23 @@ pub fn disposition(signal: i32) -> Result<(usize, u64)> {
 #[must_use]
 pub fn all_restart() -> bool {
     // (faults interrupt no call, and runtimes watch for them)
-    const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
-    (1..=64).filter(|s| !FAULTS.contains(s)).all(|signal| match disposition(signal) {
-        Ok((handler, flags)) => {
-            handler == libc::SIG_DFL
-                || handler == libc::SIG_IGN
-                || flags & libc::SA_RESTART.cast_unsigned() as u64 != 0
-        }
-        Err(_) => true,
-    })
+    const FAULTS: [i32; 5] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+    ];
+    (1..=64)
+        .filter(|s| !FAULTS.contains(s))
+        .all(|signal| match disposition(signal) {
+            Ok((handler, flags)) => {
+                handler == libc::SIG_DFL
+                    || handler == libc::SIG_IGN
+                    || flags & libc::SA_RESTART.cast_unsigned() as u64 != 0
+            }
+            Err(_) => true,
+        })
 }
 
 /// Sends a signal to this very thread, as the kernel does for SIGPIPE.
