@@ -39,8 +39,11 @@ fn search(named: Option<&Path>, folder: Option<&Path>) -> Result<PathBuf, String
         }
         return std::path::absolute(file).map_err(|e| format!("{}: {e}", file.display()));
     }
-    let places = folder.map(|folder| [folder.join(NAME), folder.join("../lib/shunt").join(NAME)]);
-    let mut places = places.into_iter().flatten();
+    let beside = folder.map(|folder| folder.join(NAME));
+    let installed = folder
+        .and_then(Path::parent)
+        .map(|above| above.join("lib/shunt").join(NAME));
+    let mut places = beside.into_iter().chain(installed);
     let found = places.find(|file| file.is_file());
     found.ok_or_else(|| {
         format!("{NAME} is neither beside this command nor in ../lib/shunt; set {VARIABLE}")

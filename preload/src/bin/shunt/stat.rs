@@ -83,7 +83,7 @@ fn look(pid: u32, addresses: &mut Addresses) -> Look {
 fn cause(e: &io::Error) -> &'static str {
     match (e.kind(), e.raw_os_error()) {
         (io::ErrorKind::NotFound, _) | (_, Some(libc::ESRCH)) => "there is no such process",
-        (io::ErrorKind::PermissionDenied, _) => "it belongs to another user",
+        (io::ErrorKind::PermissionDenied, _) => "that is not permitted",
         _ => "its memory is not what Shunt leaves there",
     }
 }
@@ -122,7 +122,7 @@ mod tests {
         let of = |number| cause(&io::Error::from_raw_os_error(number));
         assert_eq!(of(libc::ENOENT), "there is no such process");
         assert_eq!(of(libc::ESRCH), "there is no such process");
-        assert_eq!(of(libc::EACCES), "it belongs to another user");
+        assert_eq!(of(libc::EACCES), "that is not permitted");
         assert_eq!(
             of(libc::EFAULT),
             "its memory is not what Shunt leaves there"
