@@ -7,6 +7,13 @@
 //! Whatever the other end wrote arrives as [`Untrusted`] and is checked here before it is used.
 
 #![no_std]
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+// (after the lints above, which it relaxes)
 #![cfg_attr(
     test,
     allow(
@@ -14,12 +21,6 @@
         clippy::indexing_slicing,
         clippy::cast_possible_truncation
     )
-)]
-#![forbid(unsafe_code)]
-#![warn(
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
 )]
 
 pub mod packetized;

@@ -208,7 +208,7 @@ fn spin(
     let mut n = 0;
     let look = |turn: u32| {
         n = look(all, false);
-        if n == 0 && foreign && turn % 8 == 0 {
+        if n == 0 && foreign && turn.is_multiple_of(8) {
             n = ask(all, copy, Some(0), std::ptr::null()).unwrap_or(0);
         }
         n > 0

@@ -87,8 +87,8 @@ pub(crate) unsafe fn sigaction(
     };
     // SAFETY: the program's arguments, or our own structure.
     let r = unsafe { next(signal, new, old) };
-    // SAFETY: null, or filled by libc.
     if r == 0
+        // SAFETY: null, or filled by libc.
         && let Some(o) = unsafe { old.as_mut() }
         && o.sa_sigaction == ours()
     {

@@ -351,7 +351,7 @@ fn spin(
     }
     let look = |turn: u32| {
         from_user(set, out, call);
-        if out.n == 0 && turn % 4 == 0 && turn >= spin::PAUSES {
+        if out.n == 0 && turn.is_multiple_of(4) && turn >= spin::PAUSES {
             let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
         }
         out.n > 0

@@ -26,10 +26,8 @@ const OFFERS: u32 = 100_000;
 pub(crate) fn step(s: &'static Socket, fd: i32) {
     match s.phase() {
         Phase::Fresh => first_use(s, fd),
-        Phase::Announced => {
-            if is_answered(s) {
-                answered(s, fd);
-            }
+        Phase::Announced if is_answered(s) => {
+            answered(s, fd);
         }
         _ => {}
     }
@@ -182,11 +180,10 @@ fn answered(s: &'static Socket, fd: i32) {
     if s.phase() != Phase::Announced {
         return;
     }
-    // SAFETY: under the registry lock.
     if let Way::Client {
         ticket: Some(ticket),
         ..
-    } = unsafe { *s.way.get() }
+    } = super::demote::way(s)
     {
         let _ = w.targets().is_claimed(&ticket);
     }

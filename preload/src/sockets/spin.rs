@@ -144,7 +144,7 @@ pub(crate) fn spin(
             }
             spent += took.min(foreign).max(1);
             turn += 1;
-            if turn % 16 == 0 && stop() {
+            if turn.is_multiple_of(16) && stop() {
                 return false;
             }
         }

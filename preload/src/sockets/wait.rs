@@ -96,7 +96,7 @@ fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
             s,
             fd,
             want,
-            kernel && (turn % 16 == 0 || turn >= spin::PAUSES),
+            kernel && (turn.is_multiple_of(16) || turn >= spin::PAUSES),
         )
     };
     match spin::spin(s.budget.us(), &s.company, look, || false) {
