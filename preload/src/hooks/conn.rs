@@ -4,6 +4,7 @@ use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::ending::settle_both_shut;
 use crate::sockets::{Phase, Socket, Way, close, engage, options, send};
+use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -24,12 +25,13 @@ pub(super) fn made(fd: c_int) -> c_int {
     fd
 }
 
+/// Whether a descriptor can be followed.
+fn can_follow(fd: c_int) -> bool {
+    table::can_hold(fd) && world::is_ready()
+}
+
 /// Starts to follow a TCP socket.
-fn follow(fd: c_int, nonblock: bool) -> Option<&'static Socket> {
-    if !table::can_hold(fd) || !world::is_ready() {
-        return None;
-    }
-    let mut w = world::lock();
+fn follow(w: &mut World, fd: c_int, nonblock: bool) -> Option<&'static Socket> {
     let s = w.pool.take()?;
     s.nonblock.store(nonblock, Ordering::Relaxed);
     s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
@@ -44,9 +46,9 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
     let stream = kind & 0xf == libc::SOCK_STREAM;
     let tcp = matches!(family, libc::AF_INET | libc::AF_INET6)
         && matches!(protocol, 0 | libc::IPPROTO_TCP);
-    if fd >= 0 && stream && tcp {
+    if fd >= 0 && stream && tcp && can_follow(fd) {
         let e = real::errno();
-        follow(fd, kind & libc::SOCK_NONBLOCK != 0);
+        follow(&mut world::lock(), fd, kind & libc::SOCK_NONBLOCK != 0);
         set_errno(e);
     }
     fd
@@ -116,7 +118,11 @@ fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
     let Some(l) = table::socket(listener) else {
         return;
     };
-    let Some(s) = follow(fd, nonblock) else {
+    if !can_follow(fd) {
+        return;
+    }
+    let mut w = world::lock();
+    let Some(s) = follow(&mut w, fd, nonblock) else {
         return;
     };
     s.record.role.store(2, Ordering::Relaxed);
@@ -124,7 +130,6 @@ fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     s.linger_zero
         .store(l.linger_zero.load(Ordering::Relaxed), Ordering::Relaxed);
-    let mut w = world::lock();
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
     match way {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rendezvous::client::Targets;
-use transport::rendezvous::server::Look;
+use transport::rendezvous::server::{Family, Look};
 use transport::shm::segment::Segment;
 use transport::sys::{diag, net};
 
@@ -58,14 +58,18 @@ fn first_use(s: &'static Socket, fd: i32) {
 /// Whether the library has counted every byte that the kernel has carried; if not, something went
 /// round it and the legs would not join.
 fn is_counted(s: &Socket, fd: i32) -> bool {
-    let Some((sent, received)) = diag::carried(fd) else {
+    let Some((sent, before)) = diag::carried(fd) else {
         return false;
     };
     let unread = net::unread(fd) as u64;
+    // More may have arrived between the two looks.
+    let Some((_, after)) = diag::carried(fd) else {
+        return false;
+    };
     let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
         return false;
     };
-    tx.kernel_bytes() == sent && rx.kernel_bytes() + unread == received
+    tx.kernel_bytes() == sent && (before..=after).contains(&(rx.kernel_bytes() + unread))
 }
 
 fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
@@ -120,6 +124,9 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
 
 fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     let settings = world::settings();
+    if w.family(family).is_some_and(Family::hears_nobody) {
+        return become_plain(w, s, fd, Reason::PeerPlain);
+    }
     let (mut local, mut peer) = s.record.names();
     if peer.port == 0 {
         (local, peer) = match (net::local(fd), net::peer(fd)) {
@@ -225,37 +232,40 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
     if !settings.shm {
         return Err(Reason::TransportTcp);
     }
-    let _ = s;
     let mut w = world::lock();
     let World { targets, diag, .. } = &mut *w;
     let targets = targets.get_or_insert_default();
     let target = targets.resolve(address, diag, settings.peer_users, settings.buf)?;
     targets.expect(target, 1);
+    // SAFETY: under the registry lock.
+    unsafe {
+        *s.way.get() = Way::Client {
+            target,
+            ticket: None,
+            expected: true,
+        }
+    };
     Ok(target)
 }
 
 /// The outcome of a connect that [`connecting`] prepared.
 pub(crate) fn connected(s: &'static Socket, target: Result<usize, Reason>, ok: bool) {
+    if s.phase() != Phase::Idle {
+        return; // somebody else's connect on the same socket was faster
+    }
     match target {
+        Ok(_) if ok => {
+            s.record.role.store(1, Ordering::Relaxed);
+            s.record.set_kernel(Reason::Undecided);
+            s.set_phase(Phase::Fresh);
+        }
         Ok(target) => {
             let mut w = world::lock();
-            if ok && s.phase() == Phase::Idle {
-                s.record.role.store(1, Ordering::Relaxed);
-                // SAFETY: under the registry lock.
-                unsafe {
-                    *s.way.get() = Way::Client {
-                        target,
-                        ticket: None,
-                        expected: true,
-                    }
-                };
-                s.record.set_kernel(Reason::Undecided);
-                s.set_phase(Phase::Fresh);
-            } else {
-                w.targets().expect(target, -1);
-            }
+            w.targets().expect(target, -1);
+            // SAFETY: under the registry lock.
+            unsafe { *s.way.get() = Way::None };
         }
-        Err(why) if ok && s.phase() == Phase::Idle => {
+        Err(why) if ok => {
             s.record.role.store(1, Ordering::Relaxed);
             s.record.set_kernel(why);
             s.set_phase(Phase::Plain);

@@ -169,7 +169,8 @@ impl Wait {
         let for_room = self.want == Want::Room;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
-        if deadline == 0 && !own_timer && !half && !(kernel && for_room) {
+        let plain = deadline == 0 && !own_timer && !half;
+        if plain && !(kernel && for_room) {
             let mut byte = 0u8;
             // SAFETY: one writable byte.
             let r = unsafe {

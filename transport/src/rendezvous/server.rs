@@ -251,6 +251,15 @@ impl Family {
             .retain(|p| p.users > 0 || !net::hung_up(&p.channel));
     }
 
+    /// Whether no client with Shunt has ever been heard of here: the commonest answer, quickly given.
+    pub fn hears_nobody(&mut self) -> bool {
+        if !self.peers.is_empty() {
+            return false;
+        }
+        self.collect();
+        self.peers.is_empty() && self.page().taken.load(Ordering::Acquire) == self.seen
+    }
+
     /// Searches the announcement of an accepted connection.
     pub fn look(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
         match self.search(tuple, diag, policy) {
