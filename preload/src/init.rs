@@ -24,6 +24,8 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
         complain(&line);
     }
     clock::calibrate();
+    sys::barrier::register();
+    crate::sockets::lock::init();
     table::init();
     world::lock().pool.init();
     sys::fd::observe(table::observe_hidden);

@@ -23,6 +23,22 @@ pub fn arm(armed: &AtomicU32, what: u32) {
     fence(Ordering::SeqCst);
 }
 
+/// Sleeper: states a wish without a barrier. True if it is new: then a barrier
+/// ([`crate::sys::barrier::heavy`]) has to come before the look that decides about sleeping. Several
+/// wishes can share one.
+#[inline]
+pub fn wish(armed: &AtomicU32, what: u32) -> bool {
+    armed.load(Ordering::Relaxed) & what != what
+        && armed.fetch_or(what, Ordering::SeqCst) & what != what
+}
+
+/// Publisher, whose barrier has just been issued: as [`must_ring`].
+#[inline]
+pub fn is_wished(armed: &AtomicU32, what: u32) -> bool {
+    armed.load(Ordering::Relaxed) & what != 0
+        && armed.fetch_and(!what, Ordering::SeqCst) & what != 0
+}
+
 /// Sleeper: takes the wish back. A ring may already be under way.
 #[inline]
 pub fn disarm(armed: &AtomicU32, what: u32) {
@@ -36,6 +52,5 @@ pub fn disarm(armed: &AtomicU32, what: u32) {
 #[inline]
 pub fn must_ring(armed: &AtomicU32, what: u32) -> bool {
     fence(Ordering::SeqCst);
-    armed.load(Ordering::Relaxed) & what != 0
-        && armed.fetch_and(!what, Ordering::SeqCst) & what != 0
+    is_wished(armed, what)
 }

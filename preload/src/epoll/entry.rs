@@ -192,17 +192,20 @@ impl Entry {
         }
     }
 
-    /// Wishes to be rung when what the program waits for comes about.
-    pub(crate) fn arm(&self) {
+    /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a
+    /// heavy barrier comes before the look that decides about sleeping.
+    pub(crate) fn wish(&self) -> bool {
         if self.parked {
-            return;
+            return false;
         }
         if let Some(s) = self.socket() {
-            if let Some(p) = s.segment() {
-                p.arm(ready::wishes(poll_bits(self.events)));
-            }
-        } else if let Subject::Set(inner) = self.subject {
-            inner.arm_all();
+            return s
+                .segment()
+                .is_some_and(|p| p.wish(ready::wishes(poll_bits(self.events))));
+        }
+        match self.subject {
+            Subject::Set(inner) => inner.wish_all(),
+            _ => false,
         }
     }
 

@@ -172,15 +172,21 @@ impl Set {
         others
     }
 
-    /// Arms every hot entry: somebody is about to sleep on a set or poll around this one.
-    pub(crate) fn arm_all(&'static self) {
-        if let Some(mut l) = self.lock() {
-            for i in l.hot.clone() {
-                if let Some(e) = l.entry(i) {
-                    e.arm();
-                }
+    /// Arms every hot entry: somebody is about to sleep on a set or poll around this one. True if a
+    /// barrier is due.
+    pub(crate) fn wish_all(&'static self) -> bool {
+        let Some(mut l) = self.lock() else {
+            return false;
+        };
+        let mut new = false;
+        for at in 0..l.hot.len() {
+            if let Some(&i) = l.hot.get(at)
+                && let Some(e) = l.entry(i)
+            {
+                new |= e.wish();
             }
         }
+        new
     }
 
     /// Whether a ONESHOT registration that is still the program's own has fired: the kernel then shows

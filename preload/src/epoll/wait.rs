@@ -8,7 +8,7 @@ use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::{Socket, ready, recv};
 use std::sync::atomic::Ordering;
 use transport::clock;
-use transport::sys::{Errno, Result};
+use transport::sys::{Errno, Result, barrier};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
 const BATCH: usize = 64;
@@ -238,7 +238,9 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
 
 /// Leaves an entry to its bell. False if there is something after all.
 fn cool(e: &mut Entry) -> bool {
-    e.arm();
+    if e.wish() {
+        barrier::heavy();
+    }
     if e.is_ready() {
         return false;
     }
@@ -394,13 +396,8 @@ fn sleep(
 }
 
 fn arm(set: &'static Set) {
-    let Some(mut l) = set.lock() else { return };
-    for at in 0..l.hot.len() {
-        if let Some(&i) = l.hot.get(at)
-            && let Some(e) = l.entry(i)
-        {
-            e.arm();
-        }
+    if set.wish_all() {
+        barrier::heavy();
     }
 }
 
@@ -433,13 +430,17 @@ fn finish(set: &'static Set, out: &Out, call: u64) -> Result<usize> {
         && set.waiters.load(Ordering::SeqCst) > 0
         && let Some(mut l) = set.lock()
     {
+        let mut new = false;
         for at in 0..l.hot.len() {
             if let Some(&i) = l.hot.get(at)
                 && let Some(e) = l.entry(i)
                 && e.reported_in == call
             {
-                e.arm();
+                new |= e.wish();
             }
+        }
+        if new {
+            barrier::heavy();
         }
     }
     Ok(out.n)

@@ -97,6 +97,7 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     let Some(state) = w.targets().state_word(&ticket) else {
         return;
     };
+    segment.state_barriers();
     // From here on a read may find the answer before we do: it has to know the ring.
     if let Ok(mut rx) = s.rx.lock() {
         rx.attach(&segment);
@@ -163,6 +164,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     }
     match f.claim(&claim) {
         Ok(segment) => {
+            segment.state_barriers();
             // SAFETY: as in `announce`.
             unsafe {
                 s.set_segment(Some(segment));

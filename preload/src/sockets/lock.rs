@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use transport::sys::{self, time};
 
 /// This thread.
@@ -56,9 +56,34 @@ fn contend(word: &AtomicU64, me: u64) -> Result<(), Mine> {
     }
 }
 
+/// libc's word for whether this process has one thread only (`__libc_single_threaded`), where it says.
+static SINGLE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Finds libc's word. Once, at start.
+pub(crate) fn init() {
+    // SAFETY: a lookup by C string.
+    let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE.store(at.cast(), Ordering::Relaxed);
+}
+
+#[inline]
+fn is_single_threaded() -> bool {
+    let at = SINGLE.load(Ordering::Relaxed);
+    // SAFETY: null, or libc's variable, which lives for ever and which only this thread could change.
+    !at.is_null() && unsafe { at.read() } != 0
+}
+
 #[inline]
 fn acquire(word: &AtomicU64) -> Result<(), Mine> {
     let me = me();
+    if is_single_threaded() {
+        // Nobody else to exclude: what is kept is who holds it, for handlers.
+        if word.load(Ordering::Relaxed) == 0 {
+            word.store(me, Ordering::Relaxed);
+            return Ok(());
+        }
+        return contend(word, me);
+    }
     match word.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed) {
         Ok(_) => Ok(()),
         Err(_) => contend(word, me),

@@ -62,8 +62,16 @@ pub trait Provider {
     /// The peer's `FIN_*` word.
     fn finished(&self) -> u32;
 
-    /// Wishes to be rung for `what` (`crate::doorbell`); look again before sleeping.
-    fn arm(&self, what: u32);
+    /// Wishes to be rung for `what` (`crate::doorbell`). True if the wish is new: then
+    /// `sys::barrier::heavy` comes before the look that decides about sleeping.
+    fn wish(&self, what: u32) -> bool;
+
+    /// Wishes to be rung for `what`; look again before sleeping.
+    fn arm(&self, what: u32) {
+        if self.wish(what) {
+            crate::sys::barrier::heavy();
+        }
+    }
 
     /// Takes wishes back.
     fn disarm(&self, what: u32);

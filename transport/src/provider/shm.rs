@@ -5,6 +5,7 @@ use crate::doorbell;
 use crate::shm::layout::{TAKEN, UNSTATED};
 use crate::shm::segment::Segment;
 use crate::sync::{AtomicU64, Ordering};
+use crate::sys::barrier;
 use flowctl::{Piece, Published, Untrusted};
 
 fn stated(word: &AtomicU64) -> Option<u64> {
@@ -93,8 +94,8 @@ impl Provider for Segment {
     }
 
     #[inline]
-    fn arm(&self, what: u32) {
-        doorbell::arm(&self.mine().bell.armed, what);
+    fn wish(&self, what: u32) -> bool {
+        doorbell::wish(&self.mine().bell.armed, what)
     }
 
     #[inline]
@@ -109,7 +110,8 @@ impl Provider for Segment {
 
     #[inline]
     fn must_ring(&self, what: u32) -> bool {
-        doorbell::must_ring(&self.peer().bell.armed, what)
+        barrier::light(self.is_light());
+        doorbell::is_wished(&self.peer().bell.armed, what)
     }
 
     fn count_bell(&self) {
@@ -135,8 +137,8 @@ impl Provider for Segment {
         stop.give_back
             .store(give_back.unwrap_or(UNSTATED), Ordering::SeqCst);
         stop.stop.store(1, Ordering::SeqCst);
-        // Pairs with the exchange in `enter`: either the sender sees the stop or we see it putting.
-        crate::sync::fence(Ordering::SeqCst);
+        // Pairs with the barrier in `enter`: either the sender sees the stop or we see it putting.
+        barrier::heavy();
     }
 
     #[inline]
@@ -162,8 +164,9 @@ impl Provider for Segment {
     #[inline]
     fn enter(&self) -> bool {
         let mine = self.mine();
-        mine.busy.putting.swap(1, Ordering::SeqCst);
-        if mine.stop.stop.load(Ordering::SeqCst) == 0 {
+        mine.busy.putting.store(1, Ordering::Relaxed);
+        barrier::light(self.is_light());
+        if mine.stop.stop.load(Ordering::Acquire) == 0 {
             return true;
         }
         mine.busy.putting.store(0, Ordering::Release);

@@ -145,6 +145,9 @@ pub struct Rx {
 pub struct Bell {
     /// See `crate::doorbell`.
     pub armed: AtomicU32,
+    /// Not 0: this side issues the heavy barrier when it arms or stops (`sys::barrier`), so the other
+    /// may do with a light one.
+    pub heavy: AtomicU32,
 }
 
 /// Whether this side is in the middle of a put, for the other side to see. Not a lock: what keeps this

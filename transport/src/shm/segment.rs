@@ -142,6 +142,19 @@ impl Segment {
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
 
+    /// States that this side's barriers are heavy where they are rare. Before the peer can look.
+    pub fn state_barriers(&self) {
+        let heavy = u32::from(crate::sys::barrier::is_light());
+        self.mine().bell.heavy.store(heavy, Ordering::SeqCst);
+    }
+
+    /// Whether this side's own barriers may be light. Not a matter of trust: a peer that lies here can
+    /// only miss its own bells.
+    #[inline]
+    pub(crate) fn is_light(&self) -> bool {
+        self.peer().bell.heavy.load(Ordering::Relaxed) != 0 && crate::sys::barrier::is_light()
+    }
+
     /// Puts all words back to their start. The client does this before it announces the slot.
     pub fn reset(&self) {
         for side in &self.control().sides {
@@ -158,6 +171,7 @@ impl Segment {
                 .store(crate::doorbell::DATA, Ordering::Relaxed);
             side.busy.putting.store(0, Ordering::Relaxed);
             side.busy.taken.store(0, Ordering::Relaxed);
+            side.bell.heavy.store(0, Ordering::Relaxed);
             side.stop.stop.store(0, Ordering::Relaxed);
             side.stop.give_back.store(UNSTATED, Ordering::Relaxed);
         }

@@ -4,6 +4,7 @@
 //! our own hooks (and `nix` calls them, which is why it is not used here). Results are `Result<usize,
 //! Errno>`; the thread's `errno` is never touched.
 
+pub mod barrier;
 pub mod diag;
 pub mod fd;
 pub mod mem;
