@@ -125,13 +125,13 @@ fn nothing_is_put_in_later_rounds_either() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn an_entry_without_order_is_caught() {
     run(3, 2, Order::EnterUnordered);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn a_stop_without_order_is_caught() {
     run(3, 2, Order::StopUnordered);
 }
