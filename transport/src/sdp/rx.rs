@@ -130,12 +130,14 @@ impl Rx {
                 Leg::Fast => {
                     // SAFETY: passed on to the caller.
                     match unsafe { self.read_fast(p, walk, how) } {
-                        Got::Empty if self.fast_is_over(p) => {
-                            if p.stated(End::Fast) != Some(self.flow.consumed()) {
-                                return Ok(Got::Broken);
+                        // The last bytes were published before the end: look once more.
+                        Got::Empty if self.fast_is_over(p) => match self.available(p) {
+                            Ok(0) if p.stated(End::Fast) == Some(self.flow.consumed()) => {
+                                self.leg = Leg::Last;
                             }
-                            self.leg = Leg::Last;
-                        }
+                            Ok(0) | Err(Violation) => return Ok(Got::Broken),
+                            Ok(_) => {}
+                        },
                         Got::Bytes(0) if walk.left() > 0 => {} // arrived meanwhile
                         got => return Ok(got),
                     }
