@@ -166,15 +166,18 @@ impl Rx {
         how: How,
     ) -> Result<Option<Got>> {
         let mut limit = usize::MAX;
-        if let Some(end) = p.stated(End::Kernel) {
+        let mut flags = 0;
+        let known = p.stated(End::Kernel);
+        if let Some(end) = known {
             if self.kernel == end {
                 return Ok(None);
             }
             let Some(left) = end.checked_sub(self.kernel) else { return Ok(Some(Got::Broken)) };
             limit = usize::try_from(left).unwrap_or(usize::MAX);
         }
-        let mut flags = 0;
-        if how.peek {
+        // While the end is not stated, bells and even the last leg's data may come in behind this leg's
+        // bytes: they are looked at first, and taken once it is known how many are of this leg.
+        if how.peek || known.is_none() {
             flags |= libc::MSG_PEEK;
         }
         if how.discard {
@@ -190,17 +193,18 @@ impl Rx {
                 Ok((p.stated(End::Kernel) != Some(self.kernel)).then_some(Got::Eof))
             }
             Ok(n) => {
-                // The peer may have begun to ring since we looked; its bells follow the leg's last byte.
-                let data = match p.stated(End::Kernel) {
-                    Some(end) => match end.checked_sub(self.kernel) {
-                        Some(left) => n.min(usize::try_from(left).unwrap_or(usize::MAX)),
-                        None => return Ok(Some(Got::Broken)),
-                    },
-                    None => n,
-                };
+                let mut data = n;
+                if known.is_none() {
+                    if let Some(end) = p.stated(End::Kernel) {
+                        let Some(left) = end.checked_sub(self.kernel) else { return Ok(Some(Got::Broken)) };
+                        data = n.min(usize::try_from(left).unwrap_or(usize::MAX));
+                    }
+                    if !how.peek && data > 0 {
+                        data = net::discard(fd, data)?;
+                    }
+                }
                 if !how.peek {
                     self.kernel += data as u64;
-                    self.bells += (n - data) as u64;
                 }
                 walk.skip(data);
                 Ok((data > 0).then_some(Got::Bytes(data)))
