@@ -5,11 +5,15 @@
 //! lock.
 
 use super::{Leg, Walk, walk::BATCH};
+use crate::clock;
 use crate::provider::{End, Provider};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
-use crate::sys::{Errno, Result, net};
+use crate::sys::{Errno, Result, net, yield_core};
 use flowctl::packetized;
 use flowctl::{Receiver as _, Violation};
+
+/// How long (µs) the rest of a first leg may take to be delivered by the kernel of this host.
+const STALL_US: u64 = 1_000_000;
 
 /// What a read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,7 +343,7 @@ impl Rx {
     /// leg is then over.
     ///
     /// # Errors
-    /// The peer's counter is impossible.
+    /// The peer's counter is impossible, or what it counted never came.
     pub fn gather(&mut self, p: &impl Provider, fd: i32) -> Result<Vec<u8>, Violation> {
         let mut out = Vec::new();
         if self.leg == Leg::First {
@@ -347,13 +351,7 @@ impl Rx {
                 self.leg = Leg::Last; // nothing but data can follow on the kernel connection
                 return Ok(out);
             };
-            let left = end.checked_sub(self.kernel).ok_or(Violation)?;
-            let left = usize::try_from(left).map_err(|_| Violation)?.min(net::unread(fd));
-            out.resize(left, 0);
-            // SAFETY: the buffer is writable for its length.
-            let n = unsafe { net::recv(fd, out.as_mut_ptr(), left, libc::MSG_DONTWAIT) }.unwrap_or(0);
-            out.truncate(n);
-            self.kernel += n as u64;
+            self.gather_first(fd, end, &mut out)?;
             self.leg = Leg::Fast;
         }
         self.available(p)?;
@@ -367,6 +365,28 @@ impl Rx {
         }
         self.leg = Leg::Last;
         Ok(out)
+    }
+
+    /// Reads the first leg to its end. What the kernel has not delivered yet comes as room is made.
+    fn gather_first(&mut self, fd: i32, end: u64, out: &mut Vec<u8>) -> Result<(), Violation> {
+        let mut moved = clock::ticks();
+        while self.kernel != end {
+            let left = end.checked_sub(self.kernel).ok_or(Violation)?;
+            let left = usize::try_from(left).map_err(|_| Violation)?.min(64 * 1024);
+            let at = out.len();
+            out.resize(at + left, 0);
+            // SAFETY: the vector has just been given that many bytes.
+            let got = unsafe { net::recv(fd, out.as_mut_ptr().add(at), left, libc::MSG_DONTWAIT) };
+            let n = got.unwrap_or(0);
+            out.truncate(at + n);
+            self.kernel += n as u64;
+            match got {
+                Ok(1..) => moved = clock::ticks(),
+                Err(Errno::AGAIN) if clock::ticks() - moved < clock::us(STALL_US) => yield_core(),
+                _ => return Err(Violation),
+            }
+        }
+        Ok(())
     }
 }
 
