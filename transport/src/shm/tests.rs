@@ -137,7 +137,7 @@ fn wrong_sizes_and_words_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
     fn no_header_is_believed(len in 4096usize..4_000_000, magic in any::<bool>(), ring in any::<u64>(), shift in 0u32..64) {
