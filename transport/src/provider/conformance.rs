@@ -140,10 +140,17 @@ fn ends_and_fins_are_stated_one_by_one(pair: &impl Pair) {
     let (a, b) = pair.pair();
     assert_eq!((b.stated(End::Kernel), b.stated(End::Fast)), (None, None));
     a.state(End::Kernel, 0);
-    assert_eq!((b.stated(End::Kernel), b.stated(End::Fast)), (Some(0), None));
+    assert_eq!(
+        (b.stated(End::Kernel), b.stated(End::Fast)),
+        (Some(0), None)
+    );
     a.state(End::Fast, 17);
     assert_eq!(b.stated(End::Fast), Some(17));
-    assert_eq!(a.stated(End::Kernel), None, "the other direction is its own");
+    assert_eq!(
+        a.stated(End::Kernel),
+        None,
+        "the other direction is its own"
+    );
     assert_eq!(b.finished(), FIN_NONE);
     a.finish(FIN_RESET);
     assert_eq!((a.finished(), b.finished()), (FIN_NONE, FIN_RESET));
@@ -207,7 +214,15 @@ fn lies_are_refused_or_harmless(pair: &impl Pair) {
     let ring = a.buffer();
     let mut dice = Dice(11);
     let mut guarded = vec![0xa5u8; 2 * ring];
-    let mut produced = vec![0, 1, ring as u64, ring as u64 + 1, u64::MAX, u64::MAX - ring as u64, 1 << 63];
+    let mut produced = vec![
+        0,
+        1,
+        ring as u64,
+        ring as u64 + 1,
+        u64::MAX,
+        u64::MAX - ring as u64,
+        1 << 63,
+    ];
     produced.extend((0..300).map(|_| dice.next()));
     produced.extend((0..300).map(|i| dice.next() % (i * 16 + 1)));
     for produced in produced {
@@ -240,7 +255,10 @@ fn no_place_is_outside(pair: &impl Pair) {
     let long = vec![0xeeu8; 4 * ring];
     let mut guarded = vec![0xa5u8; 4 * ring];
     for offset in [0, 1, ring - 1, ring, 3 * ring + 7, usize::MAX - 1, 1 << 40] {
-        let piece = Piece { offset, len: 3 * ring };
+        let piece = Piece {
+            offset,
+            len: 3 * ring,
+        };
         assert!(a.place(piece).1 <= ring);
         // SAFETY: the source is longer than the piece.
         unsafe { a.put(piece, long.as_ptr()) };
@@ -250,7 +268,10 @@ fn no_place_is_outside(pair: &impl Pair) {
     }
     let mut rx = Receiver::new(ring, ring);
     let kept = take(&a, &mut rx, usize::MAX);
-    assert!(kept.len() == ring && kept.iter().all(|&x| x == 0x5a), "the other ring is whole");
+    assert!(
+        kept.len() == ring && kept.iter().all(|&x| x == 0x5a),
+        "the other ring is whole"
+    );
 }
 
 /// The same lies told to a stream: it breaks, and nothing else happens. No descriptor is touched.
@@ -267,7 +288,10 @@ fn a_stream_breaks_on_a_lie(pair: &impl Pair) {
         rx.attach(&b);
         a.state(End::Kernel, 0);
         assert_eq!(read(&mut rx, &b, walk()), Got::Empty);
-        a.publish(Published { produced, origin: 3 });
+        a.publish(Published {
+            produced,
+            origin: 3,
+        });
         assert_eq!(read(&mut rx, &b, walk()), Got::Broken);
         assert!(rx.available(&b).is_err() && rx.gather(&b, -1).is_err());
     }
@@ -306,16 +330,20 @@ macro_rules! conformance {
     };
 }
 
-conformance!(shm, crate::shm::tests::Joined::new(4096), [
-    bytes_are_exact_round_the_ring,
-    a_full_ring_takes_no_more_until_it_is_read,
-    bytes_are_seen_once_published,
-    ends_and_fins_are_stated_one_by_one,
-    a_wish_is_answered_once,
-    bells_are_counted,
-    a_stopped_side_does_not_enter,
-    counters_are_each_sides_own,
-    lies_are_refused_or_harmless,
-    no_place_is_outside,
-    a_stream_breaks_on_a_lie,
-]);
+conformance!(
+    shm,
+    crate::shm::tests::Joined::new(4096),
+    [
+        bytes_are_exact_round_the_ring,
+        a_full_ring_takes_no_more_until_it_is_read,
+        bytes_are_seen_once_published,
+        ends_and_fins_are_stated_one_by_one,
+        a_wish_is_answered_once,
+        bells_are_counted,
+        a_stopped_side_does_not_enter,
+        counters_are_each_sides_own,
+        lies_are_refused_or_harmless,
+        no_place_is_outside,
+        a_stream_breaks_on_a_lie,
+    ]
+);

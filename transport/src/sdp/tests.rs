@@ -83,7 +83,10 @@ fn finish(c: &mut Connection) {
         }
     }
     let [a, b] = &c.sides;
-    panic!("{} of {} and {} of {} arrived", b.got, a.sent, a.got, b.sent);
+    panic!(
+        "{} of {} and {} of {} arrived",
+        b.got, a.sent, a.got, b.sent
+    );
 }
 
 proptest! {
@@ -118,7 +121,6 @@ proptest! {
         let p = reader.p;
         let watched = Watched::new(p, at, || during.iter().for_each(|step| act(peer, step)));
         reader.read(&watched, want, How::default());
-        drop(watched);
         finish(&mut c);
     }
 
@@ -139,11 +141,11 @@ proptest! {
         let p = writer.p;
         let watched = Watched::new(p, at, || during.iter().for_each(|step| act(peer, step)));
         writer.write_through(&watched, n);
-        drop(watched);
         finish(&mut c);
     }
 
-    /// The same in the middle of going back to the kernel, where everything unread is gathered.
+    /// The same in the middle of going back to the kernel, where everything unread is gathered. The
+    /// peer gives nothing back: a sender that ends its leg at that very moment would not see it.
     #[test]
     fn a_peer_may_act_in_the_middle_of_a_gather(
         before in prop::collection::vec((any::<bool>(), step()), 0..20),
@@ -156,9 +158,11 @@ proptest! {
         }
         let (one, peer) = c.split(false);
         let p = one.p;
-        let watched = Watched::new(p, at, || during.iter().for_each(|step| act(peer, step)));
+        let watched = Watched::new(p, at, || during.iter().for_each(|step| match step {
+            Step::Cut(_) => peer.cut(false),
+            step => act(peer, step),
+        }));
         one.cut_through(&watched, false);
-        drop(watched);
         finish(&mut c);
     }
 }
@@ -184,7 +188,6 @@ fn an_end_stated_during_a_read_breaks_nothing() {
             peer.end();
         });
         reader.read(&watched, 100, How::default());
-        drop(watched);
         finish(&mut c);
     }
 }
@@ -205,7 +208,6 @@ fn a_whole_fast_leg_during_a_read_of_the_first_breaks_nothing() {
             peer.write(20);
         });
         reader.read(&watched, 100, How::default());
-        drop(watched);
         finish(&mut c);
     }
 }
@@ -245,7 +247,11 @@ fn a_gather_waits_for_all_of_the_first_leg() {
 
 #[test]
 fn a_fin_comes_after_the_last_byte() {
-    for (fin, end) in [(FIN_SHUT, Got::Eof), (FIN_CLOSED, Got::Eof), (FIN_RESET, Got::Reset)] {
+    for (fin, end) in [
+        (FIN_SHUT, Got::Eof),
+        (FIN_CLOSED, Got::Eof),
+        (FIN_RESET, Got::Reset),
+    ] {
         let mut c = attached();
         let [a, b] = &mut c.sides;
         a.write(10);

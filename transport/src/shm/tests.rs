@@ -24,7 +24,10 @@ impl Joined {
     pub(crate) fn new(ring: usize) -> Self {
         let client = Arena::create(ring).unwrap();
         let server = Arena::open(dup(client.file())).unwrap();
-        Self { client: RefCell::new(client), server: RefCell::new(server) }
+        Self {
+            client: RefCell::new(client),
+            server: RefCell::new(server),
+        }
     }
 
     /// Announces and claims a slot: the client's side and the server's. They live as long as `self`.
@@ -58,7 +61,10 @@ fn dup(file: &Fd) -> Fd {
 }
 
 fn tuple(n: u16) -> Tuple {
-    let end = |port| Endpoint { ip: std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(), port };
+    let end = |port| Endpoint {
+        ip: std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(),
+        port,
+    };
     (end(n), end(80))
 }
 
@@ -74,6 +80,19 @@ fn forged(len: usize, magic: u64, ring: u64) -> Fd {
     file
 }
 
+/// An empty memory file of an arena's size with these seals.
+fn sealed(seals: i32) -> Fd {
+    // SAFETY: a C string.
+    let file = unsafe { libc::memfd_create(c"sealed".as_ptr(), libc::MFD_ALLOW_SEALING) };
+    let len = i64::try_from(layout::arena(4096)).unwrap();
+    // SAFETY: no pointers.
+    let sized = unsafe { libc::ftruncate(file, len) };
+    // SAFETY: no pointers.
+    let sealed = unsafe { libc::fcntl(file, libc::F_ADD_SEALS, seals) };
+    assert_eq!((sized, sealed), (0, 0));
+    Fd::own(file)
+}
+
 fn refused(file: Fd) -> Errno {
     Arena::open(file).map(drop).unwrap_err()
 }
@@ -86,15 +105,12 @@ fn an_honest_arena_is_opened() {
 
 #[test]
 fn a_file_that_can_shrink_is_refused() {
-    // SAFETY: a C string.
-    let open = Fd::own(unsafe { libc::memfd_create(c"open".as_ptr(), libc::MFD_ALLOW_SEALING) });
-    // SAFETY: no pointers.
-    assert_eq!(unsafe { libc::ftruncate(open.raw(), layout::arena(4096).cast_signed() as i64) }, 0);
-    let again = dup(&open);
-    assert_eq!(refused(open), Errno::INVAL);
-    // SAFETY: no pointers.
-    assert_eq!(unsafe { libc::fcntl(again.raw(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) }, 0);
-    assert_eq!(refused(again), Errno::INVAL);
+    assert_eq!(refused(sealed(0)), Errno::INVAL);
+    assert_eq!(refused(sealed(libc::F_SEAL_GROW)), Errno::INVAL);
+    assert!(
+        Arena::open(sealed(libc::F_SEAL_SHRINK)).is_err(),
+        "no magic"
+    );
 }
 
 #[test]
@@ -114,13 +130,7 @@ fn what_is_no_memory_file_is_refused() {
 #[test]
 fn a_file_sealed_against_writing_is_refused() {
     for seal in [libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE] {
-        // SAFETY: a C string.
-        let file = Fd::own(unsafe { libc::memfd_create(c"ro".as_ptr(), libc::MFD_ALLOW_SEALING) });
-        // SAFETY: no pointers.
-        assert_eq!(unsafe { libc::ftruncate(file.raw(), layout::arena(4096).cast_signed() as i64) }, 0);
-        // SAFETY: no pointers.
-        assert_eq!(unsafe { libc::fcntl(file.raw(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | seal) }, 0);
-        assert!(Arena::open(file).is_err());
+        assert!(Arena::open(sealed(libc::F_SEAL_SHRINK | seal)).is_err());
     }
 }
 
@@ -131,8 +141,23 @@ fn wrong_sizes_and_words_are_refused() {
     assert_eq!(refused(forged(SEGMENTS, MAGIC, 4096)), Errno::INVAL);
     assert_eq!(refused(forged(whole - 1, MAGIC, 4096)), Errno::INVAL);
     assert_eq!(refused(forged(whole, MAGIC + 1, 4096)), Errno::INVAL);
-    for ring in [0, 1, 2048, 4095, 4097, 8192, 1 << 30, 1 << 31, 1 << 63, u64::MAX] {
-        assert_eq!(refused(forged(whole, MAGIC, ring)), Errno::INVAL, "ring {ring}");
+    for ring in [
+        0,
+        1,
+        2048,
+        4095,
+        4097,
+        8192,
+        1 << 30,
+        1 << 31,
+        1 << 63,
+        u64::MAX,
+    ] {
+        assert_eq!(
+            refused(forged(whole, MAGIC, ring)),
+            Errno::INVAL,
+            "ring {ring}"
+        );
     }
 }
 
@@ -168,7 +193,10 @@ fn an_offer_is_taken_once_and_only_while_it_stands() {
     assert_eq!(server.match_slot(3, &tuple(2)), None, "another connection");
     assert_eq!(server.match_slot(3, &tuple(1)), Some(first));
     assert!(client.withdraw(3, first) && !client.withdraw(3, first));
-    assert!(!server.claim(3, first), "a withdrawn offer cannot be claimed");
+    assert!(
+        !server.claim(3, first),
+        "a withdrawn offer cannot be claimed"
+    );
     assert_eq!(server.match_slot(3, &tuple(1)), None);
     let second = client.announce(3, &tuple(2));
     assert_ne!(first, second);
@@ -186,7 +214,10 @@ fn generations_wrap() {
     let j = Joined::new(4096);
     let (client, server) = (j.client.borrow(), j.server.borrow());
     let state = client.state_word(0).unwrap();
-    state.store(State::Free.word(layout::generation(u32::MAX)), Ordering::Relaxed);
+    state.store(
+        State::Free.word(layout::generation(u32::MAX)),
+        Ordering::Relaxed,
+    );
     let word = client.announce(0, &tuple(1));
     assert_eq!(layout::generation(word), 0);
     assert!(layout::is(word, State::Announced));

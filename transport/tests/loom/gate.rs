@@ -96,7 +96,11 @@ impl Gate {
         let produced = self.produced.load(Ordering::Acquire);
         // SAFETY: a stopped and idle sender stays out of the ring; loom checks it.
         assert_eq!(self.ring.with(|at| unsafe { *at }), produced);
-        assert_eq!(self.bells.load(Ordering::SeqCst), produced, "every bell is known");
+        assert_eq!(
+            self.bells.load(Ordering::SeqCst),
+            produced,
+            "every bell is known"
+        );
         produced
     }
 }
@@ -110,7 +114,11 @@ fn run(preemptions: usize, puts: u64, order: Order) {
         };
         let gathered = gate.cut(order);
         sender.join().unwrap();
-        assert_eq!(gate.produced.load(Ordering::Acquire), gathered, "put after it was idle");
+        assert_eq!(
+            gate.produced.load(Ordering::Acquire),
+            gathered,
+            "put after it was idle"
+        );
     });
 }
 
@@ -146,7 +154,11 @@ fn ask_back(look: Ordering) {
             thread::spawn(move || gate.stop_peer(7, Order::Right))
         };
         if gate.stop.load(look) != 0 {
-            assert_eq!(gate.give_back.load(Ordering::Acquire), 7, "asked back and not known");
+            assert_eq!(
+                gate.give_back.load(Ordering::Acquire),
+                7,
+                "asked back and not known"
+            );
         }
         peer.join().unwrap();
     });

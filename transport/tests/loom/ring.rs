@@ -100,7 +100,8 @@ fn receive(d: &Direction, size: usize, cells: usize, most: usize, eager: bool) {
         for cell in d.cells(piece) {
             next += 1;
             // SAFETY: announced bytes are this thread's alone; loom checks it.
-            assert_eq!(cell.with(|byte| unsafe { *byte }), next, "exact and in order");
+            let byte = cell.with(|byte| unsafe { *byte });
+            assert_eq!(byte, next, "exact and in order");
         }
         rx.consume(piece.len);
         if let Some(consumed) = rx.grant(eager) {
@@ -111,7 +112,13 @@ fn receive(d: &Direction, size: usize, cells: usize, most: usize, eager: bool) {
 }
 
 /// Runs the two halves against each other; returns through `warm` whether any run started over warm.
-fn run(preemptions: usize, size: usize, messages: &'static [usize], most: usize, eager: bool) -> bool {
+fn run(
+    preemptions: usize,
+    size: usize,
+    messages: &'static [usize],
+    most: usize,
+    eager: bool,
+) -> bool {
     let warm = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let seen = warm.clone();
     check(preemptions, move || {
@@ -136,14 +143,20 @@ fn bytes_are_exact_round_a_full_ring() {
 
 #[test]
 fn an_origin_that_moves_is_never_read_wrongly() {
-    assert!(run(3, 8192, &[2, 2, 1], 2, true), "no run started over warm");
+    assert!(
+        run(3, 8192, &[2, 2, 1], 2, true),
+        "no run started over warm"
+    );
 }
 
 /// After a start in the middle of the ring the position of a byte no longer follows from its number
 /// alone: reader and sender have to agree on the origin.
 #[test]
 fn an_origin_that_moves_off_a_multiple_of_the_ring() {
-    assert!(run(3, 8192, &[3, 2, 1], 4, true), "no run started over warm");
+    assert!(
+        run(3, 8192, &[3, 2, 1], 4, true),
+        "no run started over warm"
+    );
 }
 
 #[test]

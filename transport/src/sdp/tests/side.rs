@@ -32,7 +32,10 @@ impl Connection {
             stream.set_nodelay(true).unwrap();
             Side::new(p, stream, client, agreed.clone())
         };
-        Self { sides: [side(a, client, true), side(b, server, false)], _memory: memory }
+        Self {
+            sides: [side(a, client, true), side(b, server, false)],
+            _memory: memory,
+        }
     }
 
     /// The side that `server` says, and its peer.
@@ -120,7 +123,10 @@ impl Side {
             assert!(put == Put::Bytes(walk.done()) || put == Put::Ended);
         }
         if self.tx.leg() != Leg::Fast {
-            match self.tx.write_kernel(Some(p), fd, &mut walk, libc::MSG_NOSIGNAL) {
+            match self
+                .tx
+                .write_kernel(Some(p), fd, &mut walk, libc::MSG_NOSIGNAL)
+            {
                 Ok(_) | Err(Errno::AGAIN) => {}
                 Err(e) => panic!("{e:?}"),
             }
@@ -233,7 +239,13 @@ impl Side {
             if !how.peek {
                 self.residual.drain(..n);
             }
-            self.arrived(&bytes[..n], How { discard: false, ..how });
+            self.arrived(
+                &bytes[..n],
+                How {
+                    discard: false,
+                    ..how
+                },
+            );
             return n > 0;
         }
         let mut walk = Walk::one(bytes.as_mut_ptr(), want);
@@ -252,10 +264,19 @@ impl Side {
                 Err(Errno::AGAIN) => {}
                 Err(e) => panic!("{e:?}"),
             }
-            self.arrived(&bytes[..walk.done()], How { discard: false, ..how });
+            self.arrived(
+                &bytes[..walk.done()],
+                How {
+                    discard: false,
+                    ..how
+                },
+            );
             return walk.done() > 0;
         }
-        assert!(matches!(got, Got::Bytes(_) | Got::Empty), "{got:?} on an open stream");
+        assert!(
+            matches!(got, Got::Bytes(_) | Got::Empty),
+            "{got:?} on an open stream"
+        );
         self.arrived(&bytes[..walk.done()], how);
         walk.done() > 0
     }
@@ -263,7 +284,12 @@ impl Side {
     fn arrived(&mut self, bytes: &[u8], how: How) {
         if !how.discard {
             for (i, &b) in bytes.iter().enumerate() {
-                assert_eq!(b, byte(self.got + i as u64), "byte {} of the stream", self.got + i as u64);
+                assert_eq!(
+                    b,
+                    byte(self.got + i as u64),
+                    "byte {} of the stream",
+                    self.got + i as u64
+                );
             }
         }
         if !how.peek {
@@ -273,8 +299,16 @@ impl Side {
 
     /// Nothing but bells that were counted is left on the kernel connection.
     pub(super) fn assert_nothing_left(&self) {
-        let bells = if self.plain { 0 } else { self.rx.bells_outstanding(&self.p) };
+        let bells = if self.plain {
+            0
+        } else {
+            self.rx.bells_outstanding(&self.p)
+        };
         assert!(self.residual.is_empty());
-        assert_eq!(net::unread(self.raw()) as u64, bells, "bytes on the kernel connection");
+        assert_eq!(
+            net::unread(self.raw()) as u64,
+            bells,
+            "bytes on the kernel connection"
+        );
     }
 }

@@ -14,7 +14,11 @@ pub(super) struct Watched<F> {
 
 impl<F: FnOnce()> Watched<F> {
     pub(super) fn new(inner: Segment, at: usize, act: F) -> Self {
-        Self { inner, left: Cell::new(at), act: RefCell::new(Some(act)) }
+        Self {
+            inner,
+            left: Cell::new(at),
+            act: RefCell::new(Some(act)),
+        }
     }
 
     /// Passes a look on; what it saw is from before the peer acts.
@@ -59,7 +63,8 @@ impl<F: FnOnce()> Provider for Watched<F> {
     }
 
     fn grant(&self, consumed: u64) {
-        self.after(Provider::grant(&self.inner, consumed));
+        Provider::grant(&self.inner, consumed);
+        self.after(());
     }
 
     fn granted(&self) -> Untrusted<u64> {
@@ -75,7 +80,8 @@ impl<F: FnOnce()> Provider for Watched<F> {
     }
 
     fn state(&self, end: End, at: u64) {
-        self.after(Provider::state(&self.inner, end, at));
+        Provider::state(&self.inner, end, at);
+        self.after(());
     }
 
     fn stated(&self, end: End) -> Option<u64> {
@@ -119,7 +125,8 @@ impl<F: FnOnce()> Provider for Watched<F> {
     }
 
     fn stop_peer(&self, give_back: Option<u64>) {
-        self.after(Provider::stop_peer(&self.inner, give_back));
+        Provider::stop_peer(&self.inner, give_back);
+        self.after(());
     }
 
     fn stopped(&self) -> bool {
