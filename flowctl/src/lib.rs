@@ -7,9 +7,9 @@
 //! Whatever the other end wrote arrives as [`Untrusted`] and is checked here before it is used.
 
 #![no_std]
-#![cfg_attr(test, allow(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 pub mod packetized;
 mod untrusted;
