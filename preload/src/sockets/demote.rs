@@ -22,6 +22,8 @@ const PUT_US: u64 = 5_000_000;
 /// How long (µs) to wait for a peer to take bytes back. One that is asleep or looking hears at once; one
 /// that computes does not.
 const GIVE_BACK_US: u64 = 30_000;
+/// How long (µs) bytes that the peer asked back may take to go; the kernel connection is empty then.
+const SETTLE_US: u64 = 100_000;
 
 /// What is to happen to bytes that were received and not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +118,15 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     // Every bell that was counted has been sent, and loopback has delivered it.
     let begun = clock::ticks();
     while !rx.take_bells(p, fd, usize::MAX) && clock::ticks() - begun < clock::us(100_000) {
+        sys::yield_core();
+    }
+    // The peer may have gone first and asked for its unread bytes: once plain, nothing would send them.
+    let begun = clock::ticks();
+    while tx.settle(p, fd) == Err(sys::Errno::AGAIN) {
+        if clock::ticks() - begun > clock::us(SETTLE_US) {
+            s.broken.store(true, Ordering::Release);
+            break;
+        }
         sys::yield_core();
     }
     s.mirror_rx(&rx);

@@ -143,7 +143,8 @@ impl Provider for Segment {
 
     #[inline]
     fn stopped(&self) -> bool {
-        self.mine().stop.stop.load(Ordering::Relaxed) != 0
+        // Acquires: what is asked back was stored before.
+        self.mine().stop.stop.load(Ordering::Acquire) != 0
     }
 
     fn take_give_back(&self) -> Option<u64> {

@@ -24,3 +24,6 @@ pub enum Leg {
     Fast,
     Last,
 }
+
+#[cfg(test)]
+mod tests;

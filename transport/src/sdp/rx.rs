@@ -5,11 +5,15 @@
 //! lock.
 
 use super::{Leg, Walk, walk::BATCH};
+use crate::clock;
 use crate::provider::{End, Provider};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
-use crate::sys::{Errno, Result, net};
+use crate::sys::{Errno, Result, net, yield_core};
 use flowctl::packetized;
 use flowctl::{Receiver as _, Violation};
+
+/// How long (µs) the rest of a first leg may take to be delivered by the kernel of this host.
+const STALL_US: u64 = 1_000_000;
 
 /// What a read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,12 +167,14 @@ impl Rx {
                 Leg::Fast => {
                     // SAFETY: passed on to the caller.
                     match unsafe { self.read_fast(p, walk, how) } {
-                        Got::Empty if self.fast_is_over(p) => {
-                            if p.stated(End::Fast) != Some(self.flow.consumed()) {
-                                return Ok(Got::Broken);
+                        // The last bytes were published before the end: look once more.
+                        Got::Empty if self.fast_is_over(p) => match self.available(p) {
+                            Ok(0) if p.stated(End::Fast) == Some(self.flow.consumed()) => {
+                                self.leg = Leg::Last;
                             }
-                            self.leg = Leg::Last;
-                        }
+                            Ok(0) | Err(Violation) => return Ok(Got::Broken),
+                            Ok(_) => {}
+                        },
                         Got::Bytes(0) if walk.left() > 0 => {} // arrived meanwhile
                         got => return Ok(got),
                     }
@@ -216,7 +222,9 @@ impl Rx {
         how: How,
     ) -> Result<Option<Got>> {
         let mut limit = usize::MAX;
-        if let Some(end) = p.stated(End::Kernel) {
+        let mut flags = 0;
+        let known = p.stated(End::Kernel);
+        if let Some(end) = known {
             if self.kernel == end {
                 return Ok(None);
             }
@@ -225,8 +233,9 @@ impl Rx {
             };
             limit = usize::try_from(left).unwrap_or(usize::MAX);
         }
-        let mut flags = 0;
-        if how.peek {
+        // While the end is not stated, bells and even the last leg's data may come in behind this leg's
+        // bytes: they are looked at first, and taken once it is known how many are of this leg.
+        if how.peek || known.is_none() {
             flags |= libc::MSG_PEEK;
         }
         if how.discard {
@@ -242,17 +251,20 @@ impl Rx {
                 Ok((p.stated(End::Kernel) != Some(self.kernel)).then_some(Got::Eof))
             }
             Ok(n) => {
-                // The peer may have begun to ring since we looked; its bells follow the leg's last byte.
-                let data = match p.stated(End::Kernel) {
-                    Some(end) => match end.checked_sub(self.kernel) {
-                        Some(left) => n.min(usize::try_from(left).unwrap_or(usize::MAX)),
-                        None => return Ok(Some(Got::Broken)),
-                    },
-                    None => n,
-                };
+                let mut data = n;
+                if known.is_none() {
+                    if let Some(end) = p.stated(End::Kernel) {
+                        let Some(left) = end.checked_sub(self.kernel) else {
+                            return Ok(Some(Got::Broken));
+                        };
+                        data = n.min(usize::try_from(left).unwrap_or(usize::MAX));
+                    }
+                    if !how.peek && data > 0 {
+                        data = net::discard(fd, data)?;
+                    }
+                }
                 if !how.peek {
                     self.kernel += data as u64;
-                    self.bells += (n - data) as u64;
                 }
                 walk.skip(data);
                 Ok((data > 0).then_some(Got::Bytes(data)))
@@ -387,7 +399,7 @@ impl Rx {
     /// leg is then over.
     ///
     /// # Errors
-    /// The peer's counter is impossible.
+    /// The peer's counter is impossible, or what it counted never came.
     pub fn gather(&mut self, p: &impl Provider, fd: i32) -> Result<Vec<u8>, Violation> {
         let mut out = Vec::new();
         if self.leg == Leg::First {
@@ -395,16 +407,7 @@ impl Rx {
                 self.leg = Leg::Last; // nothing but data can follow on the kernel connection
                 return Ok(out);
             };
-            let left = end.checked_sub(self.kernel).ok_or(Violation)?;
-            let left = usize::try_from(left)
-                .map_err(|_| Violation)?
-                .min(net::unread(fd));
-            out.resize(left, 0);
-            // SAFETY: the buffer is writable for its length.
-            let n =
-                unsafe { net::recv(fd, out.as_mut_ptr(), left, libc::MSG_DONTWAIT) }.unwrap_or(0);
-            out.truncate(n);
-            self.kernel += n as u64;
+            self.gather_first(fd, end, &mut out)?;
             self.leg = Leg::Fast;
         }
         self.available(p)?;
@@ -418,6 +421,28 @@ impl Rx {
         }
         self.leg = Leg::Last;
         Ok(out)
+    }
+
+    /// Reads the first leg to its end. What the kernel has not delivered yet comes as room is made.
+    fn gather_first(&mut self, fd: i32, end: u64, out: &mut Vec<u8>) -> Result<(), Violation> {
+        let mut moved = clock::ticks();
+        while self.kernel != end {
+            let left = end.checked_sub(self.kernel).ok_or(Violation)?;
+            let left = usize::try_from(left).map_err(|_| Violation)?.min(64 * 1024);
+            let at = out.len();
+            out.resize(at + left, 0);
+            // SAFETY: the vector has just been given that many bytes.
+            let got = unsafe { net::recv(fd, out.as_mut_ptr().add(at), left, libc::MSG_DONTWAIT) };
+            let n = got.unwrap_or(0);
+            out.truncate(at + n);
+            self.kernel += n as u64;
+            match got {
+                Ok(1..) => moved = clock::ticks(),
+                Err(Errno::AGAIN) if clock::ticks() - moved < clock::us(STALL_US) => yield_core(),
+                _ => return Err(Violation),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -251,9 +251,14 @@ impl Tx {
     }
 
     /// Ends the fast leg and rings the peer, which must not sleep through it. The bell is counted before
-    /// the end is stated: whoever reads the end knows every bell before the data that follows.
+    /// the end is stated: whoever reads the end knows every bell before the data that follows. A peer
+    /// that has stopped this side is awake and may be back on the kernel, where a bell would be data.
     pub fn end_fast_ringing(&mut self, p: &impl Provider, fd: i32) {
         if self.leg != Leg::Fast {
+            return;
+        }
+        if !p.enter() {
+            self.end_fast(p);
             return;
         }
         p.count_bell();
@@ -261,8 +266,13 @@ impl Tx {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.
         while unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) } == Err(Errno::AGAIN) {
+            if p.stopped() {
+                p.uncount_bell();
+                break;
+            }
             crate::sys::yield_core(); // full of bells: the peer is readable, and takes them when it looks
         }
+        p.leave();
     }
 
     /// Shuts this direction on the fast leg.

@@ -4,3 +4,6 @@
 pub mod arena;
 pub mod layout;
 pub mod segment;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,159 @@
+//! A provider during whose calls the peer acts: after the n-th look at one of its words, once, a given
+//! function runs, as another process would at that moment.
+
+use crate::provider::{End, Provider};
+use crate::shm::segment::Segment;
+use flowctl::{Piece, Published, Untrusted};
+use std::cell::{Cell, RefCell};
+
+pub(super) struct Watched<F> {
+    inner: Segment,
+    left: Cell<usize>,
+    act: RefCell<Option<F>>,
+}
+
+impl<F: FnOnce()> Watched<F> {
+    pub(super) fn new(inner: Segment, at: usize, act: F) -> Self {
+        Self {
+            inner,
+            left: Cell::new(at),
+            act: RefCell::new(Some(act)),
+        }
+    }
+
+    /// Passes a look on; what it saw is from before the peer acts.
+    fn after<T>(&self, seen: T) -> T {
+        match self.left.get() {
+            0 => {
+                if let Some(act) = self.act.take() {
+                    act();
+                }
+            }
+            n => self.left.set(n - 1),
+        }
+        seen
+    }
+}
+
+impl<F: FnOnce()> Provider for Watched<F> {
+    fn buffer(&self) -> usize {
+        Provider::buffer(&self.inner)
+    }
+
+    unsafe fn put(&self, piece: Piece, from: *const u8) {
+        // SAFETY: passed on to the caller.
+        unsafe { Provider::put(&self.inner, piece, from) };
+    }
+
+    fn place(&self, piece: Piece) -> (*mut u8, usize) {
+        Provider::place(&self.inner, piece)
+    }
+
+    unsafe fn take(&self, piece: Piece, to: *mut u8) {
+        // SAFETY: passed on to the caller.
+        unsafe { Provider::take(&self.inner, piece, to) };
+    }
+
+    fn publish(&self, words: Published) {
+        Provider::publish(&self.inner, words);
+    }
+
+    fn announced(&self) -> (Untrusted<u64>, Untrusted<u64>) {
+        self.after(Provider::announced(&self.inner))
+    }
+
+    fn grant(&self, consumed: u64) {
+        Provider::grant(&self.inner, consumed);
+        self.after(());
+    }
+
+    fn granted(&self) -> Untrusted<u64> {
+        self.after(Provider::granted(&self.inner))
+    }
+
+    fn took(&self, bytes: u64) {
+        Provider::took(&self.inner, bytes);
+    }
+
+    fn taken(&self) -> u64 {
+        self.after(Provider::taken(&self.inner))
+    }
+
+    fn state(&self, end: End, at: u64) {
+        Provider::state(&self.inner, end, at);
+        self.after(());
+    }
+
+    fn stated(&self, end: End) -> Option<u64> {
+        self.after(Provider::stated(&self.inner, end))
+    }
+
+    fn finish(&self, fin: u32) {
+        Provider::finish(&self.inner, fin);
+    }
+
+    fn finished(&self) -> u32 {
+        self.after(Provider::finished(&self.inner))
+    }
+
+    fn wish(&self, what: u32) -> bool {
+        Provider::wish(&self.inner, what)
+    }
+
+    fn disarm(&self, what: u32) {
+        Provider::disarm(&self.inner, what);
+    }
+
+    fn armed(&self) -> u32 {
+        Provider::armed(&self.inner)
+    }
+
+    fn must_ring(&self, what: u32) -> bool {
+        self.after(Provider::must_ring(&self.inner, what))
+    }
+
+    fn count_bell(&self) {
+        Provider::count_bell(&self.inner);
+    }
+
+    fn uncount_bell(&self) {
+        Provider::uncount_bell(&self.inner);
+    }
+
+    fn bells(&self) -> u64 {
+        self.after(Provider::bells(&self.inner))
+    }
+
+    fn stop_peer(&self, give_back: Option<u64>) {
+        Provider::stop_peer(&self.inner, give_back);
+        self.after(());
+    }
+
+    fn stopped(&self) -> bool {
+        self.after(Provider::stopped(&self.inner))
+    }
+
+    fn enter(&self) -> bool {
+        Provider::enter(&self.inner)
+    }
+
+    fn leave(&self) {
+        Provider::leave(&self.inner);
+    }
+
+    fn take_give_back(&self) -> Option<u64> {
+        self.after(Provider::take_give_back(&self.inner))
+    }
+
+    fn gave_back(&self) -> bool {
+        self.after(Provider::gave_back(&self.inner))
+    }
+
+    fn cancel_give_back(&self) -> bool {
+        self.after(Provider::cancel_give_back(&self.inner))
+    }
+
+    fn peer_is_putting(&self) -> bool {
+        self.after(Provider::peer_is_putting(&self.inner))
+    }
+}
