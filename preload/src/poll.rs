@@ -4,7 +4,7 @@
 //! Ours are looked at in user space and taken out of what the kernel is asked, except for the sleep,
 //! where the kernel watches their connection for a bell.
 
-use crate::epoll::set::Set;
+use crate::epoll::set::{self, Set};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::wait::prepare;
@@ -142,7 +142,12 @@ fn look(all: &mut [libc::pollfd], fresh: bool) -> usize {
                 if ready::is_unsettled(s) {
                     ready::settle(s, p.fd);
                 }
-                ready::bits(s, p.fd, p.events, fresh)
+                let bits = ready::bits(s, p.fd, p.events, fresh);
+                if bits & p.events != 0 {
+                    // What poll has shown a set shows too, even if the bell for it is still under way.
+                    set::kick_others(s, std::ptr::null());
+                }
+                bits
             }
             Ours::Set(set) => {
                 if set.has_ready() {

@@ -1,5 +1,7 @@
 //! Receiving on a socket that is not plain. Called by the hooks of read, recv and their kin.
 
+use crate::epoll::set;
+
 use super::ending::{Ending, ending, settle_both_shut};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, residual};
@@ -339,10 +341,15 @@ pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
         // away, unless somebody else may still have to see one.
         let alone =
             s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers.load(Ordering::Acquire) == 0;
-        if alone && (BELLS..=bells).contains(&unread) {
+        let take = alone && (BELLS..=bells).contains(&unread);
+        if take {
             rx.take_bells(p, fd, usize::MAX);
         }
         drop(rx);
+        if take {
+            // One of them may have been for a set that has not looked yet.
+            set::kick_others(s, std::ptr::null());
+        }
         if unread > bells {
             demote::went_round(s, fd);
             return true;

@@ -199,7 +199,10 @@ fn a_stopped_side_does_not_enter(pair: &impl Pair) {
     a.stop_peer(Some(0));
     assert!(!a.gave_back());
     assert_eq!(b.take_give_back(), Some(0));
-    assert!(a.gave_back() && !a.cancel_give_back(), "taken on, not to be taken back");
+    assert!(
+        a.gave_back() && !a.cancel_give_back(),
+        "taken on, not to be taken back"
+    );
     assert_eq!(b.take_give_back(), None, "taken on once");
 }
 
