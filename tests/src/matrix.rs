@@ -208,7 +208,9 @@ pub fn judge(case: &Case, mode: Mode, oracle: &mut Oracle) -> Result<(), String>
     let differs = compare(&expected.transcript, &got.transcript);
     match (differs, deviation(case.name, mode.name())) {
         (Some(text), None) => return Err(format!("{text}{}{}", got.notes, path_note(&got))),
-        (None, Some(why)) if !why.starts_with("sometimes: ") => return Err(format!("no longer deviates, though listed: {why}")),
+        (None, Some(why)) if !why.starts_with("sometimes: ") => {
+            return Err(format!("no longer deviates, though listed: {why}"));
+        }
         _ => {}
     }
     check_path(case, mode, &got)

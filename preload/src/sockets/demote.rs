@@ -106,7 +106,12 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
         sys::yield_core();
     }
     let given = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0) && is_given_back(p);
-    match rx.gather(p, fd) {
+    let stays = rx.leave_in_kernel(p);
+    match if stays == Ok(true) {
+        Ok(Vec::new())
+    } else {
+        rx.gather(p, fd)
+    } {
         Ok(bytes) if !given => {
             if !residual::keep(s, &bytes) {
                 s.broken.store(true, Ordering::Release);

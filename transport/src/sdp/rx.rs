@@ -395,6 +395,20 @@ impl Rx {
         }
     }
 
+    /// The peer will put no more: if all that is unread lies on the kernel connection, with no bell
+    /// among it, it can stay there. The kernel connection alone goes on then.
+    ///
+    /// # Errors
+    /// The peer's counter is impossible.
+    pub fn leave_in_kernel(&mut self, p: &impl Provider) -> Result<bool, Violation> {
+        let can =
+            self.leg == Leg::First && self.available(p)? == 0 && self.bells_outstanding(p) == 0;
+        if can {
+            self.leg = Leg::Last;
+        }
+        Ok(can)
+    }
+
     /// The peer will put no more: gathers everything unread, on whatever leg, for private use. The fast
     /// leg is then over.
     ///
