@@ -128,6 +128,7 @@ next! {
     pwritev2(fd: c_int, iov: *const libc::iovec, n: c_int, offset: i64, flags: c_int) -> Ssize, pwritev2;
     socket(family: c_int, kind: c_int, protocol: c_int) -> c_int, socket;
     socketpair(family: c_int, kind: c_int, protocol: c_int, out: *mut c_int) -> c_int, socketpair;
+    bind(fd: c_int, addr: *const libc::sockaddr, len: Len) -> c_int, bind;
     listen(fd: c_int, backlog: c_int) -> c_int, listen;
     accept(fd: c_int, addr: *mut libc::sockaddr, len: *mut Len) -> c_int, accept;
     accept4(fd: c_int, addr: *mut libc::sockaddr, len: *mut Len, flags: c_int) -> c_int, accept4;
@@ -164,6 +165,7 @@ pub(crate) mod other {
     others! {
         select c"select",
         pselect c"pselect",
+        vfork c"vfork",
         fdopen c"fdopen",
         execvp c"execvp",
         execvpe c"execvpe",

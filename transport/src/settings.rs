@@ -194,6 +194,18 @@ impl Setting {
     }
 }
 
+/// What happens instead, for allowed values whose part of Shunt does not exist yet: nobody shall believe
+/// to measure what does not run.
+fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
+    match (name, value) {
+        ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
+        ("SHUNT_FLOW", "credit" | "nic") => Some("using packetized"),
+        ("SHUNT_ZCOPY", "sync" | "async") => Some("messages are copied"),
+        ("SHUNT_RULES", _) if !value.is_empty() => Some("the rules are not read"),
+        _ => None,
+    }
+}
+
 /// Reads the environment, given as `NAME=value` pairs. Returns the settings and a line for each
 /// variable that is unknown or holds what is not allowed; such a variable counts as its default.
 pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Settings, Vec<String>) {
@@ -212,7 +224,10 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         let (Some(setting), Some(slot)) = (ALL.get(at), values.get_mut(at)) else {
             continue;
         };
-        if setting.accepts(value) {
+        if let Some(instead) = not_there_yet(name, value) {
+            complaints.push(format!("shunt: {name}={value} is not there yet; {instead}"));
+            *slot = value;
+        } else if setting.accepts(value) {
             *slot = value;
         } else {
             let mut line = String::new();
@@ -274,6 +289,17 @@ mod tests {
                 .1
                 .len(),
             1
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_said() {
+        let (s, lines) = read([("SHUNT_FLOW", "credit"), ("SHUNT_TRANSPORT", "verbs")].into_iter());
+        assert!(!s.shm && lines.len() == 2 && lines[0].contains("using packetized"));
+        assert!(
+            read([("SHUNT_FLOW", "packetized")].into_iter())
+                .1
+                .is_empty()
         );
     }
 

@@ -54,7 +54,17 @@ fn sockperf() -> Case {
         ]
     };
     let client = move |ctx: &Ctx, _, port| {
-        let length = ["-m", "64", "--full-rtt", "-t", &ctx.whole_seconds()].map(String::from);
+        // sockperf numbers its messages for 600,000 a second at most and ends with an error beyond.
+        let length = [
+            "-m",
+            "64",
+            "--mps",
+            "590000",
+            "--full-rtt",
+            "-t",
+            &ctx.whole_seconds(),
+        ]
+        .map(String::from);
         Program::new("sockperf")
             .args(["ping-pong"])
             .args(address(port))

@@ -73,6 +73,17 @@ pub unsafe extern "C" fn socketpair(
     r
 }
 
+/// Nothing to note: a name changes nothing before the socket listens or connects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(
+    fd: c_int,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::bind(fd, addr, len) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the program's arguments, passed on.
@@ -308,9 +319,13 @@ pub unsafe extern "C" fn getsockopt(
     // The descriptor is the kernel's own connection: nearly every answer is right as it is.
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { real::getsockopt(fd, level, name, value, len) };
+    let ours = matches!(
+        (level, name),
+        (libc::SOL_SOCKET, libc::SO_ERROR | libc::SO_RCVLOWAT)
+            | (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK)
+    );
     if r == 0
-        && level == libc::SOL_SOCKET
-        && matches!(name, libc::SO_ERROR | libc::SO_RCVLOWAT)
+        && ours
         && let Some(s) = table::socket(fd)
         // SAFETY: the kernel has just written both.
         && unsafe { len.read_unaligned() } == 4

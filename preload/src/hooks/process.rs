@@ -124,6 +124,14 @@ mod variadic {
         )*};
     }
 
+    /// The child borrows the parent's memory until it executes something. Nothing is done here: what it
+    /// does to its descriptors is told apart by its process id (`world::is_foreign`).
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    pub unsafe extern "C" fn vfork() -> c_int {
+        std::arch::naked_asm!("mov r11, [rip + {next}]", "jmp r11", next = sym other::vfork)
+    }
+
     extern "C" fn printing(fd: c_int) {
         by_stdio(fd);
     }

@@ -48,6 +48,9 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     if lowat > 1 && was != Phase::Fresh {
         net::set_lowat(fd, lowat);
     }
+    if was == Phase::Attached {
+        super::options::restore_delays(s, fd);
+    }
     s.set_phase(Phase::Plain);
     if was == Phase::Attached {
         s.record.set_demoted(why);
@@ -74,6 +77,7 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
                 && let Some(segment) = s.segment().copied()
             {
                 // The server has agreed meanwhile: join, so as to part in order.
+                super::options::hurry_bells(s, fd);
                 let Ok(mut tx) = s.tx.lock() else { return };
                 tx.attach(&segment, world::settings().buf);
                 drop(tx);

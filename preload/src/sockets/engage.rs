@@ -177,7 +177,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
             if let Ok(mut rx) = s.rx.lock() {
                 rx.attach(&segment);
             }
-            attach(w, s, &segment);
+            attach(w, s, fd, &segment);
         }
         Err(why) => become_plain(w, s, fd, why),
     }
@@ -196,14 +196,14 @@ fn answered(s: &'static Socket, fd: i32) {
     {
         let _ = w.targets().is_claimed(&ticket);
     }
-    let _ = fd;
     if let Some(segment) = s.segment().copied() {
-        attach(&mut w, s, &segment);
+        attach(&mut w, s, fd, &segment);
     }
 }
 
 /// Opens the fast leg of this side's sending.
-fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
+fn attach(w: &mut World, s: &'static Socket, fd: i32, segment: &Segment) {
+    super::options::hurry_bells(s, fd);
     {
         let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;

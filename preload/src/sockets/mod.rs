@@ -97,6 +97,10 @@ pub(crate) struct Socket {
     pub(crate) rx_shut: AtomicBool,
     /// The program has shut its sending.
     pub(crate) tx_shut: AtomicBool,
+    /// TCP_NODELAY and TCP_CORK as the program has set them: while the socket is attached the kernel has
+    /// them so that a bell never waits.
+    pub(crate) nodelay: AtomicBool,
+    pub(crate) cork: AtomicBool,
     /// SO_LINGER is set to 0 seconds: closing resets.
     pub(crate) linger_zero: AtomicBool,
     /// Both directions are shut, and the kernel connection has been told.

@@ -45,9 +45,44 @@ pub(crate) fn unsent(s: &Socket) -> Option<usize> {
     usize::try_from(tx.unread(p).saturating_sub(tx.limit() / 2)).ok()
 }
 
+/// Makes the kernel send every bell at once, whatever the program has asked for its data: a byte held
+/// back (Nagle, TCP_CORK) would be a wake-up tens of milliseconds late.
+pub(crate) fn hurry_bells(s: &Socket, fd: i32) {
+    let get = |name| net::option(fd, libc::IPPROTO_TCP, name).is_ok_and(|v| v != 0);
+    let (nodelay, cork) = (get(libc::TCP_NODELAY), get(libc::TCP_CORK));
+    s.nodelay.store(nodelay, Ordering::Relaxed);
+    s.cork.store(cork, Ordering::Relaxed);
+    if cork {
+        net::set_tcp(fd, libc::TCP_CORK, false);
+    }
+    if !nodelay {
+        net::set_tcp(fd, libc::TCP_NODELAY, true);
+    }
+}
+
+/// Gives the kernel back what the program has set.
+pub(crate) fn restore_delays(s: &Socket, fd: i32) {
+    if !s.nodelay.load(Ordering::Relaxed) {
+        net::set_tcp(fd, libc::TCP_NODELAY, false);
+    }
+    if s.cork.load(Ordering::Relaxed) {
+        net::set_tcp(fd, libc::TCP_CORK, true);
+    }
+}
+
 /// Takes note of an option that the program has set, and that the kernel has accepted.
 pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
     match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) if s.phase() == Phase::Attached => {
+            let value = net::option(fd, level, name).is_ok_and(|v| v != 0);
+            if name == libc::TCP_CORK {
+                s.cork.store(value, Ordering::Relaxed);
+                net::set_tcp(fd, name, false);
+            } else {
+                s.nodelay.store(value, Ordering::Relaxed);
+                net::set_tcp(fd, name, true);
+            }
+        }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             s.linger_zero
                 .store(net::lingers_zero(fd), Ordering::Relaxed);
@@ -73,6 +108,12 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
 pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => s.lowat.load(Ordering::Relaxed).cast_signed(),
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) if s.phase() == Phase::Attached => {
+            i32::from(s.nodelay.load(Ordering::Relaxed))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_CORK) if s.phase() == Phase::Attached => {
+            i32::from(s.cork.load(Ordering::Relaxed))
+        }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Attached => {
             let reset = s.segment().is_some_and(|p| ending(s, p) == Ending::Reset);
             if s.reset_told.load(Ordering::Acquire) || !(reset || value != 0) {

@@ -143,6 +143,8 @@ unsafe fn fill(at: *mut Socket, generation: u32) {
                 kernel_news: true.into(),
                 rx_shut: false.into(),
                 tx_shut: false.into(),
+                nodelay: false.into(),
+                cork: false.into(),
                 linger_zero: false.into(),
                 fin_sent: false.into(),
                 sent_late: false.into(),

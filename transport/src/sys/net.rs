@@ -476,3 +476,10 @@ pub fn set_lowat(fd: i32, bytes: i32) {
         )
     };
 }
+
+/// Sets an int option of TCP.
+pub fn set_tcp(fd: i32, name: i32, value: bool) {
+    let value = i32::from(value);
+    // SAFETY: the option value is valid for its size.
+    let _ = unsafe { syscall!(setsockopt, fd, libc::IPPROTO_TCP, name, &raw const value, 4) };
+}
