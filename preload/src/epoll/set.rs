@@ -17,7 +17,7 @@ use crate::world::World;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use transport::sys::fd::{Fd, as_fd};
 
 /// A socket's place in a set.
@@ -62,8 +62,6 @@ pub(crate) struct Set {
     /// Longest busy look before a sleep, as learnt (µs).
     pub(crate) budget: Budget,
     pub(crate) company: Company,
-    /// When the kernel was last asked, in ticks; 0 if it had something of its own then.
-    pub(crate) asked: AtomicU64,
     /// Something is registered with the kernel that it tells of once only: nobody but the program's own
     /// wait may ask for it.
     pub(crate) edgy: AtomicBool,
@@ -84,7 +82,6 @@ impl Set {
             waiters: AtomicU32::new(0),
             budget: Budget::new(),
             company: Company::new(),
-            asked: AtomicU64::new(0),
             edgy: AtomicBool::new(false),
         }))
     }

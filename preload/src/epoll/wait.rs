@@ -16,8 +16,6 @@ const BATCH: usize = 64;
 const COOL: u32 = 512;
 /// In how many calls the kernel is asked first, so that a full array serves its events too.
 const KERNEL_TURN: u64 = 8;
-/// How often (µs) the kernel is asked while user space has events.
-const KERNEL_US: u64 = 5;
 
 /// The program's array and how much of it is filled.
 struct Out {
@@ -120,7 +118,7 @@ fn run(
     }
     from_user(set, out, call);
     if out.n > 0 {
-        if !kernel_first && !out.is_full() && is_due(set) {
+        if !kernel_first && !out.is_full() {
             let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
         }
         return finish(set, out, call);
@@ -142,11 +140,6 @@ fn run(
             return finish(set, out, call);
         }
     }
-}
-
-/// Whether the kernel has not been asked for a while, although there is something to report.
-fn is_due(set: &Set) -> bool {
-    clock::ticks().wrapping_sub(set.asked.load(Ordering::Relaxed)) > clock::us(KERNEL_US)
 }
 
 fn begin(set: &'static Set) -> Result<u64> {
@@ -276,7 +269,6 @@ fn from_kernel(
     } else {
         real::result(kernel_wait(ep, at, room as i32, ns, mask))
     };
-    set.asked.store(clock::ticks(), Ordering::Relaxed);
     translate(set, at, r?.min(room), out, call);
     Ok(())
 }
@@ -286,7 +278,6 @@ fn from_kernel(
 fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut Out, call: u64) {
     let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
     let mut count = 0;
-    let mut others = false;
     {
         let Some(mut l) = set.lock() else { return };
         for i in 0..n {
@@ -300,7 +291,6 @@ fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut 
                 index
             } else {
                 out.push(events, data);
-                others = true;
                 continue;
             };
             let Some(e) = l.entry(index) else { continue };
@@ -318,9 +308,6 @@ fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut 
             }
             l.heat(index);
         }
-    }
-    if others {
-        set.asked.store(0, Ordering::Relaxed); // it may have more: ask again next time
     }
     for (s, fd, bits) in ours.into_iter().take(count) {
         if let Some(s) = s {
