@@ -180,18 +180,14 @@ pub(crate) mod other {
         dprintf c"dprintf",
         vdprintf c"vdprintf",
         syscall c"syscall",
-        closefrom c"closefrom",
-        close_range c"close_range",
         sigaction c"sigaction",
         signal c"signal",
-        exit_now c"_exit",
         aio_read c"aio_read",
         aio_write c"aio_write",
         aio_read64 c"aio_read64",
         aio_write64 c"aio_write64",
         lio_listio c"lio_listio",
         lio_listio64 c"lio_listio64",
-        seccomp_load c"seccomp_load",
     }
 }
 

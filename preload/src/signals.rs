@@ -42,7 +42,7 @@ fn our_action() -> libc::sigaction {
     a
 }
 
-fn is_watched(signal: c_int) -> bool {
+pub(crate) fn is_watched(signal: c_int) -> bool {
     world::settings().report.is_some() && ENDING.contains(&signal)
 }
 

@@ -17,10 +17,9 @@ pub const SPACE: u32 = 2;
 /// after this and before it sleeps.
 #[inline]
 pub fn arm(armed: &AtomicU32, what: u32) {
-    if armed.load(Ordering::Relaxed) & what != what {
-        armed.fetch_or(what, Ordering::SeqCst);
+    if wish(armed, what) {
+        fence(Ordering::SeqCst);
     }
-    fence(Ordering::SeqCst);
 }
 
 /// Sleeper: states a wish without a barrier. True if it is new: then a barrier

@@ -274,6 +274,16 @@ pub unsafe extern "C" fn sigaction(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    let next = other::signal.get();
+    if !crate::signals::is_watched(signal) && !next.is_null() {
+        // SAFETY: libc's function of this name and signature.
+        return unsafe {
+            std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t,
+            >(next)(signal, handler)
+        };
+    }
     // SAFETY: all-zero is a valid sigaction.
     let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
     new.sa_sigaction = handler;

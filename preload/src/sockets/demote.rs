@@ -109,6 +109,9 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     while p.peer_is_putting() && clock::ticks() - begun < clock::us(PUT_US) {
         sys::yield_core();
     }
+    if p.peer_is_putting() {
+        s.broken.store(true, Ordering::Release); // what it is putting would be lost
+    }
     let given = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0) && is_given_back(p);
     let stays = rx.leave_in_kernel(p);
     match if stays == Ok(true) {
@@ -144,6 +147,9 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     if closed {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+    }
+    if s.broken.load(Ordering::Acquire) {
+        net::disconnect(fd); // a reset, never a gap
     }
     become_plain(w, s, fd, why);
 }

@@ -90,18 +90,22 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     if !is_counted(s, fd) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
+    // From the announcement on the server may ring: whoever reads meanwhile has to know the ring.
+    let Ok(mut rx) = s.rx.lock() else {
+        return;
+    };
     let (ticket, segment) = match w.targets().announce(target, &tuple, settings.buf) {
         Ok(found) => found,
-        Err(why) => return become_plain(w, s, fd, why),
+        Err(why) => {
+            drop(rx);
+            return become_plain(w, s, fd, why);
+        }
     };
     let Some(state) = w.targets().state_word(&ticket) else {
         return;
     };
     segment.state_barriers();
-    // From here on a read may find the answer before we do: it has to know the ring.
-    if let Ok(mut rx) = s.rx.lock() {
-        rx.attach(&segment);
-    }
+    rx.attach(&segment);
     // SAFETY: the phase is Fresh, and this thread alone changes it, under the registry lock.
     unsafe {
         s.set_segment(Some(segment));
@@ -119,6 +123,7 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     s.answer_at
         .store(state.cast_mut().cast::<AtomicU32>(), Ordering::Release);
     s.set_phase(Phase::Announced);
+    drop(rx);
     w.targets().expect(target, -1);
     set::announced(w, s);
 }
@@ -162,6 +167,10 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     if !is_counted(s, fd) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
+    // From the claim on the client may ring: as in `announce`.
+    let Ok(mut rx) = s.rx.lock() else {
+        return;
+    };
     match f.claim(&claim) {
         Ok(segment) => {
             segment.state_barriers();
@@ -174,12 +183,14 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
                     looks,
                 };
             }
-            if let Ok(mut rx) = s.rx.lock() {
-                rx.attach(&segment);
-            }
+            rx.attach(&segment);
+            drop(rx);
             attach(w, s, fd, &segment);
         }
-        Err(why) => become_plain(w, s, fd, why),
+        Err(why) => {
+            drop(rx);
+            become_plain(w, s, fd, why);
+        }
     }
 }
 

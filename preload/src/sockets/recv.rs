@@ -93,11 +93,30 @@ unsafe fn once(
     got
 }
 
-/// The first leg, before there is anybody to agree with.
-fn kernel_once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Got> {
+/// The kernel connection alone: before there is anybody to agree with, or after the fast leg.
+///
+/// # Safety
+/// The walk's buffers are writable.
+unsafe fn kernel_once(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    how: How,
+) -> Result<Got> {
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
+    // Another thread may have offered or agreed since the phase was looked at; it does so under this
+    // lock. Then there may be bells among the bytes.
+    if let Some(p) = s.segment()
+        && rx.leg() != Leg::Last
+        && s.phase() != Phase::Plain
+    {
+        drop(rx);
+        // SAFETY: the caller's promise.
+        return unsafe { once(s, p, fd, walk, how) };
+    }
     let flags = flags & (libc::MSG_PEEK | libc::MSG_TRUNC);
     let want = walk.left();
     match rx.read_kernel(fd, walk, flags) {
@@ -194,7 +213,8 @@ unsafe fn inside(
                 demote::finish_if_over(s, fd, transport::reason::Reason::PeerDemoted);
                 if s.phase() == Phase::Attached {
                     // This side still sends on its fast leg, but receives by the kernel.
-                    next = Some(kernel_once(s, fd, walk, flags)?);
+                    // SAFETY: the caller's promise.
+                    next = Some(unsafe { kernel_once(s, fd, walk, flags, how) }?);
                     if matches!(next, Some(Got::Empty)) {
                         next = None;
                         if dont_wait {
@@ -263,7 +283,8 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
             engage::give_up_if_silent(s, fd, s.record.messages_received.load(Ordering::Relaxed));
             return Ok(got);
         }
-        _ => return kernel_once(s, fd, walk, flags),
+        // SAFETY: the caller's promise.
+        _ => return unsafe { kernel_once(s, fd, walk, flags, how) },
     }
     let Some(p) = s.segment() else {
         return Ok(Got::Empty);

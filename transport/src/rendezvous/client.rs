@@ -161,7 +161,7 @@ impl Targets {
         if !permits(policy, found.uid) {
             return Err(Reason::PeerUser);
         }
-        let first = self.index_of(address, found.uid, ring);
+        let first = self.index_of(address, found.uid);
         let target = self
             .served
             .get_mut(first)
@@ -221,8 +221,7 @@ impl Targets {
         Ok(first)
     }
 
-    fn index_of(&mut self, address: &Endpoint, owner: u32, ring: usize) -> usize {
-        let _ = ring;
+    fn index_of(&mut self, address: &Endpoint, owner: u32) -> usize {
         let known = |t: &Option<Target>| {
             t.as_ref()
                 .is_some_and(|t| t.address == *address && t.owner == owner)

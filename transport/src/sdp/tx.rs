@@ -4,6 +4,7 @@
 //! follow on it. Used under the sending lock.
 
 use super::{Leg, Walk, walk::BATCH};
+use crate::clock;
 use crate::doorbell;
 use crate::provider::{End, Provider};
 use crate::sys::{Errno, Result, net};
@@ -12,6 +13,10 @@ use flowctl::{Sender as _, Violation};
 
 /// Most bytes put before they are published, so that the reader works while the sender does.
 const PUBLISH: usize = 32 * 1024;
+
+/// How long (µs) a peer may leave the kernel connection full of bells that it wished for. An honest one
+/// wishes for the next only once it is awake.
+const STUCK_US: u64 = 1_000_000;
 
 /// What came of putting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,9 +269,10 @@ impl Tx {
         p.count_bell();
         self.end_fast(p);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let begun = clock::ticks();
         // SAFETY: one readable byte.
         while unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) } == Err(Errno::AGAIN) {
-            if p.stopped() {
+            if p.stopped() || clock::ticks() - begun > clock::us(STUCK_US) {
                 p.uncount_bell();
                 break;
             }
