@@ -4,7 +4,14 @@
 //! Called by `transport::sdp`, once per piece of data, under that direction's lock. It knows no file
 //! descriptor, no clock and no memory but its own, so every scheme can be tested with a model of both
 //! ends. A scheme is a pair of halves: [`Sender`] on the side that sends, [`Receiver`] on the other.
-//! Whatever the other end wrote arrives as [`Untrusted`] and is checked here before it is used.
+//! They talk through control words ([`Word`], [`Back`]) that a provider carries. Whatever the other end
+//! wrote arrives as [`Untrusted`] and is checked here before it is used.
+//!
+//! | scheme | receive buffer | out of room | while the sender computes |
+//! |---|---|---|---|
+//! | [`credit`] | slots; a message burns one | `send` waits | all that `send` took has left |
+//! | [`packetized`] | one ring, run to the byte | parked by the sender | parked bytes stay |
+//! | [`nic`] | advertised in windows | queued for the "NIC" | the queue moves by itself |
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,71 +30,217 @@
     )
 )]
 
+pub mod any;
+mod areas;
+pub mod credit;
+pub mod nic;
 pub mod packetized;
+pub mod terms;
+#[cfg(test)]
+mod tests;
 mod untrusted;
 
+pub use terms::{Scheme, Terms};
 pub use untrusted::{Untrusted, Violation};
 
-/// A contiguous run of bytes inside the receiver's buffer.
+/// A contiguous run of bytes inside a direction's region: the receive buffer and the sender's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Byte offset from the start of the buffer.
+    /// Byte offset from the start of the region.
     pub offset: usize,
-    /// Length in bytes; `offset + len` never exceeds the buffer.
+    /// Length in bytes; `offset + len` never exceeds the region.
     pub len: usize,
 }
 
-/// What a sender tells the receiver after it has put data in place: two control words. `origin` has to
-/// be visible before `produced`.
+/// What a sender tells its receiver. Positions are byte counts over the life of the direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// Bytes put over the life of the direction.
-    pub produced: u64,
-    /// The stream position that lies at offset 0 of the buffer.
-    pub origin: u64,
+pub enum Word {
+    /// The receiver may take bytes up to here. Told after everything that describes those bytes.
+    Produced,
+    /// Up to here bytes lie in the receive ring, from here on in the sender's own buffer.
+    Boundary,
+    /// The position that lies at offset 0 of the receive ring.
+    Origin,
+    /// Bytes that `send` has taken, parked ones included. Counts once the sender is gone.
+    Queued,
+    /// `nic`: up to here the own buffer was handed to the NIC by the sender.
+    Posted,
+    /// `nic`: segments put under an advertised receive; `credit`: data messages sent.
+    Segments,
+    /// `credit`: messages without payload sent.
+    Control,
+    /// `credit`: for the opposite direction: receive buffers made free there. Rides on what goes here.
+    Acknowledged,
 }
 
-/// The half that sends: it alone decides where bytes go in the receiver's buffer.
+/// What a receiver hands back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// Bytes taken.
+    Consumed,
+    /// `nic`: receives advertised, each of a window.
+    Advertised,
+    /// `nic`: up to here events have handed the software part to the NIC.
+    Evented,
+    /// `nic`: events so far.
+    Events,
+    /// `credit`: receive buffers made free. Comes as [`Word::Acknowledged`] of the opposite direction.
+    Acknowledged,
+}
+
+/// What the two halves of one side note for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// `credit`: data messages that this side has read to their end.
+    Freed,
+    /// Of those, how many it has acknowledged.
+    Acknowledged,
+    /// `credit`: messages without payload of the peer that this side has acknowledged.
+    Controls,
+}
+
+/// Notes of one side, written by one half and read by the other.
+pub trait Notes {
+    fn note(&self, note: Note, value: u64);
+    fn noted(&self, note: Note) -> u64;
+}
+
+/// The control words as a sender sees them. What it tells becomes visible in the order told, and after
+/// the bytes that were put before.
+pub trait Outbox: Notes {
+    fn tell(&self, word: Word, value: u64);
+    fn handed_back(&self, back: Back) -> Untrusted<u64>;
+    /// Writes the length of the message whose slot begins at this offset of the region.
+    fn write_header(&self, offset: usize, len: u32);
+    /// Reads it again. The peer can have changed it.
+    fn read_header(&self, offset: usize) -> Untrusted<u32>;
+}
+
+/// The control words as a receiver sees them.
+pub trait Inbox: Notes {
+    fn told(&self, word: Word) -> Untrusted<u64>;
+    fn hand_back(&self, back: Back, value: u64);
+    fn header(&self, offset: usize) -> Untrusted<u32>;
+}
+
+/// What came of handing back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granted {
+    Nothing,
+    /// The sender has been told: it may have to be woken.
+    Told,
+    /// It is time for an update, which has to ride on the opposite direction.
+    UpdateDue,
+}
+
+/// What a scheme has counted, for the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times that a byte found no room, or no credit, at the receiver.
+    pub starved: u64,
+    /// Messages as they went: slots, ring writes, segments.
+    pub wire: u64,
+    /// Asynchronous events.
+    pub events: u64,
+    /// Credit updates that were messages of their own.
+    pub updates: u64,
+}
+
+/// The half that sends: it alone decides where bytes go.
 pub trait Sender {
-    /// Takes the receiver's consumption counter (bytes taken over the life of the direction).
+    /// Whether a piece is a message: then it should not be cut for other reasons.
+    const MESSAGES: bool = false;
+
+    /// Takes in what the receiver has handed back.
     ///
     /// # Errors
-    /// [`Violation`] if the counter runs backwards or past what was sent.
-    fn granted(&mut self, consumed: Untrusted<u64>) -> Result<(), Violation>;
+    /// [`Violation`] if a counter runs backwards or past what was sent.
+    fn granted(&mut self, out: &impl Outbox) -> Result<(), Violation>;
 
-    /// Bytes that may be put now without overrunning the receiver.
+    /// Bytes that may be put now.
     fn room(&self) -> usize;
 
-    /// Where the next bytes go: at most `want`, at most [`Self::room`], contiguous. Zero length means
-    /// out of room.
+    /// Whether not all of `want` bytes would reach the receiver at once, as far as is known: time to look
+    /// at what was handed back.
+    fn is_short(&self, want: usize) -> bool {
+        self.room() < want
+    }
+
+    /// Where the next bytes go: at most `want`, contiguous. Zero length means out of room.
     fn place(&mut self, want: usize) -> Piece;
 
-    /// Accounts for `len` bytes put at the place last asked for and says what to publish.
-    fn commit(&mut self, len: usize) -> Published;
+    /// Accounts for `len` bytes put at the place last asked for: one message, if a scheme has messages.
+    fn commit(&mut self, len: usize, out: &impl Outbox);
+
+    /// Tells the receiver of all that was committed.
+    fn publish(&mut self, out: &impl Outbox);
+
+    /// Bytes put over the life of the direction.
+    fn accepted(&self) -> u64;
+
+    /// The most that may be on its way, in bytes.
+    fn limit(&self) -> u64;
+
+    /// Where bytes that were put before still lie: from position `from` on, contiguous. Zero length if
+    /// that cannot be told.
+    fn piece_at(&self, from: u64, out: &impl Outbox) -> Piece;
+
+    /// Whether bytes lie with the sender that the receiver may not take yet.
+    fn is_parked(&self) -> bool {
+        false
+    }
+
+    /// Lets parked bytes go: as many as the receiver has room for, or all, since the program is inside
+    /// the library for long. True if the receiver was told.
+    fn post(&mut self, _all: bool, _out: &impl Outbox) -> bool {
+        false
+    }
+
+    /// Sends a message without payload that hands out credits of the opposite direction. False if the
+    /// rules do not allow it now.
+    fn control(&mut self, _out: &impl Outbox) -> bool {
+        true
+    }
+
+    /// Sizes the sender's own buffer anew, in bytes.
+    fn resize(&mut self, _own: usize) {}
+
+    /// Bytes of the receive buffer that are in use, once so many bytes of the stream were taken.
+    fn held(&self, taken: u64) -> u64;
+
+    /// Bytes of receive buffer that are reserved.
+    fn reserved(&self) -> u64;
+
+    fn counts(&self) -> Counts;
 }
 
 /// The half that receives.
 pub trait Receiver {
-    /// Takes the sender's control words.
+    /// Looks for more.
     ///
     /// # Errors
-    /// [`Violation`] if more is claimed than the buffer holds, or the count runs backwards.
-    fn announced(
-        &mut self,
-        produced: Untrusted<u64>,
-        origin: Untrusted<u64>,
-    ) -> Result<(), Violation>;
+    /// [`Violation`] if more is claimed than can be, or a count runs backwards.
+    fn announced(&mut self, from: &impl Inbox) -> Result<(), Violation>;
 
     /// Bytes that can be read now.
     fn available(&self) -> usize;
 
-    /// The contiguous bytes that start `skip` bytes past the read position.
-    fn next(&self, skip: usize) -> Piece;
+    /// The contiguous bytes at the read position.
+    ///
+    /// # Errors
+    /// [`Violation`] if the sender describes them as they cannot be.
+    fn next(&mut self, from: &impl Inbox) -> Result<Piece, Violation>;
 
-    /// Gives `len` bytes back as read.
+    /// Gives `len` bytes of the piece last asked for back as read.
     fn consume(&mut self, len: usize);
 
-    /// The counter to hand back to the sender now, if it is time to: always when `eager` and something
-    /// is owed, otherwise only once enough has been read to be worth a cache line.
-    fn grant(&mut self, eager: bool) -> Option<u64>;
+    /// Bytes read over the life of the direction.
+    fn consumed(&self) -> u64;
+
+    /// Tells the sender if it is time to: always when `eager` and something is owed that it could use,
+    /// otherwise only once enough has been read to be worth a cache line.
+    fn grant(&mut self, eager: bool, to: &impl Inbox) -> Granted;
+
+    /// The sender is gone: what it had parked counts from now on.
+    fn release(&mut self) {}
 }

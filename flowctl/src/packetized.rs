@@ -1,9 +1,16 @@
-//! Packetized flow control (the thesis, chapter 4): one contiguous receive ring that the sender runs
-//! to the byte.
+//! Packetized flow control (the thesis, section 4.1.3): one contiguous receive ring that the sender
+//! runs to the byte.
 //!
 //! The sender knows how long its messages are, so it owns head and tail of the remote ring and puts
 //! each message at the next free byte; the receiver only reports how much it has read. No byte of the
-//! buffer is lost to slots.
+//! buffer is lost to slots. Out of room, bytes are *parked* in the sender's own buffer, where small
+//! messages coalesce, and `send` returns; they move at the program's next call of the library and not
+//! before (section 4.1.4 names that weakness).
+//!
+//! What the provider makes of it: on shared memory the own buffer lies in the region too, so parked
+//! bytes need not be copied into the ring: to move them is to let the receiver take them where they are
+//! ([`Word::Produced`]), never more than it has free. Until they are all taken, later bytes are parked
+//! behind them.
 //!
 //! Two refinements that change no rule:
 //! - *Warm start*: when the ring is empty and the write position has moved past [`WARM`] bytes, the
@@ -13,187 +20,252 @@
 //! - *Lazy grants*: the receiver reports only once an eighth of the ring was read, or when it is about
 //!   to wait, so that small messages do not bounce a cache line each.
 
-use crate::{Piece, Published, Untrusted, Violation};
+pub use crate::areas::WARM;
+use crate::areas::{Areas, View, count, lazy};
+use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Terms, Violation, Word};
 
-/// How far (bytes) an empty ring is walked before it starts over at offset 0.
-pub const WARM: u64 = 4096;
-
-/// The largest lazy grant in bytes, whatever the size of the ring.
-const LAZIEST: u64 = 64 * 1024;
-
-/// Positions are 64-bit byte counts; offsets fit `usize` because the mask does.
-#[allow(clippy::cast_possible_truncation)]
-const fn offset(position: u64, origin: u64, mask: usize) -> usize {
-    (position.wrapping_sub(origin) as usize) & mask
-}
-
-#[allow(clippy::cast_possible_truncation)]
-const fn count(bytes: u64) -> usize {
-    bytes as usize
-}
-
-/// The sending half.
+/// The sending half. Positions: `consumed <= shown <= accepted`, `boundary <= accepted`.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    mask: usize,
-    limit: u64,
-    produced: u64,
+    areas: Areas,
+    buffer: u64,
+    own: u64,
+    boundary: u64,
+    shown: u64,
+    accepted: u64,
     consumed: u64,
     origin: u64,
+    in_own: bool,
+    counts: Counts,
 }
 
 impl Sender {
-    /// A sender into a ring of `size` bytes (a power of two) that uses at most `limit` of them.
+    /// A sender into a region of two halves, by terms that fit it.
     #[must_use]
-    pub fn new(size: usize, limit: usize) -> Self {
-        debug_assert!(size.is_power_of_two());
+    pub fn new(region: usize, terms: &Terms) -> Self {
+        let areas = Areas::new(region);
         Self {
-            mask: size - 1,
-            limit: limit.clamp(1, size) as u64,
-            produced: 0,
+            areas,
+            buffer: terms.buffer.clamp(1, areas.half()),
+            own: terms.own.min(areas.half()),
+            boundary: 0,
+            shown: 0,
+            accepted: 0,
             consumed: 0,
             origin: 0,
+            in_own: false,
+            counts: Counts::default(),
         }
     }
 
-    /// Bytes put over the life of the direction.
-    #[must_use]
-    pub const fn produced(&self) -> u64 {
-        self.produced
+    #[inline]
+    const fn uses_own(&self) -> bool {
+        self.accepted > self.boundary
     }
 
-    /// Bytes that the receiver has reported as read.
-    #[must_use]
-    pub const fn consumed(&self) -> u64 {
-        self.consumed
+    fn own_room(&self) -> u64 {
+        let used = self.accepted - self.boundary.max(self.consumed);
+        self.own.saturating_sub(used)
     }
 
-    /// Where bytes that were put before still lie: from position `from` on, up to `end`, contiguous.
-    #[must_use]
-    pub fn piece_at(&self, from: u64, end: u64) -> Piece {
-        let offset = offset(from, self.origin, self.mask);
-        let len = count(end.saturating_sub(from)).min(self.mask + 1 - offset);
-        Piece { offset, len }
-    }
-
-    /// The most that may be on its way, in bytes.
-    #[must_use]
-    pub const fn limit(&self) -> u64 {
-        self.limit
+    #[inline]
+    const fn ring_room(&self) -> u64 {
+        self.buffer
+            .saturating_sub(self.boundary.saturating_sub(self.consumed))
     }
 }
 
 impl crate::Sender for Sender {
     #[inline]
-    fn granted(&mut self, consumed: Untrusted<u64>) -> Result<(), Violation> {
-        self.consumed = consumed.within(self.consumed, self.produced)?;
+    fn granted(&mut self, out: &impl Outbox) -> Result<(), Violation> {
+        // A receiver that has waited for long may take parked bytes by itself.
+        self.consumed = out
+            .handed_back(Back::Consumed)
+            .within(self.consumed, self.accepted)?;
+        self.shown = self.shown.max(self.consumed);
+        if self.consumed == self.accepted {
+            self.boundary = self.accepted; // the own buffer is empty: on with the ring
+        }
         Ok(())
     }
 
     #[inline]
     fn room(&self) -> usize {
-        count(self.limit.saturating_sub(self.produced - self.consumed))
+        count(if self.uses_own() {
+            self.own_room()
+        } else {
+            self.ring_room() + self.own
+        })
+    }
+
+    #[inline]
+    fn is_short(&self, want: usize) -> bool {
+        self.uses_own() || self.ring_room() < want as u64
     }
 
     #[inline]
     fn place(&mut self, want: usize) -> Piece {
-        if self.produced == self.consumed && self.produced - self.origin >= WARM {
-            self.origin = self.produced;
+        let room = if self.uses_own() { 0 } else { self.ring_room() };
+        self.in_own = room == 0;
+        if self.in_own {
+            if !self.uses_own() {
+                self.counts.starved += 1;
+            }
+            let len = self.own_room().min(want as u64);
+            return self.areas.own(self.accepted, self.boundary, len);
         }
-        let offset = offset(self.produced, self.origin, self.mask);
-        let len = want.min(self.room()).min(self.mask + 1 - offset);
-        Piece { offset, len }
+        if self.boundary == self.consumed && self.boundary - self.origin >= WARM {
+            self.origin = self.boundary;
+        }
+        self.areas
+            .ring(self.boundary, self.origin, room.min(want as u64))
     }
 
     #[inline]
-    fn commit(&mut self, len: usize) -> Published {
-        debug_assert!(len <= self.room());
-        self.produced += len as u64;
-        Published {
-            produced: self.produced,
-            origin: self.origin,
+    fn commit(&mut self, len: usize, _out: &impl Outbox) {
+        self.accepted += len as u64;
+        if !self.in_own {
+            self.boundary = self.accepted;
+            self.shown = self.accepted;
+            self.counts.wire += 1;
         }
+    }
+
+    #[inline]
+    fn publish(&mut self, out: &impl Outbox) {
+        out.tell(Word::Origin, self.origin);
+        out.tell(Word::Boundary, self.boundary);
+        out.tell(Word::Produced, self.shown);
+        if self.uses_own() {
+            out.tell(Word::Queued, self.accepted);
+        }
+    }
+
+    #[inline]
+    fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    #[inline]
+    fn limit(&self) -> u64 {
+        self.buffer + self.own
+    }
+
+    fn piece_at(&self, from: u64, _out: &impl Outbox) -> Piece {
+        if from < self.boundary {
+            self.areas.ring(from, self.origin, self.boundary - from)
+        } else {
+            let len = self.accepted.saturating_sub(from);
+            self.areas.own(from, self.boundary, len)
+        }
+    }
+
+    #[inline]
+    fn is_parked(&self) -> bool {
+        self.shown < self.accepted
+    }
+
+    fn post(&mut self, all: bool, out: &impl Outbox) -> bool {
+        let free = if all {
+            u64::MAX
+        } else {
+            self.buffer.saturating_sub(self.shown - self.consumed)
+        };
+        let shown = self.accepted.min(self.shown.saturating_add(free));
+        if shown == self.shown {
+            return false;
+        }
+        self.shown = shown;
+        self.counts.wire += 1;
+        out.tell(Word::Produced, shown);
+        true
+    }
+
+    fn resize(&mut self, own: usize) {
+        self.own = (own as u64).min(self.areas.half());
+    }
+
+    fn held(&self, taken: u64) -> u64 {
+        self.boundary.saturating_sub(taken)
+    }
+
+    fn reserved(&self) -> u64 {
+        self.buffer
+    }
+
+    #[inline]
+    fn counts(&self) -> Counts {
+        self.counts
     }
 }
 
 /// The receiving half.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    mask: usize,
+    view: View,
     lazy: u64,
-    produced: u64,
-    consumed: u64,
     granted: u64,
-    origin: u64,
+    released: bool,
 }
 
 impl Receiver {
-    /// A receiver over a ring of `size` bytes (a power of two) of which the sender uses `limit`.
+    /// A receiver over a region of two halves, by the sender's terms.
     #[must_use]
-    pub fn new(size: usize, limit: usize) -> Self {
-        debug_assert!(size.is_power_of_two());
+    pub fn new(region: usize, terms: &Terms) -> Self {
         Self {
-            mask: size - 1,
-            lazy: (limit.clamp(1, size) as u64 / 8).clamp(1, LAZIEST),
-            produced: 0,
-            consumed: 0,
+            view: View::new(region),
+            lazy: lazy(terms.buffer),
             granted: 0,
-            origin: 0,
+            released: false,
         }
-    }
-
-    /// Bytes read over the life of the direction.
-    #[must_use]
-    pub const fn consumed(&self) -> u64 {
-        self.consumed
     }
 }
 
 impl crate::Receiver for Receiver {
     #[inline]
-    fn announced(
-        &mut self,
-        produced: Untrusted<u64>,
-        origin: Untrusted<u64>,
-    ) -> Result<(), Violation> {
-        let full = self.consumed + self.mask as u64 + 1;
-        self.produced = produced.within(self.produced, full)?;
-        self.origin = origin.as_ring_position();
-        Ok(())
+    fn announced(&mut self, from: &impl Inbox) -> Result<(), Violation> {
+        let mut end = from.told(Word::Produced).as_claim();
+        if self.released {
+            end = end.max(from.told(Word::Queued).as_claim());
+        }
+        let boundary = from.told(Word::Boundary).as_claim();
+        let origin = from.told(Word::Origin).as_ring_position();
+        self.view.update(end, boundary, origin)
     }
 
     #[inline]
     fn available(&self) -> usize {
-        count(self.produced - self.consumed)
+        self.view.available()
     }
 
     #[inline]
-    fn next(&self, skip: usize) -> Piece {
-        let left = self.available().saturating_sub(skip);
-        let offset = offset(self.consumed + skip as u64, self.origin, self.mask);
-        Piece {
-            offset,
-            len: left.min(self.mask + 1 - offset),
-        }
+    fn next(&mut self, _from: &impl Inbox) -> Result<Piece, Violation> {
+        Ok(self.view.next())
     }
 
     #[inline]
     fn consume(&mut self, len: usize) {
         debug_assert!(len <= self.available());
-        self.consumed += len as u64;
+        self.view.consumed += len as u64;
     }
 
     #[inline]
-    fn grant(&mut self, eager: bool) -> Option<u64> {
-        let owed = self.consumed - self.granted;
+    fn consumed(&self) -> u64 {
+        self.view.consumed
+    }
+
+    #[inline]
+    fn grant(&mut self, eager: bool, to: &impl Inbox) -> Granted {
+        let owed = self.view.consumed - self.granted;
         if owed >= self.lazy || (eager && owed > 0) {
-            self.granted = self.consumed;
-            Some(self.consumed)
-        } else {
-            None
+            self.granted = self.view.consumed;
+            to.hand_back(Back::Consumed, self.granted);
+            return Granted::Told;
         }
+        Granted::Nothing
+    }
+
+    fn release(&mut self) {
+        self.released = true;
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -38,6 +38,18 @@ impl Untrusted<u64> {
         self.0
     }
 
+    /// The value as a claim that is about to be checked together with others.
+    #[must_use]
+    pub(crate) const fn as_claim(self) -> u64 {
+        self.0
+    }
+
+    /// The value for this side's own later use as a number that only the peer depends on.
+    #[must_use]
+    pub const fn as_hearsay(self) -> u64 {
+        self.0
+    }
+
     /// Whether the peer's word still holds what this side already knows.
     #[must_use]
     pub const fn is(self, known: u64) -> bool {

@@ -8,7 +8,7 @@ use crate::epoll::set::{self, Set};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::wait::prepare;
-use crate::sockets::{Phase, Socket, ready, recv};
+use crate::sockets::{Phase, Socket, parked, ready, recv};
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -105,6 +105,7 @@ pub(crate) unsafe fn poll(
 }
 
 fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
+    parked::let_go();
     let mut copy = Copy::new(all.len()).ok_or(sys::Errno::NOMEM)?;
     let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
     let deadline = time.map(|ns| clock::monotonic_ns().saturating_add(ns));
@@ -268,7 +269,9 @@ fn sleep(
     if quiet {
         n = look(all, false);
         if n == 0 {
-            r = kernel(slice, time, mask);
+            // A nap that ends early is a sleep that is looked after and begun again.
+            let nap = parked::nap(time.unwrap_or(u64::MAX));
+            r = kernel(slice, Some(nap).filter(|&ns| ns != u64::MAX), mask);
         }
     }
     let slept = clock::ticks() - begun;

@@ -52,6 +52,7 @@ pub(crate) fn write() {
             {
                 s.record.set_names(&local, &peer);
             }
+            s.note_flow();
             report.add(&s.record);
         }
     });

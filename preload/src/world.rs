@@ -4,6 +4,7 @@
 use crate::epoll::set::Set;
 use crate::sockets::lock::{Slow, SlowHeld};
 use crate::sockets::pool::Pool;
+use flowctl::{Scheme, Terms};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use transport::rendezvous::client::Targets;
@@ -59,7 +60,15 @@ pub(crate) fn set_settings(s: Settings) {
 pub(crate) fn settings() -> &'static Settings {
     static OFF: Settings = Settings {
         shm: false,
-        buf: 1 << 20,
+        buf: 1 << 19,
+        terms: Terms {
+            scheme: Scheme::Packetized,
+            buffer: 1 << 19,
+            own: 0,
+            slots: 2,
+            slot: 1,
+            window: 1,
+        },
         spin_us: 0,
         peer_users: PeerUsers::Same,
         report: None,

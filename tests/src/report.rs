@@ -11,6 +11,7 @@ pub struct Connection {
     pub local: String,
     pub peer: String,
     pub role: String,
+    pub flow: Option<String>,
     pub transport: String,
     pub sent: u64,
     pub received: u64,
@@ -42,8 +43,8 @@ fn connection(v: &Value) -> Connection {
     ] {
         v.get(key).number();
     }
-    v.get("flow").optional_text();
     Connection {
+        flow: v.get("flow").optional_text().map(str::to_string),
         local: v.get("local").text().to_string(),
         peer: v.get("peer").text().to_string(),
         role: v.get("role").text().to_string(),
@@ -103,8 +104,22 @@ impl Report {
             .sum()
     }
 
+    /// Every attached connection sent by the scheme that SHUNT_TEST_FLOW asked for, if it named one.
+    pub fn check_flow(&self) -> Result<(), String> {
+        let asked = std::env::var("SHUNT_TEST_FLOW").unwrap_or_default();
+        let known = ["credit", "packetized", "nic"];
+        for c in self.connections().filter(|c| c.transport == "shm") {
+            let flow = c.flow.as_deref().unwrap_or("none");
+            if !known.contains(&flow) || (known.contains(&asked.as_str()) && flow != asked) {
+                return Err(format!("sent by {flow}, asked for {asked:?}: {c:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// At least this many connections, and this many bytes on them, went over shared memory.
     pub fn check_shm(&self, connections: u64, bytes: u64) -> Result<(), String> {
+        self.check_flow()?;
         if self.shm() >= connections && self.shm_bytes() >= bytes {
             return self.check_reasons();
         }

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,19 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The flow-control scheme that the next program is to use: that of SHUNT_TEST_FLOW, or with `mixed` each
+/// of them in turn, so that the two ends of a connection differ.
+fn flow() -> Option<String> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let asked = std::env::var("SHUNT_TEST_FLOW").ok()?;
+    if asked != "mixed" {
+        return Some(asked);
+    }
+    let schemes = ["credit", "nic", "packetized"];
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    schemes.get(next % schemes.len()).map(|&s| s.to_owned())
 }
 
 /// A program about to be started.
@@ -109,6 +122,12 @@ impl Launch {
         self.command
             .env("LD_PRELOAD", library)
             .env("SHUNT_REPORT", &report);
+        if let Some(scheme) = flow() {
+            self.command.env("SHUNT_FLOW", scheme);
+        }
+        if let Some(size) = std::env::var_os("SHUNT_TEST_BUF") {
+            self.command.env("SHUNT_BUF", size);
+        }
         self.report = Some(report);
         self
     }

@@ -66,13 +66,24 @@ pub struct Record {
     pub best: AtomicU8,
     /// [`Reason`].
     pub reason: AtomicU8,
+    /// The scheme by which this side sends (`flowctl::Scheme`); 0 for none.
+    pub flow: AtomicU8,
     /// Reasons of demotions, in order; 0 for none.
     pub demotions: [AtomicU8; DEMOTIONS],
     pub bytes_sent: AtomicU64,
     pub bytes_received: AtomicU64,
     pub messages_sent: AtomicU64,
     pub messages_received: AtomicU64,
+    /// Times that a send found no room, or no credit, at the receiver.
     pub no_credit: AtomicU64,
+    /// Messages as they went, the scheme's events, and credit updates that were messages of their own.
+    pub wire_messages: AtomicU64,
+    pub events: AtomicU64,
+    pub updates: AtomicU64,
+    /// Bytes of receive buffer reserved for what this side sends, and the most that were used when it
+    /// ran out.
+    pub reserved: AtomicU64,
+    pub peak_used: AtomicU64,
     pub local: [AtomicU64; 3],
     pub peer: [AtomicU64; 3],
 }
@@ -127,9 +138,15 @@ impl Record {
             &self.messages_sent,
             &self.messages_received,
             &self.no_credit,
+            &self.wire_messages,
+            &self.events,
+            &self.updates,
+            &self.reserved,
+            &self.peak_used,
         ] {
             c.store(0, Ordering::Relaxed);
         }
+        self.flow.store(0, Ordering::Relaxed);
         self.set_names(&Endpoint::default(), &Endpoint::default());
         self.live.store(1, Ordering::Relaxed);
     }
@@ -151,6 +168,20 @@ impl Record {
         self.transport.store(t as u8, Ordering::Relaxed);
         self.best.store(t as u8, Ordering::Relaxed);
         self.reason.store(Reason::None as u8, Ordering::Relaxed);
+    }
+
+    /// Takes in what flow control has counted.
+    pub fn set_flow(&self, counts: flowctl::Counts, (reserved, peak): (u64, u64)) {
+        for (word, value) in [
+            (&self.no_credit, counts.starved),
+            (&self.wire_messages, counts.wire),
+            (&self.events, counts.events),
+            (&self.updates, counts.updates),
+            (&self.reserved, reserved),
+            (&self.peak_used, peak),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     /// The connection is on kernel TCP, for a reason.

@@ -4,6 +4,7 @@
 
 use crate::reason::Reason;
 use crate::record::{Record, Transport};
+use flowctl::Scheme;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -45,11 +46,9 @@ pub fn connection(out: &mut String, r: &Record) {
     };
     // A closed connection is reported as what carried it best; a live one as what carries it now.
     let transport = Transport::from_number(byte(&r.best));
-    let flow = if transport == Transport::Tcp {
-        "null"
-    } else {
-        "\"packetized\""
-    };
+    let flow = Scheme::from_number(u64::from(byte(&r.flow)))
+        .filter(|_| transport != Transport::Tcp)
+        .map_or_else(|| "null".to_owned(), |s| format!("\"{}\"", s.word()));
     let _ = write!(
         out,
         "{{\"local\":\"{}\",\"peer\":\"{}\",\"role\":\"{role}\",\"transport\":\"{}\",\"flow\":{flow},\
@@ -70,11 +69,20 @@ pub fn connection(out: &mut String, r: &Record) {
         let _ = write!(out, "{comma}\"{}\"", Reason::from_number(d).code());
     }
     match Reason::from_number(byte(&r.reason)) {
-        Reason::None => out.push_str("],\"reason\":null}"),
+        Reason::None => out.push_str("],\"reason\":null"),
         why => {
-            let _ = write!(out, "],\"reason\":\"{}\"}}", why.code());
+            let _ = write!(out, "],\"reason\":\"{}\"", why.code());
         }
     }
+    let _ = write!(
+        out,
+        ",\"wire_messages\":{},\"events\":{},\"updates\":{},\"reserved\":{},\"peak_used\":{}}}",
+        n(&r.wire_messages),
+        n(&r.events),
+        n(&r.updates),
+        n(&r.reserved),
+        n(&r.peak_used),
+    );
 }
 
 impl Report {
@@ -120,12 +128,13 @@ mod tests {
         let mut report = Report::default();
         report.add(&r);
         r.set_transport(Transport::Shm);
+        r.flow.store(Scheme::Nic as u8, Ordering::Relaxed);
         r.set_demoted(Reason::Forked);
         report.add(&r);
         let line = report.line("a \"b\"\n", 7);
         assert!(line.starts_with("{\"program\":\"a \\\"b\\\"\\u000a\",\"pid\":7,"));
         assert!(line.contains("\"totals\":{\"shm\":1,\"iwarp\":0,\"verbs\":0,\"tcp\":1}"));
-        assert!(line.contains("\"demotions\":[\"forked\"],\"reason\":\"forked\"}"));
+        assert!(line.contains("\"demotions\":[\"forked\"],\"reason\":\"forked\","));
         assert!(line.ends_with("]}\n"));
     }
 }

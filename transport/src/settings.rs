@@ -1,6 +1,7 @@
 //! The settings: one row each, from which parsing, the messages for bad values, the options of
 //! `shunt run` and their help are made. Read once, when the library is loaded.
 
+use flowctl::{Scheme, Terms};
 use std::fmt::Write as _;
 
 /// What a variable may hold.
@@ -68,8 +69,8 @@ pub const ALL: &[Setting] = &[
             low: 4 * KIB,
             high: 64 * KIB * KIB,
         },
-        default: "1m",
-        help: "socket buffer in bytes, each direction",
+        default: "512k",
+        help: "socket buffer in bytes, each direction: what the receiver holds, and as much at the sender",
     },
     Setting {
         variable: "SHUNT_CREDITS",
@@ -78,8 +79,8 @@ pub const ALL: &[Setting] = &[
             low: 3,
             high: 65535,
         },
-        default: "8",
-        help: "receive slots of the credit scheme",
+        default: "512",
+        help: "receive slots of the credit scheme; as many as SHUNT_BUF holds unless set",
     },
     Setting {
         variable: "SHUNT_SLOT",
@@ -88,7 +89,7 @@ pub const ALL: &[Setting] = &[
             low: 64,
             high: 16 * KIB * KIB,
         },
-        default: "8k",
+        default: "1k",
         help: "bytes of one slot of the credit scheme",
     },
     Setting {
@@ -153,7 +154,10 @@ pub enum PeerUsers {
 pub struct Settings {
     /// False with SHUNT_TRANSPORT=tcp, or one that is not there yet.
     pub shm: bool,
+    /// Bytes of socket buffer.
     pub buf: usize,
+    /// How this process sends, before what the program and the peer want of a socket.
+    pub terms: Terms,
     pub spin_us: u64,
     pub peer_users: PeerUsers,
     pub report: Option<String>,
@@ -199,7 +203,6 @@ impl Setting {
 fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
     match (name, value) {
         ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
-        ("SHUNT_FLOW", "credit" | "nic") => Some("using packetized"),
         ("SHUNT_ZCOPY", "sync" | "async") => Some("messages are copied"),
         ("SHUNT_RULES", _) if !value.is_empty() => Some("the rules are not read"),
         _ => None,
@@ -245,9 +248,11 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         at.and_then(|at| values.get(at)).copied().unwrap_or("")
     };
     let count = |name: &str| number(get(name)).unwrap_or(0);
+    let terms = terms(&get, &mut complaints);
     let settings = Settings {
+        terms,
         shm: matches!(get("SHUNT_TRANSPORT"), "auto" | "shm"),
-        buf: usize::try_from(count("SHUNT_BUF")).unwrap_or(1 << 20),
+        buf: usize::try_from(count("SHUNT_BUF")).unwrap_or(1 << 19),
         spin_us: count("SHUNT_SPIN_US"),
         peer_users: if get("SHUNT_PEER_USERS") == "any" {
             PeerUsers::Any
@@ -259,6 +264,60 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
             .map(str::to_owned),
     };
     (settings, complaints)
+}
+
+/// What `auto` is: the scheme that measures best on shared memory (docs/flow-control.md).
+const AUTO: Scheme = Scheme::Nic;
+
+/// The schemes' sizes, made to fit each other. What was set and does not fit is said; what was not set
+/// follows.
+fn terms<'a>(get: &impl Fn(&str) -> &'a str, complaints: &mut Vec<String>) -> Terms {
+    let default = |name: &str| ALL.iter().find(|s| s.variable == name).map(|s| s.default);
+    let is_set = |name: &str| Some(get(name)) != default(name);
+    let value = |name: &str| number(get(name)).unwrap_or(1);
+    let buf = value("SHUNT_BUF");
+    let mut fit = |name: &str, value: u64, low: u64, high: u64, what: &str| {
+        if is_set(name) && value > high {
+            complaints.push(format!(
+                "shunt: {name}={}: with SHUNT_BUF={buf} allowed is a number from {low} to {high} ({what}); using {high}",
+                get(name)
+            ));
+        }
+        u32::try_from(value.min(high)).unwrap_or(u32::MAX)
+    };
+    let slot = fit(
+        "SHUNT_SLOT",
+        value("SHUNT_SLOT"),
+        64,
+        buf / 3,
+        "three slots have to fit",
+    );
+    let most = buf / u64::from(slot);
+    let wanted = if is_set("SHUNT_CREDITS") {
+        value("SHUNT_CREDITS")
+    } else {
+        most
+    };
+    let what = format!("slots of {slot} bytes");
+    let slots = fit("SHUNT_CREDITS", wanted, 3, most, &what);
+    let window = fit(
+        "SHUNT_WINDOW",
+        value("SHUNT_WINDOW"),
+        64,
+        buf,
+        "a window has to fit",
+    );
+    Terms {
+        scheme: Scheme::ALL
+            .into_iter()
+            .find(|s| s.word() == get("SHUNT_FLOW"))
+            .unwrap_or(AUTO),
+        buffer: buf,
+        own: buf,
+        slots,
+        slot,
+        window,
+    }
 }
 
 #[cfg(test)]
@@ -283,7 +342,7 @@ mod tests {
     fn numbers_have_suffixes_and_bounds() {
         assert_eq!(read([("SHUNT_BUF", "256k")].into_iter()).0.buf, 256 * 1024);
         let (s, lines) = read([("SHUNT_BUF", "1")].into_iter());
-        assert_eq!((s.buf, lines.len()), (1 << 20, 1));
+        assert_eq!((s.buf, lines.len()), (1 << 19, 1));
         assert_eq!(
             read([("SHUNT_BUF", "99999999999999999999g")].into_iter())
                 .1
@@ -294,13 +353,54 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_said() {
-        let (s, lines) = read([("SHUNT_FLOW", "credit"), ("SHUNT_TRANSPORT", "verbs")].into_iter());
-        assert!(!s.shm && lines.len() == 2 && lines[0].contains("using packetized"));
-        assert!(
-            read([("SHUNT_FLOW", "packetized")].into_iter())
-                .1
-                .is_empty()
+        let env = [("SHUNT_ZCOPY", "sync"), ("SHUNT_TRANSPORT", "verbs")];
+        let (s, lines) = read(env.into_iter());
+        assert!(!s.shm && lines.len() == 2 && lines[0].contains("messages are copied"));
+        assert!(read([("SHUNT_ZCOPY", "off")].into_iter()).1.is_empty());
+    }
+
+    #[test]
+    fn each_scheme_can_be_chosen() {
+        for scheme in Scheme::ALL {
+            let (s, lines) = read([("SHUNT_FLOW", scheme.word())].into_iter());
+            assert_eq!((s.terms.scheme, lines.len()), (scheme, 0));
+        }
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_each_other_are_said() {
+        let thesis = [
+            ("SHUNT_BUF", "64k"),
+            ("SHUNT_SLOT", "8k"),
+            ("SHUNT_CREDITS", "8"),
+        ];
+        let (s, lines) = read(thesis.into_iter());
+        assert_eq!((s.terms.slots, s.terms.slot, lines.len()), (8, 8192, 0));
+        let (s, lines) = read(
+            [
+                ("SHUNT_BUF", "64k"),
+                ("SHUNT_SLOT", "8k"),
+                ("SHUNT_CREDITS", "9"),
+            ]
+            .into_iter(),
         );
+        assert_eq!((s.terms.slots, lines.len()), (8, 1));
+        let line = &lines[0];
+        assert!(
+            line.contains("SHUNT_CREDITS=9") && line.contains("from 3 to 8"),
+            "{line}"
+        );
+        let large = [
+            ("SHUNT_BUF", "4k"),
+            ("SHUNT_SLOT", "4k"),
+            ("SHUNT_WINDOW", "16k"),
+        ];
+        let (s, lines) = read(large.into_iter());
+        assert_eq!((s.terms.slot, s.terms.window, lines.len()), (1365, 4096, 2));
+        assert!(s.terms.fits(Terms::region(4096)));
+        let (_, lines) = read([("SHUNT_BUF", "4k")].into_iter());
+        assert!(lines.is_empty(), "what was not set follows: {lines:?}");
+        assert!(lines.iter().all(|l| !l.contains('\n')));
     }
 
     #[test]

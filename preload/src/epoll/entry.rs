@@ -5,9 +5,10 @@
 //! ONESHOT ones once until modified; ERR and HUP are always reported.
 
 use super::set::Set;
-use crate::sockets::{Socket, ready};
+use crate::sockets::{Phase, Socket, ready};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
+use transport::sdp::Leg;
 
 pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
 pub(crate) const ONESHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
@@ -131,7 +132,7 @@ impl Entry {
             Subject::Socket(..) => {
                 let s = self.socket()?;
                 let edge = ready::edge(s);
-                let lack = s.record.no_credit.load(Ordering::Relaxed);
+                let lack = s.no_room.load(Ordering::Relaxed);
                 let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
                 if hit == 0 {
@@ -184,10 +185,20 @@ impl Entry {
         ready
     }
 
+    /// Whether a reader's patience runs (`parked`), which no bell ends.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.socket()
+            .is_some_and(|s| s.starving.load(Ordering::Relaxed) != 0)
+    }
+
     /// The kernel has reported something of this entry: look at it as at a new one where edges count.
-    pub(crate) const fn stir(&mut self) {
+    pub(crate) fn stir(&mut self) {
         self.idle = 0;
-        if matches!(self.subject, Subject::Set(_)) {
+        // What lies on the kernel's own leg does not show in the segment's words.
+        let by_kernel = self
+            .socket()
+            .is_none_or(|s| s.phase() == Phase::Attached && s.rx_leg() != Leg::Fast);
+        if by_kernel {
             self.fresh = true;
         }
     }

@@ -5,7 +5,7 @@ use super::entry::{Entry, Subject};
 use super::set::{Inner, Set, TAG, TAG_MASK, kernel_wait};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
-use crate::sockets::{Socket, ready, recv};
+use crate::sockets::{Socket, parked, ready, recv};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sys::{Errno, Result, barrier};
@@ -111,6 +111,7 @@ fn run(
     until: Until,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
+    parked::let_go();
     let call = begin(set)?;
     let kernel_first = call % KERNEL_TURN == 0;
     if kernel_first {
@@ -234,7 +235,7 @@ fn cool(e: &mut Entry) -> bool {
     if e.wish() {
         barrier::heavy();
     }
-    if e.is_ready() {
+    if e.is_ready() || e.is_starving() {
         return false;
     }
     e.hot = false;
@@ -370,7 +371,16 @@ fn sleep(
     let r = if out.n > 0 {
         Ok(())
     } else {
-        from_kernel(set, ep, out, left, mask, call)
+        // A nap that ends early is a sleep that is looked after and begun again.
+        let nap = parked::nap(left.unwrap_or(u64::MAX));
+        from_kernel(
+            set,
+            ep,
+            out,
+            Some(nap).filter(|&ns| ns != u64::MAX),
+            mask,
+            call,
+        )
     };
     let alone = set.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
     set.budget.learn(clock::ticks() - begun);
@@ -401,7 +411,7 @@ fn disarm(set: &'static Set) {
         }
         if e.idle < COOL / 4 {
             e.disarm();
-        } else if !e.is_ready() {
+        } else if !e.is_ready() && !e.is_starving() {
             e.hot = false;
             cooled = true;
         }

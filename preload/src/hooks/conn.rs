@@ -3,7 +3,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::ending::settle_both_shut;
-use crate::sockets::{Phase, Socket, Way, close, engage, options, send};
+use crate::sockets::{Phase, Socket, Way, close, engage, options, parked, send};
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
@@ -141,6 +141,9 @@ fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     s.linger_zero
         .store(l.linger_zero.load(Ordering::Relaxed), Ordering::Relaxed);
+    for (own, listeners) in [(&s.sndbuf, &l.sndbuf), (&s.rcvbuf, &l.rcvbuf)] {
+        own.store(listeners.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
     match way {
@@ -179,6 +182,7 @@ pub unsafe extern "C" fn accept(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> c_int {
+    parked::let_go();
     // SAFETY: the program's arguments, passed on.
     let new = unsafe { real::accept(fd, addr, len) };
     if new >= 0 {
@@ -194,6 +198,7 @@ pub unsafe extern "C" fn accept4(
     len: *mut libc::socklen_t,
     flags: c_int,
 ) -> c_int {
+    parked::let_go();
     // SAFETY: the program's arguments, passed on.
     let new = unsafe { real::accept4(fd, addr, len, flags) };
     if new >= 0 {
@@ -208,6 +213,7 @@ pub unsafe extern "C" fn connect(
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> c_int {
+    parked::let_go();
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::connect(fd, addr, len) };
     let Some(s) = table::socket(fd) else {

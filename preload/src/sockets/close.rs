@@ -7,6 +7,7 @@ use super::{Phase, Socket, Way};
 use crate::epoll::set;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
+use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::sdp::Leg;
@@ -81,7 +82,7 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
         // Agreed while we were about to leave. Nothing was put by us; what the server has put counts as
         // unread.
         if let Some(p) = s.segment()
-            && !p.announced().0.is(0)
+            && !p.told(Word::Produced).is(0)
         {
             net::reset_on_close(fd);
         }
@@ -101,6 +102,7 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
         w.targets().expect(target, -1);
     }
     if s.record.role.load(Ordering::Relaxed) != 0 {
+        s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
     }
     if let Way::Listener { family: Some(f) } = super::demote::way(s)

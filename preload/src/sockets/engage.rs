@@ -8,7 +8,9 @@ use super::demote::become_plain;
 use super::{Phase, Socket, Way};
 use crate::epoll::set;
 use crate::world::{self, World};
+use flowctl::Terms;
 use std::sync::atomic::{AtomicU32, Ordering};
+use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rendezvous::client::Targets;
@@ -16,8 +18,10 @@ use transport::rendezvous::server::{Family, Look};
 use transport::shm::segment::Segment;
 use transport::sys::{diag, net};
 
-/// Looks that a server takes for an announcement before it holds the client for plain.
+/// Looks that a server takes for an announcement, and how long (µs) it does, before it holds the client
+/// for plain: one that polls looks thousands of times before a client has begun.
 const LOOKS: u32 = 1000;
+const LOOK_US: u64 = 1_000_000;
 /// Calls that a client makes on an offered connection before it takes the offer back.
 const OFFERS: u32 = 100_000;
 
@@ -90,11 +94,13 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     if !is_counted(s, fd) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
-    // From the announcement on the server may ring: whoever reads meanwhile has to know the ring.
-    let Ok(mut rx) = s.rx.lock() else {
+    // From the announcement on the server may ring: whoever reads meanwhile has to know the segment.
+    let Ok(rx) = s.rx.lock() else {
         return;
     };
-    let (ticket, segment) = match w.targets().announce(target, &tuple, settings.buf) {
+    let region = Terms::region(settings.buf);
+    let receive = u64::from(s.rcvbuf.load(Ordering::Relaxed));
+    let (ticket, segment) = match w.targets().announce(target, &tuple, region, receive) {
         Ok(found) => found,
         Err(why) => {
             drop(rx);
@@ -105,7 +111,6 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         return;
     };
     segment.state_barriers();
-    rx.attach(&segment);
     // SAFETY: the phase is Fresh, and this thread alone changes it, under the registry lock.
     unsafe {
         s.set_segment(Some(segment));
@@ -147,13 +152,13 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     };
     let claim = match f.look(&(peer, local), diag, settings.peer_users) {
         Look::Found(claim) => claim,
-        Look::Later if looks < LOOKS => {
+        Look::Later if looks < LOOKS || s.looks_for() < clock::us(LOOK_US) => {
             // SAFETY: under the registry lock.
             unsafe {
                 *s.way.get() = Way::Server {
                     family,
                     claim: None,
-                    looks: looks + 1,
+                    looks: looks.saturating_add(1),
                 }
             };
             return;
@@ -168,10 +173,11 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
     // From the claim on the client may ring: as in `announce`.
-    let Ok(mut rx) = s.rx.lock() else {
+    let Ok(rx) = s.rx.lock() else {
         return;
     };
-    match f.claim(&claim) {
+    let receive = u64::from(s.rcvbuf.load(Ordering::Relaxed));
+    match f.claim(&claim, receive) {
         Ok(segment) => {
             segment.state_barriers();
             // SAFETY: as in `announce`.
@@ -183,7 +189,6 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
                     looks,
                 };
             }
-            rx.attach(&segment);
             drop(rx);
             attach(w, s, fd, &segment);
         }
@@ -219,11 +224,14 @@ fn attach(w: &mut World, s: &'static Socket, fd: i32, segment: &Segment) {
         let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;
         };
-        tx.attach(segment, world::settings().buf);
+        tx.attach(segment, &s.terms());
         s.mirror_tx(&tx);
         s.mirror_rx(&rx);
     }
     s.record.set_transport(Transport::Shm);
+    s.record
+        .flow
+        .store(s.terms().scheme as u8, Ordering::Relaxed);
     s.set_phase(Phase::Attached);
     set::attached(w, s);
 }
@@ -248,7 +256,8 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
     let mut w = world::lock();
     let World { targets, diag, .. } = &mut *w;
     let targets = targets.get_or_insert_default();
-    let target = targets.resolve(address, diag, settings.peer_users, settings.buf)?;
+    let region = Terms::region(settings.buf);
+    let target = targets.resolve(address, diag, settings.peer_users, region)?;
     targets.expect(target, 1);
     // SAFETY: under the registry lock.
     unsafe {

@@ -10,6 +10,7 @@ pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod lock;
 pub(crate) mod options;
+pub(crate) mod parked;
 pub(crate) mod pool;
 pub(crate) mod ready;
 pub(crate) mod recv;
@@ -19,6 +20,7 @@ pub(crate) mod spin;
 pub(crate) mod wait;
 
 use crate::epoll::set::Membership;
+use flowctl::{Scheme, Terms};
 use lock::Direction;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{
@@ -124,6 +126,19 @@ pub(crate) struct Socket {
     /// When the kernel connection was last looked at, in ticks.
     pub(crate) checked: AtomicU64,
     pub(crate) lowat: AtomicU32,
+    /// SO_SNDBUF and SO_RCVBUF as the program has set them, in bytes; 0 if it has not.
+    pub(crate) sndbuf: AtomicU32,
+    pub(crate) rcvbuf: AtomicU32,
+    /// Times that a send found no room: what an edge of writability is an answer to.
+    pub(crate) no_room: AtomicU64,
+    /// When the first look for an announcement was taken, in ticks; 0 for never.
+    pub(crate) first_look: AtomicU64,
+    /// Since when, in ticks, the peer is seen to have parked bytes and nothing else has come; 0 if not.
+    pub(crate) starving: AtomicU64,
+    /// They are pulled from now on.
+    pub(crate) pulls: AtomicBool,
+    /// The descriptor of the call that parked bytes.
+    pub(crate) parked_fd: AtomicI32,
     /// Threads asleep in the kernel on this very socket.
     pub(crate) sleepers: AtomicU32,
     /// Threads in a wait, spinning or asleep.
@@ -215,6 +230,40 @@ impl Socket {
         let own = self.rx_shut.load(Ordering::Acquire) || self.woken_hard.load(Ordering::Acquire);
         if gone || (fin && !own) {
             self.over.store(true, Ordering::Release);
+        }
+    }
+
+    /// How long, in ticks, an announcement has been looked for.
+    pub(crate) fn looks_for(&self) -> u64 {
+        let now = transport::clock::ticks();
+        match self.first_look.load(Ordering::Relaxed) {
+            0 => {
+                self.first_look.store(now.max(1), Ordering::Relaxed);
+                0
+            }
+            then => now.saturating_sub(then),
+        }
+    }
+
+    /// By what terms this socket sends.
+    pub(crate) fn terms(&self) -> Terms {
+        let mut terms = crate::world::settings().terms;
+        let sndbuf = u64::from(self.sndbuf.load(Ordering::Relaxed));
+        if sndbuf > 0 {
+            terms.own = terms.own.min(sndbuf);
+            if terms.scheme == Scheme::Credit {
+                terms.buffer = terms.buffer.min(sndbuf); // as many slots on both sides
+            }
+        }
+        terms
+    }
+
+    /// Brings the record up to date with what flow control has counted.
+    pub(crate) fn note_flow(&self) {
+        if self.record.flow.load(Ordering::Relaxed) != 0
+            && let Ok(tx) = self.tx.lock()
+        {
+            self.record.set_flow(tx.counts(), tx.buffer());
         }
     }
 

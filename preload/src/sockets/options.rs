@@ -4,6 +4,7 @@
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending};
 use super::{Phase, Socket, residual};
+use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
@@ -87,6 +88,18 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
             s.linger_zero
                 .store(net::lingers_zero(fd), Ordering::Relaxed);
         }
+        (libc::SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => {
+            let own = size(fd, SO_SNDBUF);
+            s.sndbuf.store(own, Ordering::Relaxed);
+            if s.phase() == Phase::Attached
+                && let Ok(mut tx) = s.tx.lock()
+            {
+                tx.resize(own as usize);
+            }
+        }
+        (libc::SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => {
+            s.rcvbuf.store(size(fd, SO_RCVBUF), Ordering::Relaxed);
+        }
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
             let n = net::option(fd, level, name).unwrap_or(1);
             s.lowat.store(n.max(1).cast_unsigned(), Ordering::Relaxed);
@@ -102,6 +115,12 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
         _ if kernel_only(level, name) => demote(s, fd, Reason::SocketOption, Unread::GiveBack),
         _ => {}
     }
+}
+
+/// The size of a buffer as the program has set it: the kernel doubles it for its own needs.
+fn size(fd: i32, name: i32) -> u32 {
+    let doubled = net::option(fd, libc::SOL_SOCKET, name).unwrap_or(0);
+    doubled.max(2).cast_unsigned() / 2
 }
 
 /// What an option holds, where the kernel's answer is not what the program has set or would see.

@@ -2,7 +2,8 @@
 //! epoll alike. Looks only; nothing is taken or changed but what has been learnt of the kernel side.
 
 use super::ending::{Ending, ending, settle_both_shut};
-use super::{Phase, Socket, engage, recv, residual};
+use super::{Phase, Socket, engage, parked, recv, residual};
+use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
 use transport::sdp::Leg;
@@ -29,7 +30,7 @@ pub(crate) fn is_quiet(s: &Socket) -> bool {
     let Some(p) = s.segment() else { return false };
     s.phase() == Phase::Attached
         && s.rx_leg() == Leg::Fast
-        && p.announced().0.is(s.rx_at.load(Ordering::Relaxed))
+        && !parked::has_news(s, p)
         && p.finished() == FIN_NONE
         && p.stated(End::Fast).is_none()
         && !s.is_over()
@@ -122,7 +123,7 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
             }
             let lowat = s.lowat.load(Ordering::Relaxed);
             if lowat <= 1 {
-                return !p.announced().0.is(s.rx_at.load(Ordering::Relaxed));
+                return parked::has_news(s, p);
             }
             s.rx.lock()
                 .is_ok_and(|mut rx| rx.available(p).map_or(true, |n| n >= lowat as usize))
@@ -130,7 +131,7 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
         Leg::First => {
             let Ok(rx) = s.rx.lock() else { return false };
             if p.stated(End::Kernel) == Some(rx.kernel_bytes()) {
-                return !p.announced().0.is(0);
+                return !p.told(Word::Produced).is(0);
             }
             drop(rx);
             // Whoever watches the connection says when there is something to look at.
@@ -167,7 +168,10 @@ fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
 /// arrived, the end was heard.
 pub(crate) fn edge(s: &Socket) -> u64 {
     let Some(p) = s.segment() else { return 0 };
-    let arrived = p.announced().0.as_ring_position();
+    let mut arrived = p.told(Word::Produced).as_hearsay();
+    if s.pulls.load(Ordering::Relaxed) {
+        arrived = arrived.max(p.told(Word::Queued).as_hearsay());
+    }
     let ended = match ending(s, p) {
         Ending::Open => u64::from(s.rx_shut.load(Ordering::Relaxed)),
         Ending::Eof => 2 + u64::from(s.sent_late.load(Ordering::Relaxed)),

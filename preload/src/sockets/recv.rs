@@ -4,7 +4,7 @@ use crate::epoll::set;
 
 use super::ending::{Ending, ending, settle_both_shut};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, residual};
+use super::{Phase, Socket, demote, engage, parked, residual};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::provider::Provider;
@@ -42,6 +42,7 @@ pub(crate) unsafe fn recv(
         peek: flags & libc::MSG_PEEK != 0,
         discard: flags & libc::MSG_TRUNC != 0,
     };
+    parked::let_go();
     // The common case, once: attached and something there.
     if s.phase() == Phase::Attached
         && let Some(p) = s.segment()
@@ -64,6 +65,9 @@ pub(crate) unsafe fn recv(
 #[inline]
 fn counted(s: &Socket, n: usize, how: How) -> usize {
     if !how.peek && n > 0 {
+        if s.starving.load(Ordering::Relaxed) != 0 {
+            s.starving.store(0, Ordering::Relaxed);
+        }
         record::add(&s.record.bytes_received, n as u64);
         record::add(&s.record.messages_received, 1);
     }
@@ -82,15 +86,41 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
+    rx.kernel_over |= s.is_over();
+    if s.starving.load(Ordering::Relaxed) != 0 && parked::ends_patience(s) {
+        rx.release();
+    }
     // SAFETY: the caller's promise.
     let got = unsafe { rx.read(p, fd, walk, how) };
     s.mirror_rx(&rx);
-    let ring = rx.take_ring_due();
+    let due = rx.take_due();
     drop(rx);
-    if ring && let Ok(mut tx) = s.tx.lock() {
-        tx.ring(p, fd);
+    if due.any()
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.serve(p, fd, due);
     }
     got
+}
+
+/// What a side owes its peer before it waits: everything read is handed back, and a peer that is out of
+/// credit is told of any there is.
+pub(crate) fn upkeep(s: &'static Socket, fd: i32) {
+    let (Phase::Attached, Some(p)) = (s.phase(), s.segment()) else {
+        return;
+    };
+    let Ok(mut rx) = s.rx.lock() else { return };
+    if rx.leg() != Leg::Fast {
+        return;
+    }
+    rx.hand_back(p);
+    let due = rx.take_due();
+    drop(rx);
+    if due.any()
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.serve(p, fd, due);
+    }
 }
 
 /// The kernel connection alone: before there is anybody to agree with, or after the fast leg.

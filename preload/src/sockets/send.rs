@@ -3,7 +3,7 @@
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage};
+use super::{Phase, Socket, demote, engage, parked};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::record;
@@ -38,7 +38,11 @@ pub(crate) unsafe fn send(
     {
         // SAFETY: the caller's promise.
         let put = unsafe { tx.put(p, fd, walk) };
+        let parks = tx.is_parked();
         drop(tx);
+        if parks {
+            parked::note(s, fd);
+        }
         if matches!(put, Ok(Put::Bytes(_))) && walk.left() == 0 {
             // A peer that died while it was awake shows only in the kernel. (Reading the clock costs as
             // much as the rest of a small send: now and then.)
@@ -111,6 +115,7 @@ pub(crate) fn send_from(
             return Ok(Step::End);
         }
         let put = tx.fill(p, fd, walk.left(), &mut fill);
+        tx.post(p, fd);
         s.mirror_tx(&tx);
         drop(tx);
         match put? {
@@ -210,7 +215,7 @@ fn inside(
             Ok(Step::NoRoom) => {}
             Err(e) => return end(walk, Some(e)),
         }
-        record::add(&s.record.no_credit, 1);
+        record::add(&s.no_room, 1);
         if dont_wait {
             if walk.done() == 0 && is_due(s) && check_kernel(s, fd) {
                 continue;
@@ -241,8 +246,12 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
         if tx.leg() == Leg::Fast {
             // SAFETY: the caller's promise.
             let put = unsafe { tx.put(p, fd, walk) };
+            let parks = tx.is_parked();
             s.mirror_tx(&tx);
             drop(tx);
+            if parks {
+                parked::note(s, fd);
+            }
             return match put {
                 Ok(Put::Bytes(0)) if walk.left() > 0 => Ok(Step::NoRoom),
                 Ok(_) => Ok(Step::Moved),

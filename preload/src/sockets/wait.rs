@@ -10,7 +10,7 @@
 //! - No lock is held across a sleep.
 
 use super::spin::{self, Held, Spun};
-use super::{Phase, Socket, engage};
+use super::{Phase, Socket, engage, parked};
 use crate::real;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -47,7 +47,7 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
         (_, Phase::Announced) => engage::is_answered(s),
         (Want::Data, Phase::Attached) => match s.rx_leg() {
             Leg::Fast => {
-                !p.announced().0.is(s.rx_at.load(Ordering::Relaxed))
+                parked::has_news(s, p)
                     || p.finished() != FIN_NONE
                     || p.stated(End::Fast).is_some()
                     || (p.stopped() && s.tx_leg() == Leg::Fast)
@@ -121,6 +121,8 @@ impl Wait {
     /// # Errors
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
     pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
+        parked::let_go();
+        super::recv::upkeep(s, fd);
         if spin(s, fd, self.want, self.deadline.is_some_and(|d| d > 0))? {
             return Ok(());
         }
@@ -170,7 +172,8 @@ impl Wait {
         let for_room = self.want == Want::Room;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
-        let plain = deadline == 0 && !own_timer && !half;
+        let naps = parked::nap(u64::MAX);
+        let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) {
             let mut byte = 0u8;
             // SAFETY: one writable byte.
@@ -210,7 +213,7 @@ impl Wait {
         };
         // After the program's own shutdown the kernel shows readable for ever: look now and then.
         let events = if half && !kernel { 0 } else { events };
-        let slice = if half { 1_000_000 } else { u64::MAX };
+        let slice = if half { 1_000_000 } else { naps };
         let left = if deadline == 0 {
             u64::MAX
         } else {

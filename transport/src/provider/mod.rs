@@ -9,14 +9,30 @@
 mod conformance;
 mod shm;
 
-use flowctl::{Piece, Published, Untrusted};
+use flowctl::{Inbox, Outbox, Piece, Terms, Violation};
 
-/// One side of an attached connection.
-pub trait Provider {
-    /// Bytes of the receive buffer in each direction, a power of two.
-    fn buffer(&self) -> usize;
+/// One side of an attached connection. The control words of flow control are `flowctl`'s traits.
+pub trait Provider: Outbox + Inbox {
+    /// Bytes of each direction's region, a power of two: room for a receive buffer and for as much of
+    /// the sender's own.
+    fn region(&self) -> usize;
 
-    /// Puts bytes into the peer's receive buffer. They are not visible to it before [`Self::publish`].
+    /// States by what terms this side sends. Before its fast leg begins.
+    fn offer(&self, terms: &Terms);
+
+    /// By what terms the peer sends. After the peer's fast leg has begun.
+    ///
+    /// # Errors
+    /// [`Violation`] if they are none that fit.
+    fn offered(&self) -> Result<Terms, Violation>;
+
+    /// States how much this side wants to have sent to it at once, in bytes.
+    fn want(&self, receive: u64);
+
+    /// How much the peer wants at most.
+    fn wanted(&self) -> u64;
+
+    /// Puts bytes into the outgoing region. They are the peer's once a word that covers them is told.
     ///
     /// # Safety
     /// `from` is readable for `piece.len` bytes; the caller holds the sending lock.
@@ -26,23 +42,11 @@ pub trait Provider {
     /// The caller holds the sending lock.
     fn place(&self, piece: Piece) -> (*mut u8, usize);
 
-    /// Copies bytes out of this side's receive buffer.
+    /// Copies bytes out of the incoming region.
     ///
     /// # Safety
     /// `to` is writable for `piece.len` bytes; the caller holds the receiving lock.
     unsafe fn take(&self, piece: Piece, to: *mut u8);
-
-    /// Makes what was put visible.
-    fn publish(&self, words: Published);
-
-    /// The peer's published words: produced, then origin.
-    fn announced(&self) -> (Untrusted<u64>, Untrusted<u64>);
-
-    /// Reports what this side has read.
-    fn grant(&self, consumed: u64);
-
-    /// What the peer has read.
-    fn granted(&self) -> Untrusted<u64>;
 
     /// Notes, to the byte, what this side has read.
     fn took(&self, bytes: u64);

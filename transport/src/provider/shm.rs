@@ -2,20 +2,125 @@
 
 use super::{End, Provider};
 use crate::doorbell;
-use crate::shm::layout::{TAKEN, UNSTATED};
+use crate::shm::layout::{Side, TAKEN, UNSTATED};
 use crate::shm::segment::Segment;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::barrier;
-use flowctl::{Piece, Published, Untrusted};
+use flowctl::{Back, Inbox, Note, Notes, Outbox, Piece, Terms, Untrusted, Violation, Word};
 
 fn stated(word: &AtomicU64) -> Option<u64> {
     Some(word.load(Ordering::Acquire)).filter(|&v| v != UNSTATED)
 }
 
+const fn word(side: &Side, word: Word) -> &AtomicU64 {
+    let tx = &side.tx;
+    match word {
+        Word::Produced => &tx.produced,
+        Word::Boundary => &tx.boundary,
+        Word::Origin => &tx.origin,
+        Word::Queued => &tx.queued,
+        Word::Posted => &tx.posted,
+        Word::Segments => &tx.segments,
+        Word::Control => &tx.control,
+        Word::Acknowledged => &tx.acknowledged,
+    }
+}
+
+const fn back(side: &Side, back: Back) -> &AtomicU64 {
+    match back {
+        Back::Consumed => &side.rx.consumed,
+        Back::Advertised => &side.rx.advertised,
+        Back::Evented => &side.rx.evented,
+        Back::Events => &side.rx.events,
+        // Rides on the opposite direction.
+        Back::Acknowledged => &side.tx.acknowledged,
+    }
+}
+
+const fn note(side: &Side, note: Note) -> &AtomicU64 {
+    match note {
+        Note::Freed => &side.busy.freed,
+        Note::Acknowledged => &side.busy.acknowledged,
+        Note::Controls => &side.busy.controls,
+    }
+}
+
+impl Notes for Segment {
+    #[inline]
+    fn note(&self, n: Note, value: u64) {
+        note(self.mine(), n).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn noted(&self, n: Note) -> u64 {
+        note(self.mine(), n).load(Ordering::Acquire)
+    }
+}
+
+impl Outbox for Segment {
+    #[inline]
+    fn tell(&self, w: Word, value: u64) {
+        word(self.mine(), w).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn handed_back(&self, b: Back) -> Untrusted<u64> {
+        Untrusted::new(back(self.peer(), b).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn write_header(&self, offset: usize, len: u32) {
+        Self::write_header(self, offset, len);
+    }
+
+    fn read_header(&self, offset: usize) -> Untrusted<u32> {
+        self.own_header(offset)
+    }
+}
+
+impl Inbox for Segment {
+    #[inline]
+    fn told(&self, w: Word) -> Untrusted<u64> {
+        Untrusted::new(word(self.peer(), w).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn hand_back(&self, b: Back, value: u64) {
+        back(self.mine(), b).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn header(&self, offset: usize) -> Untrusted<u32> {
+        Self::header(self, offset)
+    }
+}
+
 impl Provider for Segment {
     #[inline]
-    fn buffer(&self) -> usize {
-        self.ring()
+    fn region(&self) -> usize {
+        Self::region(self)
+    }
+
+    fn offer(&self, terms: &Terms) {
+        for (word, value) in self.mine().terms.words.iter().zip(terms.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn offered(&self) -> Result<Terms, Violation> {
+        let words = &self.peer().terms.words;
+        let words = words
+            .each_ref()
+            .map(|w| Untrusted::new(w.load(Ordering::Relaxed)));
+        Terms::read(words, Self::region(self))
+    }
+
+    fn want(&self, receive: u64) {
+        self.mine().terms.receive.store(receive, Ordering::Release);
+    }
+
+    fn wanted(&self) -> u64 {
+        self.peer().terms.receive.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -33,28 +138,6 @@ impl Provider for Segment {
     unsafe fn take(&self, piece: Piece, to: *mut u8) {
         // SAFETY: passed on to the caller.
         unsafe { Self::take(self, piece, to) };
-    }
-
-    #[inline]
-    fn publish(&self, words: Published) {
-        let tx = &self.mine().tx;
-        tx.origin.store(words.origin, Ordering::Relaxed);
-        tx.produced.store(words.produced, Ordering::Release);
-    }
-
-    #[inline]
-    fn announced(&self) -> (Untrusted<u64>, Untrusted<u64>) {
-        (self.peer_produced(), self.peer_origin())
-    }
-
-    #[inline]
-    fn grant(&self, consumed: u64) {
-        self.mine().rx.consumed.store(consumed, Ordering::Release);
-    }
-
-    #[inline]
-    fn granted(&self) -> Untrusted<u64> {
-        self.peer_consumed()
     }
 
     #[inline]

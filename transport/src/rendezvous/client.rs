@@ -5,6 +5,7 @@
 
 use super::{board_name, leave, permits};
 use crate::clock;
+use crate::provider::Provider as _;
 use crate::reason::Reason;
 use crate::settings::PeerUsers;
 use crate::shm::arena::{Arena, Tuple};
@@ -83,7 +84,7 @@ impl Targets {
         address: &Endpoint,
         diag: &mut Option<Diag>,
         policy: PeerUsers,
-        ring: usize,
+        region: usize,
     ) -> Result<usize, Reason> {
         let now = clock::ticks();
         match self.by_address.get(address) {
@@ -96,7 +97,7 @@ impl Targets {
             }
             _ => {}
         }
-        match self.find(address, diag, policy, ring) {
+        match self.find(address, diag, policy, region) {
             Ok(i) => {
                 self.by_address.insert(*address, Entry::Served(i));
                 Ok(i)
@@ -144,7 +145,7 @@ impl Targets {
         address: &Endpoint,
         diag: &mut Option<Diag>,
         policy: PeerUsers,
-        ring: usize,
+        region: usize,
     ) -> Result<usize, Reason> {
         if diag.is_none() {
             *diag = Diag::open().ok();
@@ -197,7 +198,7 @@ impl Targets {
                     }
                     match target.arenas.first() {
                         Some(s) => s.arena.file().raw(),
-                        None => target.grow(ring)?,
+                        None => target.grow(region)?,
                     }
                 }
             };
@@ -277,20 +278,22 @@ impl Targets {
         &mut self,
         target: usize,
         tuple: &Tuple,
-        ring: usize,
+        region: usize,
+        receive: u64,
     ) -> Result<(Ticket, Segment), Reason> {
         let t = self
             .served
             .get_mut(target)
             .and_then(Option::as_mut)
             .ok_or(Reason::PeerPlain)?;
-        let (arena, slot) = t.take_slot(ring)?;
+        let (arena, slot) = t.take_slot(region)?;
         let shared = t.arenas.get_mut(arena).ok_or(Reason::NoMemory)?;
         let Ok(segment) = shared.arena.segment(slot) else {
             shared.free.push(slot);
             return Err(Reason::NoMemory);
         };
         segment.reset();
+        segment.want(receive);
         let word = shared.arena.announce(slot, tuple);
         t.unanswered += 1;
         Ok((
@@ -358,8 +361,8 @@ const fn v4_any() -> [u8; 16] {
 }
 
 impl Target {
-    fn grow(&mut self, ring: usize) -> Result<i32, Reason> {
-        let arena = Arena::create(ring).map_err(|_| Reason::NoMemory)?;
+    fn grow(&mut self, region: usize) -> Result<i32, Reason> {
+        let arena = Arena::create(region).map_err(|_| Reason::NoMemory)?;
         let file = arena.file().raw();
         self.arenas.push(Shared {
             arena,
@@ -370,7 +373,7 @@ impl Target {
     }
 
     /// A free slot, the one used last first (its pages are warm).
-    fn take_slot(&mut self, ring: usize) -> Result<(usize, usize), Reason> {
+    fn take_slot(&mut self, region: usize) -> Result<(usize, usize), Reason> {
         for (i, s) in self.arenas.iter_mut().enumerate() {
             let Shared {
                 arena,
@@ -391,7 +394,7 @@ impl Target {
         // A further arena needs a notice of its own, which the next resolve leaves.
         self.unanswered += 1;
         if self.arenas.len() < 1024 {
-            self.grow(ring)?;
+            self.grow(region)?;
         }
         Err(Reason::NoSlot)
     }

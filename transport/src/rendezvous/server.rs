@@ -6,6 +6,7 @@
 //! Who they are stands in a page that they share.
 
 use super::{board_name, inbox_name, leave, permits};
+use crate::provider::Provider as _;
 use crate::reason::Reason;
 use crate::settings::PeerUsers;
 use crate::shm::arena::{Arena, Tuple};
@@ -321,13 +322,14 @@ impl Family {
     ///
     /// # Errors
     /// The offer was taken back, or there is no memory to map it.
-    pub fn claim(&mut self, claim: &Claim) -> Result<Segment, Reason> {
+    pub fn claim(&mut self, claim: &Claim, receive: u64) -> Result<Segment, Reason> {
         let p = self
             .peers
             .iter_mut()
             .find(|p| p.file == claim.file)
             .ok_or(Reason::PeerGone)?;
         let segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
+        segment.want(receive);
         if !p.arena.claim(claim.slot, claim.word) {
             return Err(Reason::PeerGone);
         }

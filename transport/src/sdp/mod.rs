@@ -13,7 +13,7 @@ pub mod rx;
 pub mod tx;
 pub mod walk;
 
-pub use rx::{Got, Rx};
+pub use rx::{Due, Got, Rx};
 pub use tx::{Put, Tx};
 pub use walk::Walk;
 

@@ -9,8 +9,8 @@ use crate::clock;
 use crate::provider::{End, Provider};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
 use crate::sys::{Errno, Result, net, yield_core};
-use flowctl::packetized;
-use flowctl::{Receiver as _, Violation};
+use flowctl::any::Receiver;
+use flowctl::{Granted, Receiver as _, Violation, with_scheme};
 
 /// How long (µs) the rest of a first leg may take to be delivered by the kernel of this host.
 const STALL_US: u64 = 1_000_000;
@@ -49,7 +49,9 @@ pub struct How {
 /// The receiving half.
 #[derive(Debug)]
 pub struct Rx {
-    flow: packetized::Receiver,
+    flow: Receiver,
+    /// The peer's terms are known: it has begun its fast leg.
+    open: bool,
     leg: Leg,
     /// Bytes by the kernel on the first leg.
     kernel: u64,
@@ -59,6 +61,26 @@ pub struct Rx {
     pub kernel_over: bool,
     /// The room freed by reading was published and the peer waits for it.
     ring_due: bool,
+    /// Credits have to be handed back in a message of their own.
+    update_due: bool,
+}
+
+/// What has to be done on the sending half after a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Ring the peer, which waits for room.
+    pub ring: bool,
+    /// Send it its credits.
+    pub update: bool,
+}
+
+impl Due {
+    /// Whether anything is.
+    #[inline]
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.ring || self.update
+    }
 }
 
 impl Rx {
@@ -66,12 +88,14 @@ impl Rx {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            flow: packetized::Receiver::new(4096, 4096),
+            flow: Receiver::new(4096, &super::tx::UNKNOWN),
+            open: false,
             leg: Leg::First,
             kernel: 0,
             bells: 0,
             kernel_over: false,
             ring_due: false,
+            update_due: false,
         }
     }
 
@@ -91,13 +115,17 @@ impl Rx {
     /// Bytes read off the fast leg.
     #[inline]
     #[must_use]
-    pub const fn fast_bytes(&self) -> u64 {
+    pub fn fast_bytes(&self) -> u64 {
         self.flow.consumed()
     }
 
-    /// Sizes the half for the segment. The first leg goes on until the peer has stated its end.
-    pub fn attach(&mut self, p: &impl Provider) {
-        self.flow = packetized::Receiver::new(p.buffer(), p.buffer());
+    /// Takes the peer's terms on once it has begun its fast leg. False before.
+    fn open(&mut self, p: &impl Provider) -> Result<bool, Violation> {
+        if !self.open && p.stated(End::Kernel).is_some() {
+            self.flow = Receiver::new(p.region(), &p.offered()?);
+            self.open = true;
+        }
+        Ok(self.open)
     }
 
     /// Reads before there is a segment: the kernel connection, without waiting.
@@ -186,6 +214,9 @@ impl Rx {
                         if how.peek {
                             let left = end.map(|end| end.saturating_sub(self.kernel));
                             if left == Some(walk.done() as u64) {
+                                if self.open(p).is_err() {
+                                    return Ok(Got::Broken);
+                                }
                                 // SAFETY: passed on to the caller.
                                 return Ok(unsafe { self.read_fast(p, walk, how) });
                             }
@@ -196,7 +227,10 @@ impl Rx {
                         }
                     }
                     Some(got) => return Ok(got),
-                    None => self.leg = Leg::Fast,
+                    None => match self.open(p) {
+                        Ok(_) => self.leg = Leg::Fast,
+                        Err(Violation) => return Ok(Got::Broken),
+                    },
                 },
                 Leg::Last => {
                     return Ok(if self.take_bells(p, fd, usize::MAX) {
@@ -274,49 +308,45 @@ impl Rx {
 
     #[inline]
     unsafe fn read_fast(&mut self, p: &impl Provider, walk: &mut Walk, how: How) -> Got {
-        let known = self.flow.available();
-        if known == 0 || known < walk.left() {
-            let (produced, origin) = p.announced();
-            if self.flow.announced(produced, origin).is_err() {
+        let before = walk.done();
+        let due = with_scheme!(Receiver, &mut self.flow, flow => {
+            let known = flow.available();
+            if (known == 0 || known < walk.left()) && flow.announced(p).is_err() {
                 return Got::Broken;
             }
-        }
-        let before = walk.done();
-        let mut skip = 0;
-        loop {
-            let (to, len) = walk.chunk();
-            let mut piece = self.flow.next(skip);
-            piece.len = piece.len.min(len).min(64 * 1024);
-            if piece.len == 0 {
-                break;
+            // SAFETY: passed on to the caller.
+            unsafe {
+                if how.peek {
+                    read_by(&mut flow.clone(), p, walk, how)
+                } else {
+                    read_by(flow, p, walk, how)
+                }
             }
-            if !how.discard {
-                // SAFETY: the walk's chunk is writable by the caller's promise.
-                unsafe { p.take(piece, to) };
+        });
+        match due {
+            Ok(due) => {
+                self.ring_due |= due.ring;
+                self.update_due |= due.update;
             }
-            walk.advance(piece.len);
-            if how.peek {
-                skip += piece.len;
-            } else {
-                self.flow.consume(piece.len);
-                p.took(self.flow.consumed());
-                self.grant(p, false);
-            }
+            Err(Violation) => return Got::Broken,
         }
         let n = walk.done() - before;
         if n > 0 || (walk.left() == 0 && self.flow.available() > 0) {
             return Got::Bytes(n);
         }
-        self.grant(p, true);
+        self.hand_back(p);
         match p.finished() {
-            FIN_NONE => Got::Empty,
+            // The sender is gone without a word: what it had parked is all there is.
+            FIN_NONE if !self.kernel_over => Got::Empty,
             // The last bytes were published before the word: look once more.
             fin => {
-                let (produced, origin) = p.announced();
-                if self.flow.announced(produced, origin).is_err() {
+                self.flow.release();
+                if self.flow.announced(p).is_err() {
                     Got::Broken
                 } else if self.flow.available() > 0 {
                     Got::Bytes(0)
+                } else if fin == FIN_NONE {
+                    Got::Empty
                 } else if fin == FIN_RESET {
                     Got::Reset
                 } else {
@@ -326,22 +356,30 @@ impl Rx {
         }
     }
 
-    #[inline]
-    fn grant(&mut self, p: &impl Provider, eager: bool) {
-        if let Some(consumed) = self.flow.grant(eager) {
-            p.grant(consumed);
-            if p.must_ring(crate::doorbell::SPACE) {
-                self.ring_due = true;
-            }
+    /// Hands back all that was read: this side is about to wait, or the peer may be starved.
+    pub fn hand_back(&mut self, p: &impl Provider) {
+        if self.open {
+            let due = settle(self.flow.grant(true, p), p);
+            self.ring_due |= due.ring;
+            self.update_due |= due.update;
         }
     }
 
-    /// Whether the peer has to be rung for room that reading has freed. Asked once after each read.
+    /// What has to be done on the sending half. Asked once after each read.
     #[inline]
-    pub const fn take_ring_due(&mut self) -> bool {
-        let due = self.ring_due;
+    pub const fn take_due(&mut self) -> Due {
+        let due = Due {
+            ring: self.ring_due,
+            update: self.update_due,
+        };
         self.ring_due = false;
+        self.update_due = false;
         due
+    }
+
+    /// What the peer has parked counts from now on: it was waited for long enough, or the peer is gone.
+    pub fn release(&mut self) {
+        self.flow.release();
     }
 
     /// Bytes that can be read off the fast leg now.
@@ -349,8 +387,13 @@ impl Rx {
     /// # Errors
     /// The peer's counter is impossible.
     pub fn available(&mut self, p: &impl Provider) -> Result<usize, Violation> {
-        let (produced, origin) = p.announced();
-        self.flow.announced(produced, origin)?;
+        if !self.open(p)? {
+            return Ok(0);
+        }
+        if self.kernel_over {
+            self.flow.release();
+        }
+        self.flow.announced(p)?;
         Ok(self.flow.available())
     }
 
@@ -424,9 +467,11 @@ impl Rx {
             self.gather_first(fd, end, &mut out)?;
             self.leg = Leg::Fast;
         }
+        self.open(p)?;
+        self.flow.release();
         self.available(p)?;
         while self.flow.available() > 0 {
-            let piece = self.flow.next(0);
+            let piece = self.flow.next(p)?;
             let at = out.len();
             out.resize(at + piece.len, 0);
             // SAFETY: the vector has just been given that many bytes.
@@ -458,6 +503,53 @@ impl Rx {
         }
         Ok(())
     }
+}
+
+/// What handing back asks for.
+#[inline]
+fn settle(granted: Granted, p: &impl Provider) -> Due {
+    Due {
+        ring: granted == Granted::Told && p.must_ring(crate::doorbell::SPACE),
+        update: granted == Granted::UpdateDue,
+    }
+}
+
+/// Reads by one scheme what is known to be there.
+///
+/// # Safety
+/// The walk's buffers are writable.
+#[inline]
+unsafe fn read_by(
+    flow: &mut impl flowctl::Receiver,
+    p: &impl Provider,
+    walk: &mut Walk,
+    how: How,
+) -> Result<Due, Violation> {
+    let mut due = Due::default();
+    loop {
+        let (to, len) = walk.chunk();
+        if len == 0 {
+            break;
+        }
+        let mut piece = flow.next(p)?;
+        piece.len = piece.len.min(len).min(64 * 1024);
+        if piece.len == 0 {
+            break;
+        }
+        if !how.discard {
+            // SAFETY: the walk's chunk is writable by the caller's promise.
+            unsafe { p.take(piece, to) };
+        }
+        walk.advance(piece.len);
+        flow.consume(piece.len);
+        if !how.peek {
+            p.took(flow.consumed());
+            let now = settle(flow.grant(false, p), p);
+            due.ring |= now.ring;
+            due.update |= now.update;
+        }
+    }
+    Ok(due)
 }
 
 impl Default for Rx {

@@ -10,6 +10,7 @@ use super::rx::{Got, How};
 use super::{Leg, Rx, Walk};
 use crate::provider::{End, Provider};
 use crate::shm::layout::{FIN_CLOSED, FIN_RESET, FIN_SHUT};
+use flowctl::{Scheme, Terms};
 use proptest::prelude::*;
 use side::{Connection, Side};
 use watched::Watched;
@@ -28,6 +29,8 @@ enum Step {
     TakeBells(usize),
     /// Notices what the peer has done.
     Follow,
+    /// Waits inside the library.
+    Wait,
     /// Ends its own fast leg, and rings.
     End,
     /// Goes back to the kernel, keeping what came or giving it back.
@@ -45,9 +48,27 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u32..4).prop_map(Step::Arm),
         1 => (1usize..4).prop_map(Step::TakeBells),
         1 => Just(Step::Follow),
+        1 => Just(Step::Wait),
         1 => Just(Step::End),
         1 => any::<bool>().prop_map(Step::Cut),
     ]
+}
+
+/// Small sizes by one scheme, so that room runs out often.
+fn terms(scheme: Scheme) -> Terms {
+    Terms {
+        scheme,
+        buffer: 2048,
+        own: 1500,
+        slots: 4,
+        slot: 400,
+        window: 300,
+    }
+}
+
+fn two_terms() -> impl Strategy<Value = [Terms; 2]> {
+    let one = || (0usize..3).prop_map(|i| terms(Scheme::ALL[i]));
+    [one(), one()]
 }
 
 fn act(side: &mut Side, step: &Step) {
@@ -63,6 +84,7 @@ fn act(side: &mut Side, step: &Step) {
         Step::Arm(what) => side.p.arm(what),
         Step::TakeBells(most) => side.take_bells(most),
         Step::Follow => side.follow(),
+        Step::Wait => side.wait(),
         Step::End => side.end(),
         Step::Cut(give_back) => side.cut(give_back),
     }
@@ -73,6 +95,7 @@ fn finish(c: &mut Connection) {
         let [a, b] = &mut c.sides;
         for side in [&mut *a, &mut *b] {
             side.follow();
+            side.wait();
             let p = side.p;
             while side.read(&p, 5000, How::default()) {}
         }
@@ -94,10 +117,11 @@ proptest! {
 
     #[test]
     fn bytes_arrive_over_all_legs(
-        ring in prop_oneof![Just(4096usize), Just(16384)],
+        region in prop_oneof![Just(4096usize), Just(16384)],
+        terms in two_terms(),
         steps in prop::collection::vec((any::<bool>(), step()), 1..60),
     ) {
-        let mut c = Connection::new(ring);
+        let mut c = Connection::new(region, terms);
         for (who, step) in &steps {
             act(&mut c.sides[usize::from(*who)], step);
         }
@@ -107,13 +131,14 @@ proptest! {
     /// The peer acts in the middle of this side's read, after the n-th look at a shared word.
     #[test]
     fn a_peer_may_act_in_the_middle_of_a_read(
+        terms in two_terms(),
         before in prop::collection::vec((any::<bool>(), step()), 0..20),
         at in 0usize..12,
         during in prop::collection::vec(step(), 1..8),
         want in 1usize..6000,
         who in any::<bool>(),
     ) {
-        let mut c = Connection::new(4096);
+        let mut c = Connection::new(4096, terms);
         for (who, step) in &before {
             act(&mut c.sides[usize::from(*who)], step);
         }
@@ -127,13 +152,14 @@ proptest! {
     /// The same in the middle of a write: bells and a stop may come at any look.
     #[test]
     fn a_peer_may_act_in_the_middle_of_a_write(
+        terms in two_terms(),
         before in prop::collection::vec((any::<bool>(), step()), 0..20),
         at in 0usize..12,
         during in prop::collection::vec(step(), 1..8),
         n in 1usize..9000,
         who in any::<bool>(),
     ) {
-        let mut c = Connection::new(4096);
+        let mut c = Connection::new(4096, terms);
         for (who, step) in &before {
             act(&mut c.sides[usize::from(*who)], step);
         }
@@ -148,11 +174,12 @@ proptest! {
     /// peer gives nothing back: a sender that ends its leg at that very moment would not see it.
     #[test]
     fn a_peer_may_act_in_the_middle_of_a_gather(
+        terms in two_terms(),
         before in prop::collection::vec((any::<bool>(), step()), 0..20),
         at in 0usize..8,
         during in prop::collection::vec(step(), 1..6),
     ) {
-        let mut c = Connection::new(4096);
+        let mut c = Connection::new(4096, terms);
         for (who, step) in &before {
             act(&mut c.sides[usize::from(*who)], step);
         }
@@ -167,8 +194,8 @@ proptest! {
     }
 }
 
-fn attached() -> Connection {
-    let mut c = Connection::new(4096);
+fn attached(scheme: Scheme) -> Connection {
+    let mut c = Connection::new(4096, [terms(scheme); 2]);
     for i in [1, 0] {
         c.sides[i].attach();
     }
@@ -179,8 +206,8 @@ fn attached() -> Connection {
 /// end.
 #[test]
 fn an_end_stated_during_a_read_breaks_nothing() {
-    for at in 0..8 {
-        let mut c = attached();
+    for (at, scheme) in (0..8).flat_map(|at| Scheme::ALL.map(|s| (at, s))) {
+        let mut c = attached(scheme);
         let (reader, peer) = c.split(true);
         let p = reader.p;
         let watched = Watched::new(p, at, || {
@@ -196,7 +223,7 @@ fn an_end_stated_during_a_read_breaks_nothing() {
 #[test]
 fn a_whole_fast_leg_during_a_read_of_the_first_breaks_nothing() {
     for at in 0..8 {
-        let mut c = Connection::new(4096);
+        let mut c = Connection::new(4096, [terms(Scheme::Packetized); 2]);
         c.sides[1].attach();
         c.sides[0].write(5);
         let (reader, peer) = c.split(true);
@@ -216,8 +243,11 @@ fn a_whole_fast_leg_during_a_read_of_the_first_breaks_nothing() {
 /// finds nobody who would take a bell for a bell.
 #[test]
 fn both_may_go_back_without_seeing_each_other() {
-    for give_back in [false, true] {
-        let mut c = attached();
+    for (give_back, scheme) in [false, true]
+        .into_iter()
+        .flat_map(|back| Scheme::ALL.map(|s| (back, s)))
+    {
+        let mut c = attached(scheme);
         c.sides[0].write(100);
         c.sides[0].p.arm(3);
         c.sides[1].p.arm(3);
@@ -231,7 +261,7 @@ fn both_may_go_back_without_seeing_each_other() {
 /// More may be under way on the first leg than the receiver's kernel has taken.
 #[test]
 fn a_gather_waits_for_all_of_the_first_leg() {
-    let mut c = Connection::new(4096);
+    let mut c = Connection::new(4096, [terms(Scheme::Packetized); 2]);
     let [a, b] = &mut c.sides;
     b.attach();
     let mut before = u64::MAX;
@@ -252,7 +282,7 @@ fn a_fin_comes_after_the_last_byte() {
         (FIN_CLOSED, Got::Eof),
         (FIN_RESET, Got::Reset),
     ] {
-        let mut c = attached();
+        let mut c = attached(Scheme::Nic);
         let [a, b] = &mut c.sides;
         a.write(10);
         a.tx.finish(&a.p, fin);
@@ -269,7 +299,7 @@ fn a_fin_comes_after_the_last_byte() {
 
 #[test]
 fn a_first_leg_that_ends_before_what_was_read_is_a_lie() {
-    let mut c = Connection::new(4096);
+    let mut c = Connection::new(4096, [terms(Scheme::Packetized); 2]);
     let [a, b] = &mut c.sides;
     a.write(10);
     let p = b.p;
@@ -282,4 +312,25 @@ fn a_first_leg_that_ends_before_what_was_read_is_a_lie() {
     let got = unsafe { b.rx.read(&b.p, b.raw(), &mut walk, How::default()) };
     assert_eq!(got, Ok(Got::Broken));
     assert_eq!(Rx::new().leg(), Leg::First);
+}
+
+/// A sender that parked bytes and is gone, without a word or with its last one: they still arrive.
+#[test]
+fn what_a_dead_sender_had_parked_arrives() {
+    for fin in [false, true] {
+        let mut c = attached(Scheme::Packetized);
+        let [a, b] = &mut c.sides;
+        a.write(3000);
+        assert!(a.tx.is_parked());
+        let p = b.p;
+        b.read(&p, 5000, How::default());
+        assert_eq!(b.got, 2048);
+        if fin {
+            a.tx.finish(&a.p, FIN_CLOSED);
+        } else {
+            b.rx.kernel_over = true;
+        }
+        b.read(&p, 5000, How::default());
+        assert_eq!(b.got, 3000);
+    }
 }

@@ -3,13 +3,14 @@
 //! Rule: a byte goes out on exactly one leg, and the end of a leg is stated only when no byte can
 //! follow on it. Used under the sending lock.
 
-use super::{Leg, Walk, walk::BATCH};
+use super::{Due, Leg, Walk, walk::BATCH};
 use crate::clock;
 use crate::doorbell;
 use crate::provider::{End, Provider};
 use crate::sys::{Errno, Result, net};
-use flowctl::packetized::{self, WARM};
-use flowctl::{Sender as _, Violation};
+use flowctl::any::Sender;
+use flowctl::packetized::WARM;
+use flowctl::{Counts, Piece, Scheme, Sender as _, Terms, Violation, credit, with_scheme};
 
 /// Most bytes put before they are published, so that the reader works while the sender does.
 const PUBLISH: usize = 32 * 1024;
@@ -17,6 +18,16 @@ const PUBLISH: usize = 32 * 1024;
 /// How long (µs) a peer may leave the kernel connection full of bells that it wished for. An honest one
 /// wishes for the next only once it is awake.
 const STUCK_US: u64 = 1_000_000;
+
+/// Before there are terms.
+pub(super) const UNKNOWN: Terms = Terms {
+    scheme: Scheme::Packetized,
+    buffer: 1,
+    own: 0,
+    slots: 2,
+    slot: 1,
+    window: 1,
+};
 
 /// What came of putting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +43,18 @@ pub enum Put {
 /// The sending half.
 #[derive(Debug)]
 pub struct Tx {
-    flow: packetized::Sender,
+    flow: Sender,
+    /// The peer sends by credits, which are acknowledged on what goes from here.
+    acks: Option<bool>,
+    /// The most that was in use at the receiver when there was no room, and how often that was seen.
+    peak: u64,
+    starved: u64,
     leg: Leg,
     /// Bytes by the kernel on the first leg.
     kernel: u64,
     /// Where the peer's counter was last looked at, for the warm start.
     looked: u64,
-    /// The part of the ring to be sent once more by the kernel: what the peer gave back.
+    /// The part of the region to be sent once more by the kernel: what the peer gave back.
     owed: Option<(u64, u64)>,
     finished: bool,
 }
@@ -48,7 +64,10 @@ impl Tx {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            flow: packetized::Sender::new(4096, 4096),
+            flow: Sender::new(4096, &UNKNOWN),
+            acks: None,
+            peak: 0,
+            starved: 0,
             leg: Leg::First,
             kernel: 0,
             looked: 0,
@@ -72,8 +91,8 @@ impl Tx {
 
     /// Bytes put over the fast leg.
     #[must_use]
-    pub const fn fast_bytes(&self) -> u64 {
-        self.flow.produced()
+    pub fn fast_bytes(&self) -> u64 {
+        self.flow.accepted()
     }
 
     /// The program has shut this direction.
@@ -82,12 +101,33 @@ impl Tx {
         self.finished
     }
 
-    /// Opens the fast leg: both sides have agreed.
-    pub fn attach(&mut self, p: &impl Provider, limit: usize) {
-        self.flow = packetized::Sender::new(p.buffer(), limit);
+    /// Opens the fast leg: both sides have agreed. What these terms say is cut to what the region holds
+    /// and the peer wants.
+    pub fn attach(&mut self, p: &impl Provider, terms: &Terms) {
+        let receive = match p.wanted() {
+            0 => u64::MAX,
+            n => n,
+        };
+        let terms = terms.cut(p.region(), receive);
+        p.offer(&terms);
+        self.flow = Sender::new(p.region(), &terms);
         self.looked = 0;
         self.leg = Leg::Fast;
         p.state(End::Kernel, self.kernel);
+    }
+
+    /// Whether the peer sends by credits; known once it has begun its fast leg.
+    #[inline]
+    fn acknowledges(&mut self, p: &impl Provider) -> Result<bool, Violation> {
+        match self.acks {
+            Some(acks) => Ok(acks),
+            None if p.stated(End::Kernel).is_none() => Ok(false),
+            None => {
+                let acks = p.offered()?.scheme == Scheme::Credit;
+                self.acks = Some(acks);
+                Ok(acks)
+            }
+        }
     }
 
     /// Puts as much of the program's buffers as there is room for, and rings if the peer sleeps.
@@ -104,58 +144,38 @@ impl Tx {
         fd: i32,
         walk: &mut Walk,
     ) -> Result<Put, Violation> {
-        self.look_if_due(p, walk.left())?;
-        if !p.enter() {
-            self.end_fast(p);
-            return Ok(Put::Ended);
-        }
-        let before = walk.done();
-        let mut unpublished = 0;
-        loop {
-            let (from, len) = walk.chunk();
-            let piece = self.flow.place(len.min(PUBLISH - unpublished));
-            if piece.len == 0 {
-                break;
-            }
-            // SAFETY: the walk's chunk is readable by the caller's promise.
-            unsafe { p.put(piece, from) };
-            walk.advance(piece.len);
-            unpublished += piece.len;
-            let words = self.flow.commit(piece.len);
-            if unpublished >= PUBLISH || walk.left() == 0 {
-                p.publish(words);
-                unpublished = 0;
-            }
-            if self.flow.room() < walk.left().min(PUBLISH)
-                && self.flow.granted(p.granted()).is_err()
-            {
+        let acks = self.acknowledges(p)?;
+        let looked = &mut self.looked;
+        let put = with_scheme!(Sender, &mut self.flow, flow => {
+            look_if_due(flow, looked, p, walk.left())?;
+            if p.enter() {
+                // SAFETY: passed on to the caller.
+                let put = unsafe { put_by(flow, acks, p, walk) };
+                if flow.counts().starved != self.starved {
+                    self.starved = flow.counts().starved;
+                    self.peak = self.peak.max(flow.held(p.taken()));
+                }
+                if let Ok((_, ring @ 1..)) = put
+                    && p.must_ring(ring)
+                {
+                    Self::send_bell(p, fd);
+                }
                 p.leave();
-                return Err(Violation);
+                Some(put?.0)
+            } else {
+                None
             }
-        }
-        if unpublished > 0 {
-            p.publish(self.flow.commit(0));
-        }
-        let n = walk.done() - before;
-        if n > 0 && p.must_ring(doorbell::DATA) {
-            Self::send_bell(p, fd);
-        }
-        p.leave();
-        Ok(Put::Bytes(n))
+        });
+        Ok(match put {
+            Some(n) => Put::Bytes(n),
+            None => {
+                self.end_fast(p);
+                Put::Ended
+            }
+        })
     }
 
-    /// Reads the peer's counter when it is needed: too little known room, or now and then so that an
-    /// empty ring is noticed.
-    #[inline]
-    fn look_if_due(&mut self, p: &impl Provider, want: usize) -> Result<(), Violation> {
-        if self.flow.room() < want || self.flow.produced() - self.looked >= WARM {
-            self.looked = self.flow.produced();
-            self.flow.granted(p.granted())?;
-        }
-        Ok(())
-    }
-
-    /// Fills the ring in place: `fill` is given memory and says how much of it it filled.
+    /// Fills the region in place: `fill` is given memory and says how much of it it filled.
     ///
     /// # Errors
     /// What `fill` answered, if nothing was filled before; ECONNRESET if the peer lies.
@@ -168,9 +188,12 @@ impl Tx {
     ) -> Result<Put> {
         let mut total = 0;
         let mut failed = None;
+        let acks = self.acknowledges(p).map_err(|_| Errno::CONNRESET)?;
         while total < want && failed.is_none() {
-            self.look_if_due(p, want - total)
-                .map_err(|_| Errno::CONNRESET)?;
+            with_scheme!(Sender, &mut self.flow, flow => {
+                look_if_due(flow, &mut self.looked, p, want - total)
+            })
+            .map_err(|_| Errno::CONNRESET)?;
             let piece = self.flow.place((want - total).min(8 * PUBLISH));
             if piece.len == 0 {
                 break;
@@ -187,9 +210,10 @@ impl Tx {
             match fill(at, len) {
                 Ok(0) => failed = Some(None),
                 Ok(n) => {
-                    p.publish(self.flow.commit(n.min(len)));
+                    self.flow.commit(n.min(len), p);
+                    let ring = tell(&mut self.flow, acks, p);
                     total += n.min(len);
-                    if p.must_ring(doorbell::DATA) {
+                    if p.must_ring(ring) {
                         Self::send_bell(p, fd);
                     }
                 }
@@ -204,12 +228,76 @@ impl Tx {
         }
     }
 
+    /// Lets parked bytes go, all of them: the program is inside the library for long.
+    pub fn post(&mut self, p: &impl Provider, fd: i32) {
+        if self.leg != Leg::Fast || !self.flow.is_parked() || !p.enter() {
+            return;
+        }
+        if self.flow.granted(p).is_ok() && self.flow.post(true, p) && p.must_ring(doorbell::DATA) {
+            Self::send_bell(p, fd);
+        }
+        p.leave();
+    }
+
+    /// Whether bytes are parked: taken from the program, and not for the peer to take.
+    #[inline]
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        self.leg == Leg::Fast && self.flow.is_parked()
+    }
+
+    /// Does what a read has asked for.
+    pub fn serve(&mut self, p: &impl Provider, fd: i32, due: Due) {
+        if due.update {
+            self.update(p, fd);
+        }
+        if due.ring {
+            self.ring(p, fd);
+        }
+    }
+
+    /// Sends the peer the credits that it is owed, in a message of their own. Without effect while the
+    /// rules do not allow one; then it is still due.
+    fn update(&mut self, p: &impl Provider, fd: i32) {
+        if self.leg != Leg::Fast {
+            credit::acknowledge(p); // nothing goes from here any more that it could ride on
+            return;
+        }
+        if !p.enter() {
+            return;
+        }
+        if self.flow.granted(p).is_ok() && self.flow.control(p) {
+            credit::acknowledge(p);
+            if p.must_ring(doorbell::SPACE) {
+                Self::send_bell(p, fd);
+            }
+        }
+        p.leave();
+    }
+
+    /// Sizes the sender's own buffer anew, in bytes.
+    pub fn resize(&mut self, own: usize) {
+        self.flow.resize(own);
+    }
+
+    /// What the scheme has counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.flow.counts()
+    }
+
+    /// Bytes of receive buffer reserved for this direction, and the most in use when there was no room.
+    #[must_use]
+    pub fn buffer(&self) -> (u64, u64) {
+        (self.flow.reserved(), self.peak)
+    }
+
     /// Bytes that may be put now, as far as the peer has told.
     ///
     /// # Errors
     /// The peer's counter is impossible.
     pub fn room(&mut self, p: &impl Provider) -> Result<usize, Violation> {
-        self.flow.granted(p.granted())?;
+        self.flow.granted(p)?;
         Ok(self.flow.room())
     }
 
@@ -229,12 +317,12 @@ impl Tx {
     /// Bytes that the peer has not read, to the byte.
     #[must_use]
     pub fn unread(&self, p: &impl Provider) -> u64 {
-        self.flow.produced().saturating_sub(p.taken())
+        self.flow.accepted().saturating_sub(p.taken())
     }
 
     /// The most that may be on its way, in bytes.
     #[must_use]
-    pub const fn limit(&self) -> u64 {
+    pub fn limit(&self) -> u64 {
         self.flow.limit()
     }
 
@@ -243,11 +331,12 @@ impl Tx {
         if self.leg != Leg::Fast {
             return;
         }
-        let end = self.flow.produced();
+        let end = self.flow.accepted();
         self.leg = Leg::Last;
+        self.flow.post(true, p);
         if let Some(from) = p.take_give_back()
             && from <= end
-            && end - from <= p.buffer() as u64
+            && end - from <= p.region() as u64
             && from < end
         {
             self.owed = Some((from, end));
@@ -284,6 +373,7 @@ impl Tx {
     /// Shuts this direction on the fast leg.
     pub fn finish(&mut self, p: &impl Provider, fin: u32) {
         self.finished = true;
+        self.flow.post(true, p);
         p.finish(fin);
     }
 
@@ -341,9 +431,16 @@ impl Tx {
 
     fn repay(&mut self, p: &impl Provider, fd: i32, mut from: u64, end: u64) -> Result<()> {
         while from < end {
-            let piece = self.flow.piece_at(from, end);
+            let mut piece = self.flow.piece_at(from, p);
+            piece.len = piece
+                .len
+                .min(usize::try_from(end - from).unwrap_or(usize::MAX));
+            if piece.len == 0 {
+                self.owed = None;
+                return Err(Errno::CONNRESET); // the peer has overwritten what would tell
+            }
             let (at, len) = p.place(piece);
-            // SAFETY: the piece lies in the ring.
+            // SAFETY: the piece lies in the region.
             match unsafe { net::send(fd, at, len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) } {
                 Ok(n) => from += n as u64,
                 Err(e) => {
@@ -374,6 +471,102 @@ impl Tx {
             // Full of bells that nobody took, so readable anyway; or gone, which shows by itself.
             p.uncount_bell();
         }
+    }
+}
+
+/// Reads what was handed back when it is needed: too little known room, or now and then so that an empty
+/// buffer is noticed.
+#[inline]
+fn look_if_due(
+    flow: &mut impl flowctl::Sender,
+    looked: &mut u64,
+    p: &impl Provider,
+    want: usize,
+) -> Result<(), Violation> {
+    if flow.is_short(want) || flow.accepted() - *looked >= WARM {
+        *looked = flow.accepted();
+        flow.granted(p)?;
+    }
+    Ok(())
+}
+
+/// Tells the peer of what was committed, and acknowledges on the way. Returns whom it may have to wake.
+#[inline]
+fn tell(flow: &mut impl flowctl::Sender, acks: bool, p: &impl Provider) -> u32 {
+    let credits = acks && credit::acknowledge(p);
+    flow.publish(p);
+    if credits {
+        doorbell::DATA | doorbell::SPACE
+    } else {
+        doorbell::DATA
+    }
+}
+
+/// Puts by one scheme. Returns the bytes put, and whom it may have to wake.
+///
+/// # Safety
+/// The walk's buffers are readable.
+#[inline]
+unsafe fn put_by<F: flowctl::Sender>(
+    flow: &mut F,
+    acks: bool,
+    p: &impl Provider,
+    walk: &mut Walk,
+) -> Result<(usize, u32), Violation> {
+    let before = walk.done();
+    let mut unpublished = 0;
+    let mut ring = 0;
+    if flow.is_parked() && flow.post(false, p) {
+        ring = doorbell::DATA;
+    }
+    while walk.left() > 0 {
+        let most = if F::MESSAGES {
+            walk.left()
+        } else {
+            walk.left().min(PUBLISH - unpublished)
+        };
+        let piece = flow.place(most);
+        if piece.len == 0 {
+            break;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { fill_piece(p, piece, walk) };
+        flow.commit(piece.len, p);
+        unpublished += piece.len;
+        if unpublished >= PUBLISH || walk.left() == 0 {
+            ring |= tell(flow, acks, p);
+            unpublished = 0;
+        }
+        if walk.left() > 0 && flow.is_short(walk.left().min(PUBLISH)) {
+            flow.granted(p)?;
+        }
+    }
+    if unpublished > 0 {
+        ring |= tell(flow, acks, p);
+    }
+    Ok((walk.done() - before, ring))
+}
+
+/// Copies as much of the walk as the piece is long, whatever chunks that spans.
+///
+/// # Safety
+/// The walk's buffers are readable, and at least as long.
+#[inline]
+unsafe fn fill_piece(p: &impl Provider, mut piece: Piece, walk: &mut Walk) {
+    while piece.len > 0 {
+        let (from, len) = walk.chunk();
+        let part = Piece {
+            offset: piece.offset,
+            len: len.min(piece.len),
+        };
+        if part.len == 0 {
+            return;
+        }
+        // SAFETY: the walk's chunk is readable by the caller's promise.
+        unsafe { p.put(part, from) };
+        walk.advance(part.len);
+        piece.offset += part.len;
+        piece.len -= part.len;
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Arena {
     file: Fd,
     header: Mapping,
     segments: Vec<Option<Mapping>>,
-    ring: usize,
+    region: usize,
     role: Role,
 }
 
@@ -41,16 +41,16 @@ fn words((client, server): &Tuple) -> [u64; 5] {
 }
 
 impl Arena {
-    /// Makes one, as the client, with rings of `ring` bytes.
+    /// Makes one, as the client, with rings of `region` bytes.
     ///
     /// # Errors
     /// No memory file to be had, limits, no address space.
-    pub fn create(ring: usize) -> Result<Self> {
-        let ring = ring.next_power_of_two().max(4096);
-        let file = memory_file(c"shunt-arena", layout::arena(ring))?.hide();
-        let arena = Self::map(file, ring, Role::Client)?;
+    pub fn create(region: usize) -> Result<Self> {
+        let region = region.next_power_of_two().max(4096);
+        let file = memory_file(c"shunt-arena", layout::arena(region))?.hide();
+        let arena = Self::map(file, region, Role::Client)?;
         let h = arena.header();
-        h.ring.store(ring as u64, Ordering::Relaxed);
+        h.region.store(region as u64, Ordering::Relaxed);
         h.magic.store(MAGIC, Ordering::Release);
         Ok(arena)
     }
@@ -67,16 +67,16 @@ impl Arena {
         let mut arena = Self::map(file.hide(), 4096, Role::Server)?;
         let h = arena.header();
         let magic = h.magic.load(Ordering::Acquire);
-        let ring = usize::try_from(h.ring.load(Ordering::Relaxed)).unwrap_or(0);
-        let sane = ring.is_power_of_two() && (4096..=1 << 30).contains(&ring);
-        if magic != MAGIC || !sane || size < layout::arena(ring) {
+        let region = usize::try_from(h.region.load(Ordering::Relaxed)).unwrap_or(0);
+        let sane = region.is_power_of_two() && (4096..=1 << 30).contains(&region);
+        if magic != MAGIC || !sane || size < layout::arena(region) {
             return Err(Errno::INVAL);
         }
-        arena.ring = ring;
+        arena.region = region;
         Ok(arena)
     }
 
-    fn map(file: Fd, ring: usize, role: Role) -> Result<Self> {
+    fn map(file: Fd, region: usize, role: Role) -> Result<Self> {
         let header = Mapping::shared(&file, 0, SEGMENTS)?;
         let mut segments = Vec::new();
         segments.resize_with(SLOTS, || None);
@@ -84,7 +84,7 @@ impl Arena {
             file,
             header,
             segments,
-            ring,
+            region,
             role,
         })
     }
@@ -116,7 +116,7 @@ impl Arena {
     /// # Errors
     /// No address space left.
     pub fn segment(&mut self, index: usize) -> Result<Segment> {
-        let stride = layout::stride(self.ring);
+        let stride = layout::stride(self.region);
         let place = self.segments.get_mut(index).ok_or(Errno::INVAL)?;
         if place.is_none() {
             *place = Some(Mapping::shared(
@@ -127,7 +127,7 @@ impl Arena {
         }
         let mapping = place.as_ref().ok_or(Errno::INVAL)?;
         // SAFETY: the mapping is one stride long; arenas are dropped only without attached streams.
-        Ok(unsafe { Segment::new(mapping, self.ring, self.role) })
+        Ok(unsafe { Segment::new(mapping, self.region, self.role) })
     }
 
     /// Client: offers a connection in a free slot. Returns the slot's new state word.

@@ -2,12 +2,13 @@
 //! is an atomic, and nothing read from it is believed before it is checked.
 //!
 //! An arena is one memory file: a header page, a table of slots, then one *segment* a slot: a control
-//! page and two rings, client to server first.
+//! page and two regions, client to server first. A region holds the receive buffer of its direction and
+//! the sender's own buffer; `flowctl` says what lies where in it.
 
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0001;
+pub const MAGIC: u64 = 0x5348_554e_5400_0002;
 
 /// Connections an arena has room for.
 pub const SLOTS: usize = 256;
@@ -15,7 +16,7 @@ pub const SLOTS: usize = 256;
 /// Announcements that the log remembers; a reader further behind looks at all slots.
 pub const LOG: usize = 1024;
 
-/// Bytes before a segment's rings.
+/// Bytes before a segment's regions.
 pub const CONTROL: usize = 4096;
 
 /// "Not yet": the value of a position that has not been stated.
@@ -29,8 +30,8 @@ pub const TAKEN: u64 = u64::MAX - 1;
 #[derive(Debug)]
 pub struct Header {
     pub magic: AtomicU64,
-    /// Bytes of each ring.
-    pub ring: AtomicU64,
+    /// Bytes of each region.
+    pub region: AtomicU64,
     /// Connections of the client that are on their way and may still be announced here.
     pub pending: AtomicU32,
     /// Announcements made so far.
@@ -103,15 +104,22 @@ pub struct Side {
     pub bell: Bell,
     pub busy: Busy,
     pub stop: Stop,
+    pub terms: Terms,
 }
 
 /// Written by this side as sender.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Tx {
-    /// Bytes put into the ring; see `flowctl::Published`.
+    /// See `flowctl::Word`, of which each is one.
     pub produced: AtomicU64,
+    pub boundary: AtomicU64,
     pub origin: AtomicU64,
+    pub queued: AtomicU64,
+    pub posted: AtomicU64,
+    pub segments: AtomicU64,
+    pub control: AtomicU64,
+    pub acknowledged: AtomicU64,
     /// Bytes that went by the kernel before the fast leg, once that is settled.
     pub kernel_end: AtomicU64,
     /// Bytes that went by the fast leg, once it has ended.
@@ -135,8 +143,11 @@ pub const FIN_CLOSED: u32 = 3;
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Rx {
-    /// Bytes read; see `flowctl::Receiver::grant`.
+    /// See `flowctl::Back`, of which each is one.
     pub consumed: AtomicU64,
+    pub advertised: AtomicU64,
+    pub evented: AtomicU64,
+    pub events: AtomicU64,
 }
 
 /// Set by this side when it goes to sleep, cleared by the other when it rings.
@@ -159,23 +170,38 @@ pub struct Busy {
     /// Bytes read, to the byte: unlike [`Rx::consumed`] never late, and looked at only when this side
     /// is gone, to tell an orderly end from one with bytes unread.
     pub taken: AtomicU64,
+    /// See `flowctl::Note`, of which each is one.
+    pub freed: AtomicU64,
+    pub acknowledged: AtomicU64,
+    pub controls: AtomicU64,
+}
+
+/// How this side sends, and how much it would have sent to it at once. Written before this side's fast
+/// leg begins, and not again.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Terms {
+    /// See `flowctl::Terms`.
+    pub words: [AtomicU64; flowctl::Terms::WORDS],
+    /// The receive buffer that this side wants at most, in bytes.
+    pub receive: AtomicU64,
 }
 
 /// Written by the *other* side.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Stop {
-    /// Not 0: put no more into the ring and ring no more; the fast leg ends where it is.
+    /// Not 0: put no more into the region and ring no more; the fast leg ends where it is.
     pub stop: AtomicU32,
-    /// With `stop`: resend by the kernel what lies in the ring from this position on. Replaced by
+    /// With `stop`: resend by the kernel what lies in the region from this position on. Replaced by
     /// [`TAKEN`] by the side that will, or by [`UNSTATED`] if the asker will not wait for it.
     pub give_back: AtomicU64,
 }
 
 /// Bytes of one segment.
 #[must_use]
-pub const fn stride(ring: usize) -> usize {
-    CONTROL + 2 * ring
+pub const fn stride(region: usize) -> usize {
+    CONTROL + 2 * region
 }
 
 /// Where the segments begin.
@@ -183,8 +209,8 @@ pub const SEGMENTS: usize = size_of::<Header>().next_multiple_of(4096);
 
 /// Bytes of an arena.
 #[must_use]
-pub const fn arena(ring: usize) -> usize {
-    SEGMENTS + SLOTS * stride(ring)
+pub const fn arena(region: usize) -> usize {
+    SEGMENTS + SLOTS * stride(region)
 }
 
 const _: () = assert!(size_of::<Control>() == CONTROL);

@@ -1,11 +1,11 @@
-//! One side's view of one segment: its control words and its two rings, and the copies in and out.
+//! One side's view of one segment: its control words and its two regions, and the copies in and out.
 //!
-//! Called by `sdp`. Invariant: every offset handed in is one that `flowctl` has bounded by the ring's
+//! Called by `sdp`. Invariant: every offset handed in is one that `flowctl` has bounded by the region's
 //! size; it is masked again here, so that no mistake above can reach outside the mapping. The peer may
-//! write to all of this at any time, so no reference is ever made to ring bytes, only raw copies.
+//! write to all of this at any time, so no reference is ever made to region bytes, only raw copies.
 
 use super::layout::{CONTROL, Control, FIN_NONE, Side, UNSTATED};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 use crate::sys::mem::Mapping;
 use flowctl::{Piece, Untrusted};
 use std::ptr::NonNull;
@@ -22,32 +22,32 @@ pub enum Role {
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     base: NonNull<u8>,
-    ring: usize,
+    region: usize,
     role: Role,
 }
 
-// SAFETY: shared words are atomics, and ring bytes are touched only under the lock of their direction.
+// SAFETY: shared words are atomics, and region bytes are touched only under the lock of their direction.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
     /// # Safety
-    /// `mapping` holds a segment with rings of `ring` bytes, a power of two, and outlives every copy of
+    /// `mapping` holds a segment with regions of `region` bytes, a power of two, and outlives every copy of
     /// the result.
     #[must_use]
-    pub const unsafe fn new(mapping: &Mapping, ring: usize, role: Role) -> Self {
+    pub const unsafe fn new(mapping: &Mapping, region: usize, role: Role) -> Self {
         Self {
             base: mapping.base(),
-            ring,
+            region,
             role,
         }
     }
 
-    /// Bytes of each ring.
+    /// Bytes of each region.
     #[must_use]
-    pub const fn ring(&self) -> usize {
-        self.ring
+    pub const fn region(&self) -> usize {
+        self.region
     }
 
     #[inline]
@@ -79,35 +79,35 @@ impl Segment {
     }
 
     #[inline]
-    const fn ring_base(&self, sender: Role) -> NonNull<u8> {
+    const fn region_base(&self, sender: Role) -> NonNull<u8> {
         let at = match sender {
             Role::Client => CONTROL,
-            Role::Server => CONTROL + self.ring,
+            Role::Server => CONTROL + self.region,
         };
-        // SAFETY: both rings lie inside the mapping.
+        // SAFETY: both regions lie inside the mapping.
         unsafe { self.base.add(at) }
     }
 
     #[inline]
     const fn bounded(&self, piece: Piece) -> (usize, usize) {
-        let offset = piece.offset & (self.ring - 1);
-        let room = self.ring - offset;
+        let offset = piece.offset & (self.region - 1);
+        let room = self.region - offset;
         (offset, if piece.len < room { piece.len } else { room })
     }
 
-    /// Where a piece of the outgoing ring lies, for a system call that reads into it.
+    /// Where a piece of the outgoing region lies, for a system call that reads into it.
     #[inline]
     #[must_use]
     pub const fn tx_at(&self, piece: Piece) -> (*mut u8, usize) {
         let (offset, len) = self.bounded(piece);
-        // SAFETY: `bounded` keeps the offset inside the ring.
+        // SAFETY: `bounded` keeps the offset inside the region.
         (
-            unsafe { self.ring_base(self.role).add(offset) }.as_ptr(),
+            unsafe { self.region_base(self.role).add(offset) }.as_ptr(),
             len,
         )
     }
 
-    /// Where a piece of the incoming ring lies.
+    /// Where a piece of the incoming region lies.
     #[inline]
     #[must_use]
     pub const fn rx_at(&self, piece: Piece) -> (*const u8, usize) {
@@ -117,28 +117,31 @@ impl Segment {
             Role::Server => Role::Client,
         };
         // SAFETY: as above.
-        (unsafe { self.ring_base(sender).add(offset) }.as_ptr(), len)
+        (
+            unsafe { self.region_base(sender).add(offset) }.as_ptr(),
+            len,
+        )
     }
 
-    /// Copies into the outgoing ring.
+    /// Copies into the outgoing region.
     ///
     /// # Safety
     /// `from` is readable for `piece.len` bytes; this thread holds the sending lock.
     #[inline]
     pub unsafe fn put(&self, piece: Piece, from: *const u8) {
         let (to, len) = self.tx_at(piece);
-        // SAFETY: `to` is in the ring, `from` is the caller's promise; private memory never overlaps.
+        // SAFETY: `to` is in the region, `from` is the caller's promise; private memory never overlaps.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
 
-    /// Copies out of the incoming ring.
+    /// Copies out of the incoming region.
     ///
     /// # Safety
     /// `to` is writable for `piece.len` bytes; this thread holds the receiving lock.
     #[inline]
     pub unsafe fn take(&self, piece: Piece, to: *mut u8) {
         let (from, len) = self.rx_at(piece);
-        // SAFETY: `from` is in the ring, `to` is the caller's promise; private memory never overlaps.
+        // SAFETY: `from` is in the region, `to` is the caller's promise; private memory never overlaps.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
 
@@ -158,40 +161,101 @@ impl Segment {
     /// Puts all words back to their start. The client does this before it announces the slot.
     pub fn reset(&self) {
         for side in &self.control().sides {
-            side.tx.produced.store(0, Ordering::Relaxed);
-            side.tx.origin.store(0, Ordering::Relaxed);
-            side.tx.kernel_end.store(UNSTATED, Ordering::Relaxed);
-            side.tx.fast_end.store(UNSTATED, Ordering::Relaxed);
-            side.tx.bells.store(0, Ordering::Relaxed);
-            side.tx.fin.store(FIN_NONE, Ordering::Relaxed);
-            side.rx.consumed.store(0, Ordering::Relaxed);
+            let Side {
+                tx,
+                rx,
+                bell,
+                busy,
+                stop,
+                terms,
+            } = side;
+            let zero = [
+                &tx.produced,
+                &tx.boundary,
+                &tx.origin,
+                &tx.queued,
+                &tx.posted,
+                &tx.segments,
+                &tx.control,
+                &tx.acknowledged,
+                &tx.bells,
+                &rx.consumed,
+                &rx.advertised,
+                &rx.evented,
+                &rx.events,
+                &busy.taken,
+                &busy.freed,
+                &busy.acknowledged,
+                &busy.controls,
+                &terms.receive,
+            ];
+            for word in zero.into_iter().chain(&terms.words) {
+                word.store(0, Ordering::Relaxed);
+            }
+            for word in [&tx.kernel_end, &tx.fast_end, &stop.give_back] {
+                word.store(UNSTATED, Ordering::Relaxed);
+            }
+            tx.fin.store(FIN_NONE, Ordering::Relaxed);
             // Whoever has not yet looked may be asleep in the kernel: the first message rings.
-            side.bell
-                .armed
-                .store(crate::doorbell::DATA, Ordering::Relaxed);
-            side.busy.putting.store(0, Ordering::Relaxed);
-            side.busy.taken.store(0, Ordering::Relaxed);
-            side.bell.heavy.store(0, Ordering::Relaxed);
-            side.stop.stop.store(0, Ordering::Relaxed);
-            side.stop.give_back.store(UNSTATED, Ordering::Relaxed);
+            bell.armed.store(crate::doorbell::DATA, Ordering::Relaxed);
+            bell.heavy.store(0, Ordering::Relaxed);
+            busy.putting.store(0, Ordering::Relaxed);
+            stop.stop.store(0, Ordering::Relaxed);
         }
     }
 
-    /// The peer's word as a value to be checked.
+    /// Where a word of the outgoing region lies, if it lies inside.
     #[inline]
-    pub fn peer_produced(&self) -> Untrusted<u64> {
-        Untrusted::new(self.peer().tx.produced.load(Ordering::Acquire))
+    fn tx_word(&self, offset: usize) -> Option<&AtomicU32> {
+        self.word(self.role, offset)
     }
 
-    /// The peer's word; read after [`Self::peer_produced`].
+    /// Where a word of the incoming region lies, if it lies inside.
     #[inline]
-    pub fn peer_origin(&self) -> Untrusted<u64> {
-        Untrusted::new(self.peer().tx.origin.load(Ordering::Relaxed))
+    fn rx_word(&self, offset: usize) -> Option<&AtomicU32> {
+        let sender = match self.role {
+            Role::Client => Role::Server,
+            Role::Server => Role::Client,
+        };
+        self.word(sender, offset)
     }
 
-    /// The peer's word as a value to be checked.
+    fn word(&self, sender: Role, offset: usize) -> Option<&AtomicU32> {
+        if !offset.is_multiple_of(4) || offset > self.region - 4 {
+            return None;
+        }
+        // SAFETY: inside the region and aligned; an atomic is valid for any content, and the mapping
+        // outlives this view.
+        Some(unsafe {
+            self.region_base(sender)
+                .add(offset)
+                .cast::<AtomicU32>()
+                .as_ref()
+        })
+    }
+
+    /// Writes the length of a message into its slot.
     #[inline]
-    pub fn peer_consumed(&self) -> Untrusted<u64> {
-        Untrusted::new(self.peer().rx.consumed.load(Ordering::Acquire))
+    pub fn write_header(&self, offset: usize, len: u32) {
+        if let Some(word) = self.tx_word(offset) {
+            word.store(len, Ordering::Relaxed);
+        }
+    }
+
+    /// A length in the outgoing region, which the peer can have changed.
+    pub fn own_header(&self, offset: usize) -> Untrusted<u32> {
+        Untrusted::new(
+            self.tx_word(offset)
+                .map_or(0, |w| w.load(Ordering::Relaxed)),
+        )
+    }
+
+    /// A length in the incoming region.
+    #[inline]
+    pub fn header(&self, offset: usize) -> Untrusted<u32> {
+        Untrusted::new(
+            self.rx_word(offset)
+                .map_or(0, |w| w.load(Ordering::Relaxed)),
+        )
     }
 }

@@ -9,6 +9,7 @@ use crate::provider::{End, Provider};
 use crate::shm::segment::Segment;
 use crate::shm::tests::Joined;
 use crate::sys::{Errno, net};
+use flowctl::Terms;
 use std::cell::Cell;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -21,16 +22,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(ring: usize) -> Self {
-        let memory = Joined::new(ring);
+    pub(super) fn new(region: usize, terms: [Terms; 2]) -> Self {
+        let memory = Joined::new(region);
         let (a, b) = memory.sides(0);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         let agreed = Rc::new(Cell::new(false));
-        let side = |p, stream: TcpStream, client| {
+        let side = |p, stream: TcpStream, client: bool| {
             stream.set_nodelay(true).unwrap();
-            Side::new(p, stream, client, agreed.clone())
+            let terms = terms[usize::from(!client)];
+            Side::new(p, stream, client, agreed.clone(), terms)
         };
         Self {
             sides: [side(a, client, true), side(b, server, false)],
@@ -53,6 +55,8 @@ pub(super) struct Side {
     pub(super) p: Segment,
     stream: TcpStream,
     pub(super) tx: Tx,
+    terms: Terms,
+    /// The client knows the segment from its announcement on, the server once it agrees.
     rx_known: bool,
     pub(super) rx: Rx,
     /// Back on the kernel for good.
@@ -66,18 +70,20 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new(p: Segment, stream: TcpStream, client: bool, agreed: Rc<Cell<bool>>) -> Self {
-        let mut rx = Rx::new();
-        // The client knows the ring from its announcement on, the server once it agrees.
-        if client {
-            rx.attach(&p);
-        }
+    fn new(
+        p: Segment,
+        stream: TcpStream,
+        client: bool,
+        agreed: Rc<Cell<bool>>,
+        terms: Terms,
+    ) -> Self {
         Self {
             p,
             stream,
             tx: Tx::new(),
             rx_known: client,
-            rx,
+            rx: Rx::new(),
+            terms,
             plain: false,
             agreed,
             client,
@@ -97,10 +103,10 @@ impl Side {
         }
         if !self.rx_known {
             self.agreed.set(true);
-            self.rx.attach(&self.p);
             self.rx_known = true;
         }
-        self.tx.attach(&self.p, self.p.buffer());
+        let terms = self.terms;
+        self.tx.attach(&self.p, &terms);
     }
 
     fn is_attached(&self) -> bool {
@@ -172,6 +178,19 @@ impl Side {
         let fd = self.raw();
         if self.is_attached() {
             self.rx.take_bells(&self.p, fd, most);
+        }
+    }
+
+    /// The program waits in the library: what it has parked goes, and the peer gets what it is owed.
+    pub(super) fn wait(&mut self) {
+        let fd = self.raw();
+        if self.is_attached() {
+            self.tx.post(&self.p, fd);
+            if self.rx.leg() == Leg::Fast {
+                self.rx.hand_back(&self.p);
+                let due = self.rx.take_due();
+                self.tx.serve(&self.p, fd, due);
+            }
         }
     }
 
@@ -253,9 +272,8 @@ impl Side {
         if self.rx_known && !self.plain {
             // SAFETY: the walk's buffer is writable.
             got = unsafe { self.rx.read(p, fd, &mut walk, how) }.unwrap();
-            if self.rx.take_ring_due() {
-                self.ring();
-            }
+            let due = self.rx.take_due();
+            self.tx.serve(p, fd, due);
         }
         if got == Got::Kernel {
             let flags = if how.peek { libc::MSG_PEEK } else { 0 };

@@ -3,7 +3,7 @@
 
 use crate::provider::{End, Provider};
 use crate::shm::segment::Segment;
-use flowctl::{Piece, Published, Untrusted};
+use flowctl::{Back, Inbox, Note, Notes, Outbox, Piece, Terms, Untrusted, Violation, Word};
 use std::cell::{Cell, RefCell};
 
 pub(super) struct Watched<F> {
@@ -35,9 +35,68 @@ impl<F: FnOnce()> Watched<F> {
     }
 }
 
+impl<F: FnOnce()> Notes for Watched<F> {
+    fn note(&self, note: Note, value: u64) {
+        self.inner.note(note, value);
+    }
+
+    fn noted(&self, note: Note) -> u64 {
+        self.inner.noted(note)
+    }
+}
+
+impl<F: FnOnce()> Outbox for Watched<F> {
+    fn tell(&self, word: Word, value: u64) {
+        self.inner.tell(word, value);
+    }
+
+    fn handed_back(&self, back: Back) -> Untrusted<u64> {
+        self.after(self.inner.handed_back(back))
+    }
+
+    fn write_header(&self, offset: usize, len: u32) {
+        Outbox::write_header(&self.inner, offset, len);
+    }
+
+    fn read_header(&self, offset: usize) -> Untrusted<u32> {
+        self.inner.read_header(offset)
+    }
+}
+
+impl<F: FnOnce()> Inbox for Watched<F> {
+    fn told(&self, word: Word) -> Untrusted<u64> {
+        self.after(self.inner.told(word))
+    }
+
+    fn hand_back(&self, back: Back, value: u64) {
+        self.inner.hand_back(back, value);
+        self.after(());
+    }
+
+    fn header(&self, offset: usize) -> Untrusted<u32> {
+        self.after(Inbox::header(&self.inner, offset))
+    }
+}
+
 impl<F: FnOnce()> Provider for Watched<F> {
-    fn buffer(&self) -> usize {
-        Provider::buffer(&self.inner)
+    fn region(&self) -> usize {
+        Provider::region(&self.inner)
+    }
+
+    fn offer(&self, terms: &Terms) {
+        self.inner.offer(terms);
+    }
+
+    fn offered(&self) -> Result<Terms, Violation> {
+        self.after(self.inner.offered())
+    }
+
+    fn want(&self, receive: u64) {
+        self.inner.want(receive);
+    }
+
+    fn wanted(&self) -> u64 {
+        self.inner.wanted()
     }
 
     unsafe fn put(&self, piece: Piece, from: *const u8) {
@@ -52,23 +111,6 @@ impl<F: FnOnce()> Provider for Watched<F> {
     unsafe fn take(&self, piece: Piece, to: *mut u8) {
         // SAFETY: passed on to the caller.
         unsafe { Provider::take(&self.inner, piece, to) };
-    }
-
-    fn publish(&self, words: Published) {
-        Provider::publish(&self.inner, words);
-    }
-
-    fn announced(&self) -> (Untrusted<u64>, Untrusted<u64>) {
-        self.after(Provider::announced(&self.inner))
-    }
-
-    fn grant(&self, consumed: u64) {
-        Provider::grant(&self.inner, consumed);
-        self.after(());
-    }
-
-    fn granted(&self) -> Untrusted<u64> {
-        self.after(Provider::granted(&self.inner))
     }
 
     fn took(&self, bytes: u64) {

@@ -1,0 +1,124 @@
+//! Parked bytes (`flowctl::packetized`): taken from the program, and not yet for the peer to take. They
+//! move at the program's next call of the library, on whatever socket that is; so before any call here
+//! waits, and before any read, everything parked is let go.
+//!
+//! A program that computes keeps them: that is the scheme. But one that waits outside the library, for
+//! something that depends on those bytes, would wait for ever, as it never does on kernel TCP. So a
+//! reader that finds nothing else for [`PATIENCE_US`] takes them by itself, then and from then on.
+//!
+//! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
+
+use super::{Phase, Socket};
+use flowctl::{Inbox, Word};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use transport::clock;
+
+/// How long (µs) a reader leaves parked bytes with their sender.
+const PATIENCE_US: u64 = 20_000;
+/// How long (ns) a thread sleeps at once while a reader's patience runs.
+const NAP_NS: u64 = 5_000_000;
+
+/// Until when, in ticks, some reader's patience runs: no sleep may be longer than a nap.
+static NAPS_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Sockets that can have parked bytes at one time.
+const PLACES: usize = 64;
+
+/// How many places are taken.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+static PARKED: [AtomicPtr<Socket>; PLACES] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES];
+
+/// Remembers a socket whose last call has parked bytes.
+#[cold]
+pub(crate) fn note(s: &'static Socket, fd: i32) {
+    s.parked_fd.store(fd, Ordering::Relaxed);
+    let own = ptr::from_ref(s).cast_mut();
+    for place in &PARKED {
+        let now = place.load(Ordering::Relaxed);
+        if now == own {
+            return;
+        }
+        let free = ptr::null_mut();
+        if now.is_null()
+            && place
+                .compare_exchange(free, own, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            TAKEN.fetch_add(1, Ordering::AcqRel);
+            return;
+        }
+    }
+    post(s);
+}
+
+/// Lets go of everything parked, if there is anything. One load if not.
+#[inline]
+pub(crate) fn let_go() {
+    if TAKEN.load(Ordering::Relaxed) > 0 {
+        all();
+    }
+}
+
+#[cold]
+fn all() {
+    for place in &PARKED {
+        let s = place.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: null, or a socket, which is never freed.
+        if let Some(s) = unsafe { s.as_ref() } {
+            TAKEN.fetch_sub(1, Ordering::AcqRel);
+            post(s);
+        }
+    }
+}
+
+fn post(s: &'static Socket) {
+    // A socket that was closed meanwhile has let go of its bytes then; what is here now has none parked,
+    // or parked them itself.
+    if s.phase() == Phase::Attached
+        && let Some(p) = s.segment()
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.post(p, s.live_fd(s.parked_fd.load(Ordering::Relaxed)));
+    }
+}
+
+/// Whether the peer has sent what was not read. Lock-free, for looks.
+#[inline]
+pub(crate) fn has_news(s: &Socket, p: &impl Inbox) -> bool {
+    let at = s.rx_at.load(Ordering::Relaxed);
+    if p.told(Word::Produced).as_hearsay() > at {
+        return true;
+    }
+    p.told(Word::Queued).as_hearsay() > at && ends_patience(s)
+}
+
+/// The peer has parked bytes and nothing else is there: whether that has gone on for long enough.
+#[cold]
+pub(crate) fn ends_patience(s: &Socket) -> bool {
+    if s.pulls.load(Ordering::Relaxed) {
+        return true;
+    }
+    let now = clock::ticks();
+    let since = s.starving.load(Ordering::Relaxed);
+    if since == 0 {
+        s.starving.store(now.max(1), Ordering::Relaxed);
+        NAPS_UNTIL.fetch_max(now + clock::us(2 * PATIENCE_US), Ordering::Relaxed);
+        return false;
+    }
+    let over = now.saturating_sub(since) > clock::us(PATIENCE_US);
+    if over {
+        s.pulls.store(true, Ordering::Relaxed);
+    }
+    over
+}
+
+/// How long (ns) a sleep may be that is to last so long.
+#[inline]
+pub(crate) fn nap(ns: u64) -> u64 {
+    let until = NAPS_UNTIL.load(Ordering::Relaxed);
+    if until == 0 || clock::ticks() > until {
+        return ns;
+    }
+    ns.min(NAP_NS)
+}
