@@ -205,6 +205,7 @@ pub unsafe extern "C" fn syscall(
         | libc::SYS_recvmmsg
         | libc::SYS_sendmmsg
         | libc::SYS_shutdown
+        | libc::SYS_setsockopt
         | libc::SYS_sendfile
         | libc::SYS_splice
         | libc::SYS_dup

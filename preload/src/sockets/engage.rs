@@ -14,7 +14,8 @@ use transport::record::Transport;
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::{Family, Look};
 use transport::shm::segment::Segment;
-use transport::sys::{diag, net};
+use transport::sys::diag::{self, Carried};
+use transport::sys::net;
 
 /// Looks that a server takes for an announcement before it holds the client for plain.
 const LOOKS: u32 = 1000;
@@ -55,27 +56,39 @@ fn first_use(s: &'static Socket, fd: i32) {
     }
 }
 
-/// Whether the library has counted every byte that the kernel has carried; if not, something went
-/// round it and the legs would not join.
-fn is_counted(s: &Socket, fd: i32) -> bool {
-    let Some((sent, before)) = diag::carried(fd) else {
-        return false;
-    };
-    let unread = net::unread(fd) as u64;
-    // More may have arrived between the two looks.
-    let Some((_, after)) = diag::carried(fd) else {
-        return false;
-    };
+/// Whether the library has counted every byte that the kernel has carried, as `first` says, which has
+/// just been asked; if not, something went round it and the legs would not join.
+fn is_counted(s: &Socket, fd: i32, first: &Carried) -> bool {
     let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
         return false;
     };
-    tx.kernel_bytes() == sent && (before..=after).contains(&(rx.kernel_bytes() + unread))
+    if tx.kernel_bytes() != first.sent {
+        return false;
+    }
+    // What has arrived has been read, or lies in the kernel, or somebody else has taken it. All that
+    // has arrived was read here: nothing is left for the other two.
+    if rx.kernel_bytes() == first.received {
+        return true;
+    }
+    let unread = net::unread(fd) as u64;
+    // More may have arrived between the two looks.
+    diag::carried(fd).is_some_and(|now| {
+        (first.received..=now.received).contains(&(rx.kernel_bytes() + unread))
+    })
 }
 
 fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     let settings = world::settings();
-    let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) else {
-        return; // not connected yet
+    let Some(carried) = diag::carried(fd) else {
+        return become_plain(w, s, fd, Reason::Uncounted);
+    };
+    if !carried.connected {
+        return; // not yet
+    }
+    let (_, named) = s.record.names();
+    let peer = if named.is_specified() { Some(named) } else { net::peer(fd) };
+    let (Some(local), Some(peer)) = (net::local(fd), peer) else {
+        return;
     };
     let tuple = (local, peer);
     s.record.set_names(&local, &peer);
@@ -87,7 +100,7 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         // Half on the kernel, half in the segment: nobody could say when the mark is reached.
         return become_plain(w, s, fd, Reason::SocketOption);
     }
-    if !is_counted(s, fd) {
+    if !is_counted(s, fd, &carried) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
     // From the announcement on the server may ring: whoever reads meanwhile has to know the ring.
@@ -134,8 +147,10 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
         return become_plain(w, s, fd, Reason::PeerPlain);
     }
     let (mut local, mut peer) = s.record.names();
-    if peer.port == 0 {
-        (local, peer) = match (net::local(fd), net::peer(fd)) {
+    if local.port == 0 {
+        let bound = w.family(family).and_then(|f| f.address());
+        let known = peer.is_specified().then_some(peer);
+        (local, peer) = match (bound.or_else(|| net::local(fd)), known.or_else(|| net::peer(fd))) {
             (Some(l), Some(p)) => (l, p),
             _ => return become_plain(w, s, fd, Reason::PeerGone),
         };
@@ -164,7 +179,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     if s.lowat.load(Ordering::Relaxed) > 1 {
         return become_plain(w, s, fd, Reason::SocketOption);
     }
-    if !is_counted(s, fd) {
+    if !diag::carried(fd).is_some_and(|c| is_counted(s, fd, &c)) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
     // From the claim on the client may ring: as in `announce`.
@@ -248,6 +263,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
     let mut w = world::lock();
     let World { targets, diag, .. } = &mut *w;
     let targets = targets.get_or_insert_default();
+    s.record.set_peer(address);
     let target = targets.resolve(address, diag, settings.peer_users, settings.buf)?;
     targets.expect(target, 1);
     // SAFETY: under the registry lock.

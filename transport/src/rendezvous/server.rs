@@ -14,6 +14,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::sys::diag::Diag;
 use crate::sys::fd::{self, Fd};
 use crate::sys::mem::Mapping;
+use crate::sys::net::Endpoint;
 use crate::sys::{self, net};
 
 /// Processes that may serve one listener with an inbox; further ones stay on kernel TCP.
@@ -33,6 +34,8 @@ struct Page {
 #[derive(Debug)]
 pub struct Family {
     inode: u64,
+    /// Where it listens, if at one address only: then every connection's own end is that.
+    address: Option<Endpoint>,
     board: Fd,
     inbox: Option<Fd>,
     member: Option<usize>,
@@ -88,6 +91,7 @@ impl Family {
         let page = Mapping::family(size_of::<Page>()).map_err(|_| Reason::NoMemory)?;
         let mut family = Self {
             inode,
+            address: net::local(listener).filter(Endpoint::is_specified),
             board: board.hide(),
             inbox: None,
             member: None,
@@ -105,6 +109,12 @@ impl Family {
     #[must_use]
     pub const fn inode(&self) -> u64 {
         self.inode
+    }
+
+    /// The one address that every connection has at this end, if that is so.
+    #[must_use]
+    pub const fn address(&self) -> Option<Endpoint> {
+        self.address
     }
 
     /// Descriptors of our own in here, to be kept from the program.
