@@ -67,8 +67,9 @@ pub(crate) fn init() {
     SINGLE.store(at.cast(), Ordering::Relaxed);
 }
 
+/// Whether this process has one thread only, as far as libc says.
 #[inline]
-fn is_single_threaded() -> bool {
+pub(crate) fn is_single_threaded() -> bool {
     let at = SINGLE.load(Ordering::Relaxed);
     // SAFETY: null, or libc's variable, which lives for ever and which only this thread could change.
     !at.is_null() && unsafe { at.read() } != 0

@@ -85,12 +85,36 @@ fn kernel_event(want: Want) -> i16 {
 }
 
 /// One look of a spin.
-fn look(s: &Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
+fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
+    if s.phase() == Phase::Fresh {
+        engage::glance(s, fd);
+    }
     may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
 }
 
 /// Spins within the socket's budget. `Ok(true)` once there is something to do.
-fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
+///
+/// A connection that was offered wishes for a bell from the start, for whoever is asleep on it when the
+/// server agrees. Where that can be nobody, since the only thread is here and looks, the wish rests
+/// during the looks: most short connections never need a bell then.
+fn spin(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
+    let alone = s.phase() == Phase::Announced
+        && s.set_count.load(Ordering::Relaxed) == 0
+        && super::lock::is_single_threaded();
+    let Some(p) = s.segment().filter(|_| alone) else {
+        return looks(s, fd, want, timed);
+    };
+    p.disarm(doorbell::DATA);
+    let found = looks(s, fd, want, timed);
+    if !engage::is_answered(s) {
+        p.arm(doorbell::DATA);
+        // The wish may have been missed by an answer that was under way.
+        return if engage::is_answered(s) { Ok(true) } else { found };
+    }
+    Ok(true)
+}
+
+fn looks(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
     let kernel = by_kernel(s, want);
     let look = |turn: u32| {
         look(

@@ -270,6 +270,13 @@ impl Family {
         self.peers.is_empty() && self.page().taken.load(Ordering::Acquire) == self.seen
     }
 
+    /// Whether something has been announced that nobody here has looked at. No system call.
+    #[must_use]
+    pub fn may_find(&self) -> bool {
+        let news = |p: &Peer| !p.fresh.is_empty() || p.arena.logged() != p.log;
+        self.peers.iter().any(news)
+    }
+
     /// Searches the announcement of an accepted connection.
     pub fn look(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
         match self.search(tuple, diag, policy) {
