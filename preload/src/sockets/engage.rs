@@ -9,6 +9,9 @@ use super::{Phase, Socket, Way};
 use crate::epoll::set;
 use crate::world::{self, World};
 use std::sync::atomic::{AtomicU32, Ordering};
+use transport::clock;
+use transport::doorbell;
+use transport::provider::Provider;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rendezvous::client::Targets;
@@ -22,14 +25,15 @@ const LOOKS: u32 = 1000;
 /// Calls that a client makes on an offered connection before it takes the offer back.
 const OFFERS: u32 = 100_000;
 
+/// How long (µs) a first send waits for a prompt server.
+const ANSWER_US: u64 = 8;
+
 /// Takes the next step, if there is one to take.
 #[inline]
 pub(crate) fn step(s: &'static Socket, fd: i32) {
     match s.phase() {
         Phase::Fresh => first_use(s, fd),
-        Phase::Announced if is_answered(s) => {
-            answered(s, fd);
-        }
+        Phase::Announced if is_answered(s) => answered(s),
         _ => {}
     }
 }
@@ -213,7 +217,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
             }
             rx.attach(&segment);
             drop(rx);
-            attach(w, s, fd, &segment);
+            attach(w, s, &segment);
         }
         Err(why) => {
             drop(rx);
@@ -222,8 +226,42 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     }
 }
 
+/// Whether nobody can be asleep on the connection: the only thread is here. A segment begins with the
+/// wish for a bell, for whoever sleeps in the kernel when it comes into use; nobody then needs it, and
+/// most short connections need no bell at all. From then on whoever goes to sleep wishes for himself.
+pub(super) fn can_rest(s: &Socket) -> bool {
+    super::lock::is_single_threaded() && s.set_count.load(Ordering::Relaxed) == 0
+}
+
+/// A client's first send, of a connection that has just been announced: where servers have said yes at
+/// once of late, saying it takes no longer than the kernel would take for the bytes. Others are not
+/// waited for.
+pub(crate) fn await_answer(s: &'static Socket) {
+    if s.record.messages_sent.load(Ordering::Relaxed) > 0 {
+        return;
+    }
+    let mut w = world::lock();
+    let Way::Client { target, .. } = super::demote::way(s) else {
+        return;
+    };
+    if !w.targets().is_prompt(target) {
+        return;
+    }
+    drop(w);
+    let begun = clock::ticks();
+    let most = clock::us(ANSWER_US);
+    while !is_answered(s) && clock::ticks() - begun < most {
+        std::hint::spin_loop();
+    }
+    let in_time = is_answered(s);
+    world::lock().targets().note_prompt(target, in_time);
+    if in_time {
+        answered(s);
+    }
+}
+
 #[cold]
-fn answered(s: &'static Socket, fd: i32) {
+fn answered(s: &'static Socket) {
     let mut w = world::lock();
     if s.phase() != Phase::Announced {
         return;
@@ -236,13 +274,15 @@ fn answered(s: &'static Socket, fd: i32) {
         let _ = w.targets().is_claimed(&ticket);
     }
     if let Some(segment) = s.segment().copied() {
-        attach(&mut w, s, fd, &segment);
+        attach(&mut w, s, &segment);
     }
 }
 
 /// Opens the fast leg of this side's sending.
-fn attach(w: &mut World, s: &'static Socket, fd: i32, segment: &Segment) {
-    super::options::hurry_bells(s, fd);
+fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
+    if can_rest(s) {
+        segment.disarm(doorbell::DATA);
+    }
     {
         let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;

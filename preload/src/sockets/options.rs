@@ -45,17 +45,6 @@ pub(crate) fn unsent(s: &Socket) -> Option<usize> {
     usize::try_from(tx.unread(p).saturating_sub(tx.limit() / 2)).ok()
 }
 
-/// Makes the kernel send every bell at once, whatever the program has asked for its data: a byte held
-/// back (Nagle, TCP_CORK) would be a wake-up tens of milliseconds late.
-pub(crate) fn hurry_bells(s: &Socket, fd: i32) {
-    if s.cork.load(Ordering::Relaxed) {
-        net::set_tcp(fd, libc::TCP_CORK, false);
-    }
-    if !s.nodelay.load(Ordering::Relaxed) {
-        net::set_tcp(fd, libc::TCP_NODELAY, true);
-    }
-}
-
 /// Gives the kernel back what the program has set.
 pub(crate) fn restore_delays(s: &Socket, fd: i32) {
     if !s.nodelay.load(Ordering::Relaxed) {
@@ -71,7 +60,7 @@ pub(crate) fn restore_delays(s: &Socket, fd: i32) {
 pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value: Option<i32>) {
     let is_on = value.is_some_and(|v| v != 0);
     match (level, name) {
-        // Noted from the start, so that the kernel need not be asked when a connection is attached.
+        // Noted from the start: the first bell changes what the kernel has (`transport::sdp::Tx`).
         (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) => {
             let cork = name == libc::TCP_CORK;
             if cork { &s.cork } else { &s.nodelay }.store(is_on, Ordering::Relaxed);

@@ -226,6 +226,9 @@ fn inside(
 /// One attempt, on whatever leg the stream is on.
 unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
     engage::step(s, fd);
+    if s.phase() == Phase::Announced {
+        engage::await_answer(s);
+    }
     demote::attend(s, fd);
     let Ok(mut tx) = s.tx.lock() else {
         return Err(Errno::AGAIN);

@@ -98,9 +98,7 @@ fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
 /// server agrees. Where that can be nobody, since the only thread is here and looks, the wish rests
 /// during the looks: most short connections never need a bell then.
 fn spin(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
-    let alone = s.phase() == Phase::Announced
-        && s.set_count.load(Ordering::Relaxed) == 0
-        && super::lock::is_single_threaded();
+    let alone = s.phase() == Phase::Announced && engage::can_rest(s);
     let Some(p) = s.segment().filter(|_| alone) else {
         return looks(s, fd, want, timed);
     };
@@ -178,6 +176,13 @@ impl Wait {
             });
         } else {
             s.sleepers.fetch_add(1, Ordering::AcqRel);
+            // The direction may move to its fast leg during the sleep.
+            if self.want == Want::Data
+                && s.phase() == Phase::Attached
+                && let Some(p) = s.segment()
+            {
+                p.arm(doorbell::DATA);
+            }
         }
         let r = if may_go(s, self.want) {
             Ok(())

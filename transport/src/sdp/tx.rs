@@ -41,6 +41,8 @@ pub struct Tx {
     /// The part of the ring to be sent once more by the kernel: what the peer gave back.
     owed: Option<(u64, u64)>,
     finished: bool,
+    /// The kernel has been told to send every byte at once, as bells need.
+    hurried: bool,
 }
 
 impl Tx {
@@ -54,6 +56,7 @@ impl Tx {
             looked: 0,
             owed: None,
             finished: false,
+            hurried: false,
         }
     }
 
@@ -138,7 +141,7 @@ impl Tx {
         }
         let n = walk.done() - before;
         if n > 0 && p.must_ring(doorbell::DATA) {
-            Self::send_bell(p, fd);
+            self.send_bell(p, fd);
         }
         p.leave();
         Ok(Put::Bytes(n))
@@ -190,7 +193,7 @@ impl Tx {
                     p.publish(self.flow.commit(n.min(len)));
                     total += n.min(len);
                     if p.must_ring(doorbell::DATA) {
-                        Self::send_bell(p, fd);
+                        self.send_bell(p, fd);
                     }
                 }
                 Err(e) => failed = Some(Some(e)),
@@ -266,6 +269,7 @@ impl Tx {
             self.end_fast(p);
             return;
         }
+        self.hurry(fd);
         p.count_bell();
         self.end_fast(p);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -360,13 +364,24 @@ impl Tx {
     /// byte on the kernel connection is a bell.
     pub fn ring(&mut self, p: &impl Provider, fd: i32) {
         if self.leg == Leg::Fast && p.enter() {
-            Self::send_bell(p, fd);
+            self.send_bell(p, fd);
             p.leave();
         }
     }
 
+    /// Makes the kernel send every bell at once, whatever the program has asked for its data: a byte
+    /// held back (Nagle, TCP_CORK) would be a wake-up tens of milliseconds late. Before the first bell
+    /// only: most short connections never need one.
+    fn hurry(&mut self, fd: i32) {
+        if !std::mem::replace(&mut self.hurried, true) {
+            net::set_tcp(fd, libc::TCP_CORK, false);
+            net::set_tcp(fd, libc::TCP_NODELAY, true);
+        }
+    }
+
     #[cold]
-    fn send_bell(p: &impl Provider, fd: i32) {
+    fn send_bell(&mut self, p: &impl Provider, fd: i32) {
+        self.hurry(fd);
         p.count_bell();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.
