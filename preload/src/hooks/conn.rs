@@ -209,7 +209,11 @@ pub unsafe extern "C" fn accept4(
 ) -> c_int {
     let nonblock = flags & libc::SOCK_NONBLOCK != 0;
     // SAFETY: the program's arguments, passed on.
-    unsafe { accept_by(fd, addr, len, nonblock, |a, n| real::accept4(fd, a, n, flags)) }
+    unsafe {
+        accept_by(fd, addr, len, nonblock, |a, n| {
+            real::accept4(fd, a, n, flags)
+        })
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -40,12 +40,7 @@ pub(crate) fn waiting(l: &Socket, fd: i32, kernel: impl FnOnce() -> i32) -> Resu
 
 /// Takes in a connection that was accepted from `l`: what it inherits, and whether anybody with Shunt
 /// can be at its other end.
-pub(crate) fn begin(
-    w: &mut World,
-    l: &'static Socket,
-    s: &'static Socket,
-    peer: Option<Endpoint>,
-) {
+pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer: Option<Endpoint>) {
     s.record.role.store(2, Ordering::Relaxed);
     s.lowat
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -75,6 +70,7 @@ pub(crate) fn begin(
                         family,
                         claim: None,
                         looks: 0,
+                        owner: None,
                     }
                 };
                 s.record.set_kernel(Reason::Undecided);

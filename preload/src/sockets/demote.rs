@@ -77,7 +77,7 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
                 && let Some(segment) = s.segment().copied()
             {
                 // The server has agreed meanwhile: join, so as to part in order.
-                            let Ok(mut tx) = s.tx.lock() else { return };
+                let Ok(mut tx) = s.tx.lock() else { return };
                 tx.attach(&segment, world::settings().buf);
                 drop(tx);
                 s.record.set_transport(transport::record::Transport::Shm);

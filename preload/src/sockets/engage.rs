@@ -10,8 +10,6 @@ use crate::epoll::set;
 use crate::world::{self, World};
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::clock;
-use transport::doorbell;
-use transport::provider::Provider;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rendezvous::client::Targets;
@@ -52,10 +50,15 @@ pub(crate) fn is_answered(s: &Socket) -> bool {
 pub(crate) fn glance(s: &'static Socket, fd: i32) {
     let mut w = world::lock();
     if s.phase() == Phase::Fresh
-        && let Way::Server { family, looks, .. } = super::demote::way(s)
+        && let Way::Server {
+            family,
+            looks,
+            owner,
+            ..
+        } = super::demote::way(s)
         && w.family(family).is_some_and(|f| f.may_find())
     {
-        look(&mut w, s, fd, family, looks);
+        look(&mut w, s, fd, (family, looks, owner));
     }
 }
 
@@ -68,7 +71,12 @@ fn first_use(s: &'static Socket, fd: i32) {
     // SAFETY: under the registry lock.
     match unsafe { *s.way.get() } {
         Way::Client { target, .. } => announce(&mut w, s, fd, target),
-        Way::Server { family, looks, .. } => look(&mut w, s, fd, family, looks),
+        Way::Server {
+            family,
+            looks,
+            owner,
+            ..
+        } => look(&mut w, s, fd, (family, looks, owner)),
         _ => become_plain(&mut w, s, fd, Reason::NotListened),
     }
 }
@@ -89,9 +97,8 @@ fn is_counted(s: &Socket, fd: i32, first: &Carried) -> bool {
     }
     let unread = net::unread(fd) as u64;
     // More may have arrived between the two looks.
-    diag::carried(fd).is_some_and(|now| {
-        (first.received..=now.received).contains(&(rx.kernel_bytes() + unread))
-    })
+    diag::carried(fd)
+        .is_some_and(|now| (first.received..=now.received).contains(&(rx.kernel_bytes() + unread)))
 }
 
 fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
@@ -103,7 +110,11 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         return; // not yet
     }
     let (_, named) = s.record.names();
-    let peer = if named.is_specified() { Some(named) } else { net::peer(fd) };
+    let peer = if named.is_specified() {
+        Some(named)
+    } else {
+        net::peer(fd)
+    };
     let (Some(local), Some(peer)) = (net::local(fd), peer) else {
         return;
     };
@@ -158,7 +169,12 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     set::announced(w, s);
 }
 
-fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
+fn look(
+    w: &mut World,
+    s: &'static Socket,
+    fd: i32,
+    (family, looks, mut owner): (usize, u32, Option<u32>),
+) {
     let settings = world::settings();
     if w.family(family).is_some_and(Family::hears_nobody) {
         return become_plain(w, s, fd, Reason::PeerPlain);
@@ -167,7 +183,10 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     if local.port == 0 {
         let bound = w.family(family).and_then(|f| f.address());
         let known = peer.is_specified().then_some(peer);
-        (local, peer) = match (bound.or_else(|| net::local(fd)), known.or_else(|| net::peer(fd))) {
+        (local, peer) = match (
+            bound.or_else(|| net::local(fd)),
+            known.or_else(|| net::peer(fd)),
+        ) {
             (Some(l), Some(p)) => (l, p),
             _ => return become_plain(w, s, fd, Reason::PeerGone),
         };
@@ -177,7 +196,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     let Some(Some(f)) = families.get_mut(family) else {
         return become_plain(w, s, fd, Reason::NotListened);
     };
-    let claim = match f.look(&(peer, local), diag, settings.peer_users) {
+    let claim = match f.look(&(peer, local), &mut owner, diag, settings.peer_users) {
         Look::Found(claim) => claim,
         Look::Later if looks < LOOKS => {
             // SAFETY: under the registry lock.
@@ -186,6 +205,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
                     family,
                     claim: None,
                     looks: looks + 1,
+                    owner,
                 }
             };
             return;
@@ -213,6 +233,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
                     family,
                     claim: Some(claim),
                     looks,
+                    owner,
                 };
             }
             rx.attach(&segment);
@@ -227,8 +248,8 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
 }
 
 /// Whether nobody can be asleep on the connection: the only thread is here. A segment begins with the
-/// wish for a bell, for whoever sleeps in the kernel when it comes into use; nobody then needs it, and
-/// most short connections need no bell at all. From then on whoever goes to sleep wishes for himself.
+/// wish for a bell, for whoever sleeps in the kernel when it comes into use; where that is nobody and the
+/// thread looks for data, the wish can rest: most short connections need no bell at all then.
 pub(super) fn can_rest(s: &Socket) -> bool {
     super::lock::is_single_threaded() && s.set_count.load(Ordering::Relaxed) == 0
 }
@@ -280,9 +301,6 @@ fn answered(s: &'static Socket) {
 
 /// Opens the fast leg of this side's sending.
 fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
-    if can_rest(s) {
-        segment.disarm(doorbell::DATA);
-    }
     {
         let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;

@@ -76,6 +76,8 @@ pub(crate) enum Way {
         family: usize,
         claim: Option<Claim>,
         looks: u32,
+        /// Whose the other end is, once the kernel has been asked.
+        owner: Option<u32>,
     },
     /// A listener.
     Listener {

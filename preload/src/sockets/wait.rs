@@ -92,29 +92,39 @@ fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
 }
 
-/// Spins within the socket's budget. `Ok(true)` once there is something to do.
-///
-/// A connection that was offered wishes for a bell from the start, for whoever is asleep on it when the
-/// server agrees. Where that can be nobody, since the only thread is here and looks, the wish rests
-/// during the looks: most short connections never need a bell then.
+/// Spins within the socket's budget. `Ok(true)` once there is something to do. The wish for a bell rests
+/// meanwhile, if it can; a sleep makes it anew.
 fn spin(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
-    let alone = s.phase() == Phase::Announced && engage::can_rest(s);
-    let Some(p) = s.segment().filter(|_| alone) else {
-        return looks(s, fd, want, timed);
-    };
-    p.disarm(doorbell::DATA);
     let found = looks(s, fd, want, timed);
-    if !engage::is_answered(s) {
+    if want == Want::Data
+        && found != Ok(true)
+        && s.phase() != Phase::Fresh
+        && let Some(p) = s.segment()
+        && p.armed() & doorbell::DATA == 0
+    {
         p.arm(doorbell::DATA);
-        // The wish may have been missed by an answer that was under way.
-        return if engage::is_answered(s) { Ok(true) } else { found };
+        // It may have been missed by what came meanwhile.
+        return if may_go(s, want) { Ok(true) } else { found };
     }
-    Ok(true)
+    found
+}
+
+/// Lets the wish for a bell rest while the only thread looks for data itself.
+fn rest(s: &Socket) {
+    if engage::can_rest(s)
+        && matches!(s.phase(), Phase::Announced | Phase::Attached)
+        && let Some(p) = s.segment()
+    {
+        p.disarm(doorbell::DATA);
+    }
 }
 
 fn looks(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
     let kernel = by_kernel(s, want);
     let look = |turn: u32| {
+        if want == Want::Data && turn.is_multiple_of(8) {
+            rest(s);
+        }
         look(
             s,
             fd,

@@ -277,17 +277,37 @@ impl Family {
         self.peers.iter().any(news)
     }
 
-    /// Searches the announcement of an accepted connection.
-    pub fn look(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
-        match self.search(tuple, diag, policy) {
-            Look::Found(c) => return Look::Found(c),
-            Look::Never(why) if why != Reason::PeerPlain => return Look::Never(why),
-            _ => self.collect(),
+    /// Searches the announcement of an accepted connection. `owner` is whose the other end is, once
+    /// the kernel has said it.
+    pub fn look(
+        &mut self,
+        tuple: &Tuple,
+        owner: &mut Option<u32>,
+        diag: &mut Option<Diag>,
+        policy: PeerUsers,
+    ) -> Look {
+        match self.search(tuple, owner, diag, policy) {
+            Look::Never(Reason::PeerPlain) => {}
+            // Somebody known is about to announce. The kernel's word is had meanwhile, so that the
+            // answer is quick.
+            Look::Later if owner.is_none() => {
+                *owner = owner_of(tuple, diag).ok().flatten();
+                return Look::Later;
+            }
+            Look::Later => {}
+            decided => return decided,
         }
-        self.search(tuple, diag, policy)
+        self.collect();
+        self.search(tuple, owner, diag, policy)
     }
 
-    fn search(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
+    fn search(
+        &mut self,
+        tuple: &Tuple,
+        owner: &mut Option<u32>,
+        diag: &mut Option<Diag>,
+        policy: PeerUsers,
+    ) -> Look {
         let mut hope = false;
         for p in &mut self.peers {
             let (new, log) = p.arena.announced_since(p.log);
@@ -311,14 +331,13 @@ impl Family {
             if !permits(policy, p.uid) {
                 return Look::Never(Reason::PeerUser);
             }
-            if diag.is_none() {
-                *diag = Diag::open().ok();
+            if owner.is_none() {
+                match owner_of(tuple, diag) {
+                    Ok(found) => *owner = found,
+                    Err(why) => return Look::Never(why),
+                }
             }
-            let Some(diag) = diag.as_ref() else {
-                return Look::Never(Reason::NoSockDiag);
-            };
-            let owner = diag.find(&tuple.0, &tuple.1);
-            if !owner.is_ok_and(|o| o.uid == p.uid && !o.listening) {
+            if *owner != Some(p.uid) {
                 return Look::Never(Reason::PeerForged);
             }
             return Look::Found(Claim {
@@ -375,6 +394,16 @@ impl Family {
     pub const fn is_done(&self) -> bool {
         self.closed && self.connections == 0
     }
+}
+
+/// Whose the client's end of a connection is, by the kernel's word.
+fn owner_of((client, server): &Tuple, diag: &mut Option<Diag>) -> Result<Option<u32>, Reason> {
+    if diag.is_none() {
+        *diag = Diag::open().ok();
+    }
+    let diag = diag.as_ref().ok_or(Reason::NoSockDiag)?;
+    let found = diag.find(client, server).ok();
+    Ok(found.filter(|o| !o.listening).map(|o| o.uid))
 }
 
 fn is_alive(pid: u32) -> bool {
