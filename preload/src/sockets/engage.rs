@@ -10,6 +10,8 @@ use crate::epoll::set;
 use crate::world::{self, World};
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::clock;
+use transport::doorbell;
+use transport::provider::Provider;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rendezvous::client::Targets;
@@ -223,7 +225,7 @@ fn look(
     let Ok(mut rx) = s.rx.lock() else {
         return;
     };
-    match f.claim(&claim) {
+    match f.claim(&claim, can_rest(s)) {
         Ok(segment) => {
             segment.state_barriers();
             // SAFETY: as in `announce`.
@@ -248,8 +250,8 @@ fn look(
 }
 
 /// Whether nobody can be asleep on the connection: the only thread is here. A segment begins with the
-/// wish for a bell, for whoever sleeps in the kernel when it comes into use; where that is nobody and the
-/// thread looks for data, the wish can rest: most short connections need no bell at all then.
+/// wish for a bell, for whoever sleeps in the kernel when it comes into use; where that is nobody the
+/// wish can rest: most short connections need no bell at all then.
 pub(super) fn can_rest(s: &Socket) -> bool {
     super::lock::is_single_threaded() && s.set_count.load(Ordering::Relaxed) == 0
 }
@@ -301,6 +303,9 @@ fn answered(s: &'static Socket) {
 
 /// Opens the fast leg of this side's sending.
 fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
+    if can_rest(s) {
+        segment.disarm(doorbell::DATA);
+    }
     {
         let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;

@@ -122,15 +122,12 @@ fn rest(s: &Socket) {
 fn looks(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
     let kernel = by_kernel(s, want);
     let look = |turn: u32| {
-        if want == Want::Data && turn.is_multiple_of(8) {
+        let ask_kernel = kernel && (turn.is_multiple_of(16) || turn >= spin::PAUSES);
+        let found = look(s, fd, want, ask_kernel);
+        if want == Want::Data && !found {
             rest(s);
         }
-        look(
-            s,
-            fd,
-            want,
-            kernel && (turn.is_multiple_of(16) || turn >= spin::PAUSES),
-        )
+        found
     };
     match spin::spin(s.budget.us(), &s.company, look, || false) {
         Spun::Found => Ok(true),

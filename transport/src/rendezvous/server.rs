@@ -6,6 +6,8 @@
 //! Who they are stands in a page that they share.
 
 use super::{board_name, inbox_name, leave, permits};
+use crate::doorbell;
+use crate::provider::Provider as _;
 use crate::reason::Reason;
 use crate::settings::PeerUsers;
 use crate::shm::arena::{Arena, Tuple};
@@ -353,17 +355,21 @@ impl Family {
         }
     }
 
-    /// Says yes to an announcement.
+    /// Says yes to an announcement. With `awake` this side looks for data from the start, and needs no
+    /// bell for the first.
     ///
     /// # Errors
     /// The offer was taken back, or there is no memory to map it.
-    pub fn claim(&mut self, claim: &Claim) -> Result<Segment, Reason> {
+    pub fn claim(&mut self, claim: &Claim, awake: bool) -> Result<Segment, Reason> {
         let p = self
             .peers
             .iter_mut()
             .find(|p| p.file == claim.file)
             .ok_or(Reason::PeerGone)?;
         let segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
+        if awake {
+            segment.disarm(doorbell::DATA);
+        }
         if !p.arena.claim(claim.slot, claim.word) {
             return Err(Reason::PeerGone);
         }
