@@ -47,7 +47,7 @@ pub(crate) fn write() {
         let connected = !matches!(s.phase(), Phase::Idle | Phase::Listening);
         if connected && s.record.role.load(Ordering::Relaxed) != 0 {
             let fd = s.record.fd.load(Ordering::Relaxed).cast_signed();
-            if s.record.names().1.port == 0
+            if s.record.names().0.port == 0
                 && let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd))
             {
                 s.record.set_names(&local, &peer);

@@ -1,3 +1,9 @@
+//! What the library does about signals.
+//!
+//! Whether any handler can run: only then does the registry lock have to hold signals back, at two
+//! system calls each time. A program starts without handlers, and every function that sets one is
+//! hooked, so the first is noticed. Handlers of faults do not count: no fault comes from in here.
+//!
 //! The report of a process that a signal ends: with SHUNT_REPORT set, the signals whose default ends a
 //! program get a handler that writes the report and then lets the default happen. The program sees the
 //! default, and its own handlers replace ours.
@@ -5,6 +11,52 @@
 use crate::real::other;
 use crate::{report, world};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// A handler is, or was, in place that may call what is hooked.
+static HANDLERS: AtomicBool = AtomicBool::new(false);
+
+/// An ending signal that came while its thread held the registry lock.
+static LATER: AtomicI32 = AtomicI32::new(0);
+
+const FAULTS: [c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// Whether a handler may interrupt a hook and call another.
+#[inline]
+pub(crate) fn may_interrupt() -> bool {
+    HANDLERS.load(Ordering::SeqCst)
+}
+
+/// Before a handler is put in place. Whoever holds the registry lock without having held signals back
+/// is let out first.
+pub(crate) fn expect_handlers() {
+    if !HANDLERS.swap(true, Ordering::SeqCst) && world::is_ready() {
+        drop(world::lock());
+    }
+}
+
+fn expect(signal: c_int, handler: libc::sighandler_t) {
+    if !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) && !FAULTS.contains(&signal) {
+        expect_handlers();
+    }
+}
+
+/// What an ending signal wanted, if it came while the registry lock was held.
+#[inline]
+pub(crate) fn end_if_due() {
+    let signal = LATER.load(Ordering::Relaxed);
+    if signal != 0 {
+        LATER.store(0, Ordering::Relaxed);
+        transport::sys::time::raise(signal);
+    }
+}
 
 const ENDING: [c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
@@ -21,6 +73,9 @@ unsafe fn next(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigac
 }
 
 extern "C" fn ended(signal: c_int) {
+    if world::raw().is_mine() {
+        return LATER.store(signal, Ordering::Relaxed);
+    }
     report::write();
     // SAFETY: all-zero is the default action.
     unsafe {
@@ -46,8 +101,14 @@ pub(crate) fn is_watched(signal: c_int) -> bool {
     world::settings().report.is_some() && ENDING.contains(&signal)
 }
 
-/// Puts the handlers in place where the program starts with the default.
+/// Puts the handlers in place where the program starts with the default, and looks whether somebody was
+/// here before.
 pub(crate) fn init() {
+    for signal in 1..=64 {
+        if let Ok((handler, _)) = transport::sys::time::disposition(signal) {
+            expect(signal, handler);
+        }
+    }
     for signal in ENDING {
         // SAFETY: all-zero is a valid sigaction.
         let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -64,6 +125,11 @@ pub(crate) fn init() {
     }
 }
 
+/// Before signal(3) and its kin.
+pub(crate) fn before_signal(signal: c_int, handler: libc::sighandler_t) {
+    expect(signal, handler);
+}
+
 /// sigaction(2) as the program sees it.
 ///
 /// # Safety
@@ -73,6 +139,10 @@ pub(crate) unsafe fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
+    // SAFETY: null or the program's structure.
+    if let Some(new) = unsafe { new.as_ref() } {
+        expect(signal, new.sa_sigaction);
+    }
     if !is_watched(signal) {
         // SAFETY: the program's arguments.
         return unsafe { next(signal, new, old) };

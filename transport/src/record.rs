@@ -157,6 +157,11 @@ impl Record {
         store_endpoint(&self.peer, peer);
     }
 
+    /// Sets the other end's address alone.
+    pub fn set_peer(&self, peer: &Endpoint) {
+        store_endpoint(&self.peer, peer);
+    }
+
     /// Both addresses.
     #[must_use]
     pub fn names(&self) -> (Endpoint, Endpoint) {

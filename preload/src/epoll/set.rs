@@ -214,10 +214,14 @@ impl Set {
     /// Makes a thread that sleeps in the kernel on this set look at an entry.
     fn kick(&self, e: &Entry, index: usize) {
         if self.waiters.load(Ordering::Acquire) > 0 && e.managed {
-            // Asking for writability, which the kernel always grants an idle connection, is an event.
-            let events = Entry::kernel_events() | libc::EPOLLOUT.cast_unsigned();
-            self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64);
+            self.rouse(e, index);
         }
+    }
+
+    fn rouse(&self, e: &Entry, index: usize) {
+        // Asking for writability, which the kernel always grants an idle connection, is an event.
+        let events = Entry::kernel_events() | libc::EPOLLOUT.cast_unsigned();
+        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64);
     }
 
     /// Changes the kernel's registration.
@@ -358,12 +362,15 @@ pub(crate) fn manage(m: &Membership) {
             e.orphan = true;
         }
     }
-    if !counted {
-        m.set.engaged.fetch_add(1, Ordering::AcqRel);
-    }
+    // Who waits on a set that had nothing of ours is not counted among its waiters.
+    let first = !counted && m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
     l.heat(m.index);
     if let Some(e) = l.entry(m.index) {
-        m.set.kick(e, m.index);
+        if first {
+            m.set.rouse(e, m.index);
+        } else {
+            m.set.kick(e, m.index);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::ending::settle_both_shut;
-use crate::sockets::{Phase, Socket, Way, close, engage, options, parked, send};
+use crate::sockets::{Phase, Socket, Way, accept, close, engage, options, parked, send};
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
@@ -123,57 +123,71 @@ fn listening(s: &'static Socket, fd: c_int) {
     s.set_phase(Phase::Listening);
 }
 
-/// A connection was accepted from a listener.
-fn accepted(listener: c_int, fd: c_int, nonblock: bool) {
-    made(fd);
-    let Some(l) = table::socket(listener) else {
-        return;
-    };
-    if !can_follow(fd) {
-        return;
-    }
-    let mut w = world::lock();
-    let Some(s) = follow(&mut w, fd, nonblock) else {
-        return;
-    };
-    s.record.role.store(2, Ordering::Relaxed);
-    s.lowat
-        .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
-    s.linger_zero
-        .store(l.linger_zero.load(Ordering::Relaxed), Ordering::Relaxed);
-    for (own, listeners) in [(&s.sndbuf, &l.sndbuf), (&s.rcvbuf, &l.rcvbuf)] {
-        own.store(listeners.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-    // SAFETY: under the registry lock.
-    let way = unsafe { *l.way.get() };
-    match way {
-        Way::Listener {
-            family: Some(family),
-        } => {
-            if let Some(f) = w.family(family) {
-                f.enter();
-            }
-            // SAFETY: under the registry lock.
-            unsafe {
-                *s.way.get() = Way::Server {
-                    family,
-                    claim: None,
-                    looks: 0,
-                }
-            };
-            s.record.set_kernel(Reason::Undecided);
-            s.set_phase(Phase::Fresh);
-        }
-        _ => {
-            let why = if world::settings().shm {
-                Reason::NotListened
-            } else {
-                Reason::TransportTcp
-            };
-            s.record.set_kernel(why);
-            s.set_phase(Phase::Plain);
+/// Room for the other end's address, where the program does not ask for it.
+struct Caller {
+    storage: libc::sockaddr_storage,
+    len: libc::socklen_t,
+}
+
+impl Caller {
+    const fn new() -> Self {
+        Self {
+            // SAFETY: all-zero is a valid sockaddr_storage.
+            storage: unsafe { std::mem::zeroed() },
+            len: 128, // its size
         }
     }
+}
+
+/// accept, by `kernel`, which is told where the other end's address shall go: to the program, if it
+/// asks, else to us, since it costs next to nothing here and a call later.
+///
+/// # Safety
+/// `addr` and `len` are the program's, for the kernel to check.
+unsafe fn accept_by(
+    fd: c_int,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    nonblock: bool,
+    kernel: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
+) -> c_int {
+    use crate::probe::{Access, is_good};
+    let Some(l) = table::socket(fd) else {
+        return made(kernel(addr, len));
+    };
+    let mut own = Caller::new();
+    let (addr, len) = if addr.is_null() {
+        ((&raw mut own.storage).cast(), &raw mut own.len)
+    } else {
+        (addr, len)
+    };
+    // SAFETY: probed, or ours.
+    let room = is_good(len.cast(), 4, Access::Read).then(|| unsafe { len.read_unaligned() });
+    let new = match accept::waiting(l, fd, || kernel(addr, len)) {
+        Ok(new) => new,
+        Err(e) => {
+            set_errno(e.0);
+            return -1;
+        }
+    };
+    if new < 0 {
+        return new;
+    }
+    made(new);
+    if can_follow(new) {
+        let e = real::errno();
+        let peer = room.and_then(|room| {
+            // SAFETY: the kernel has just written both, the address no longer than the room for it.
+            unsafe { Endpoint::from_raw(addr, room.min(len.read_unaligned()) as usize) }
+        });
+        let mut w = world::lock();
+        if let Some(s) = follow(&mut w, new, nonblock) {
+            accept::begin(&mut w, l, s, peer);
+        }
+        drop(w);
+        set_errno(e);
+    }
+    new
 }
 
 #[unsafe(no_mangle)]
@@ -184,11 +198,7 @@ pub unsafe extern "C" fn accept(
 ) -> c_int {
     parked::let_go();
     // SAFETY: the program's arguments, passed on.
-    let new = unsafe { real::accept(fd, addr, len) };
-    if new >= 0 {
-        accepted(fd, new, false);
-    }
-    new
+    unsafe { accept_by(fd, addr, len, false, |a, n| real::accept(fd, a, n)) }
 }
 
 #[unsafe(no_mangle)]
@@ -199,12 +209,13 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     parked::let_go();
+    let nonblock = flags & libc::SOCK_NONBLOCK != 0;
     // SAFETY: the program's arguments, passed on.
-    let new = unsafe { real::accept4(fd, addr, len, flags) };
-    if new >= 0 {
-        accepted(fd, new, flags & libc::SOCK_NONBLOCK != 0);
+    unsafe {
+        accept_by(fd, addr, len, nonblock, |a, n| {
+            real::accept4(fd, a, n, flags)
+        })
     }
-    new
 }
 
 #[unsafe(no_mangle)]
@@ -356,7 +367,9 @@ pub unsafe extern "C" fn setsockopt(
     if r == 0
         && let Some(s) = table::socket(fd)
     {
-        options::was_set(s, fd, level, name);
+        // SAFETY: the kernel has just read that much there.
+        let value = (len >= 4).then(|| unsafe { value.cast::<c_int>().read_unaligned() });
+        options::was_set(s, fd, level, name, value);
     }
     r
 }

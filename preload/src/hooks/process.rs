@@ -86,6 +86,44 @@ after! {
     leave_inheritable: posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attr: *const c_void, argv: Words, envp: Words) -> c_int;
 }
 
+/// Other names that set handlers.
+macro_rules! setters {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+            crate::signals::before_signal(signal, handler);
+            let next = other::$name.get();
+            // SAFETY: libc has all of these; its function of this name has this signature.
+            unsafe {
+                std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t,
+                >(next)(signal, handler)
+            }
+        }
+    )*};
+}
+
+setters! { bsd_signal ssignal sysv_signal __sysv_signal sigset }
+
+/// The oldest of them. Structures of two words and an int, for libc to look at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigvec(signal: c_int, new: *const c_void, old: *mut c_void) -> c_int {
+    crate::signals::expect_handlers();
+    let next = other::sigvec.get();
+    if next.is_null() {
+        set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: libc's function of this name and signature.
+    unsafe {
+        std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C" fn(c_int, *const c_void, *mut c_void) -> c_int,
+        >(next)(signal, new, old)
+    }
+}
+
 /// Variadic functions before which something has to be done: every argument register is kept, the stack
 /// is as the caller left it, and the next definition is jumped to.
 #[cfg(target_arch = "x86_64")]
@@ -205,6 +243,7 @@ pub unsafe extern "C" fn syscall(
         | libc::SYS_recvmmsg
         | libc::SYS_sendmmsg
         | libc::SYS_shutdown
+        | libc::SYS_setsockopt
         | libc::SYS_sendfile
         | libc::SYS_splice
         | libc::SYS_dup
@@ -227,6 +266,7 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_seccomp => leave_all(Reason::Seccomp),
         libc::SYS_io_uring_setup => leave_all(Reason::AsyncIo),
         libc::SYS_execve | libc::SYS_execveat => before_exec(),
+        libc::SYS_rt_sigaction => crate::signals::expect_handlers(),
         _ => {}
     }
     let next = other::syscall.get();
@@ -273,8 +313,19 @@ pub unsafe extern "C" fn sigaction(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: an alias.
+    unsafe { sigaction(signal, new, old) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
     let next = other::signal.get();
+    crate::signals::before_signal(signal, handler);
     if !crate::signals::is_watched(signal) && !next.is_null() {
         // SAFETY: libc's function of this name and signature.
         return unsafe {

@@ -283,7 +283,17 @@ unsafe fn epoll(
         .ok()?
         .saturating_mul(size_of::<libc::epoll_event>());
     if !is_good(events.cast(), bytes, Access::Write) {
-        return None;
+        if !set.is_engaged() {
+            return None;
+        }
+        // As in the kernel, that shows only if there is something to report.
+        let mut one = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: one entry.
+        let r = unsafe { wait::wait(set, ep, &raw mut one, 1, until, mask) }?;
+        return Some(match r {
+            Ok(1..) => fail(libc::EFAULT),
+            r => ret_int(r),
+        });
     }
     // SAFETY: probed.
     unsafe { wait::wait(set, ep, events, n, until, mask) }.map(ret_int)

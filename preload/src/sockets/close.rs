@@ -129,6 +129,12 @@ fn say_goodbye(s: &Socket, fd: i32) {
         net::reset_on_close(fd);
     } else {
         tx.finish(p, FIN_CLOSED);
+        if p.finished() == FIN_CLOSED && tx.leg() == Leg::Fast {
+            // The other end is closed too, having read everything: nobody is left to tell a reset from
+            // an end, and a reset spares the kernel half of its farewells.
+            net::reset_on_close(fd);
+            return;
+        }
         // Bells left unread would turn the kernel's FIN into a reset.
         rx.take_bells(p, fd, usize::MAX);
     }

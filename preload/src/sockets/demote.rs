@@ -77,7 +77,6 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
                 && let Some(segment) = s.segment().copied()
             {
                 // The server has agreed meanwhile: join, so as to part in order.
-                super::options::hurry_bells(s, fd);
                 let Ok(mut tx) = s.tx.lock() else { return };
                 tx.attach(&segment, &s.terms());
                 drop(tx);

@@ -11,12 +11,15 @@ use crate::world::{self, World};
 use flowctl::Terms;
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::clock;
+use transport::doorbell;
+use transport::provider::Provider;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::{Family, Look};
 use transport::shm::segment::Segment;
-use transport::sys::{diag, net};
+use transport::sys::diag::{self, Carried};
+use transport::sys::net;
 
 /// Looks that a server takes for an announcement, and how long (µs) it does, before it holds the client
 /// for plain: one that polls looks thousands of times before a client has begun.
@@ -25,14 +28,15 @@ const LOOK_US: u64 = 1_000_000;
 /// Calls that a client makes on an offered connection before it takes the offer back.
 const OFFERS: u32 = 100_000;
 
+/// How long (µs) a first send waits for a prompt server.
+const ANSWER_US: u64 = 8;
+
 /// Takes the next step, if there is one to take.
 #[inline]
 pub(crate) fn step(s: &'static Socket, fd: i32) {
     match s.phase() {
         Phase::Fresh => first_use(s, fd),
-        Phase::Announced if is_answered(s) => {
-            answered(s, fd);
-        }
+        Phase::Announced if is_answered(s) => answered(s),
         _ => {}
     }
 }
@@ -45,6 +49,24 @@ pub(crate) fn is_answered(s: &Socket) -> bool {
         .is_some_and(|w| w.load(Ordering::Acquire) == s.answer_yes.load(Ordering::Relaxed))
 }
 
+/// A look for the client's announcement by a server that waits for its first bytes anyway: saying yes
+/// takes about as long as they do. Costs no system call while there is none.
+#[cold]
+pub(crate) fn glance(s: &'static Socket, fd: i32) {
+    let mut w = world::lock();
+    if s.phase() == Phase::Fresh
+        && let Way::Server {
+            family,
+            looks,
+            owner,
+            ..
+        } = super::demote::way(s)
+        && w.family(family).is_some_and(|f| f.may_find())
+    {
+        look(&mut w, s, fd, (family, looks, owner));
+    }
+}
+
 #[cold]
 fn first_use(s: &'static Socket, fd: i32) {
     let mut w = world::lock();
@@ -54,32 +76,52 @@ fn first_use(s: &'static Socket, fd: i32) {
     // SAFETY: under the registry lock.
     match unsafe { *s.way.get() } {
         Way::Client { target, .. } => announce(&mut w, s, fd, target),
-        Way::Server { family, looks, .. } => look(&mut w, s, fd, family, looks),
+        Way::Server {
+            family,
+            looks,
+            owner,
+            ..
+        } => look(&mut w, s, fd, (family, looks, owner)),
         _ => become_plain(&mut w, s, fd, Reason::NotListened),
     }
 }
 
-/// Whether the library has counted every byte that the kernel has carried; if not, something went
-/// round it and the legs would not join.
-fn is_counted(s: &Socket, fd: i32) -> bool {
-    let Some((sent, before)) = diag::carried(fd) else {
-        return false;
-    };
-    let unread = net::unread(fd) as u64;
-    // More may have arrived between the two looks.
-    let Some((_, after)) = diag::carried(fd) else {
-        return false;
-    };
+/// Whether the library has counted every byte that the kernel has carried, as `first` says, which has
+/// just been asked; if not, something went round it and the legs would not join.
+fn is_counted(s: &Socket, fd: i32, first: &Carried) -> bool {
     let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
         return false;
     };
-    tx.kernel_bytes() == sent && (before..=after).contains(&(rx.kernel_bytes() + unread))
+    if tx.kernel_bytes() != first.sent {
+        return false;
+    }
+    // What has arrived has been read, or lies in the kernel, or somebody else has taken it. All that
+    // has arrived was read here: nothing is left for the other two.
+    if rx.kernel_bytes() == first.received {
+        return true;
+    }
+    let unread = net::unread(fd) as u64;
+    // More may have arrived between the two looks.
+    diag::carried(fd)
+        .is_some_and(|now| (first.received..=now.received).contains(&(rx.kernel_bytes() + unread)))
 }
 
 fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     let settings = world::settings();
-    let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) else {
-        return; // not connected yet
+    let Some(carried) = diag::carried(fd) else {
+        return become_plain(w, s, fd, Reason::Uncounted);
+    };
+    if !carried.connected {
+        return; // not yet
+    }
+    let (_, named) = s.record.names();
+    let peer = if named.is_specified() {
+        Some(named)
+    } else {
+        net::peer(fd)
+    };
+    let (Some(local), Some(peer)) = (net::local(fd), peer) else {
+        return;
     };
     let tuple = (local, peer);
     s.record.set_names(&local, &peer);
@@ -91,7 +133,7 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         // Half on the kernel, half in the segment: nobody could say when the mark is reached.
         return become_plain(w, s, fd, Reason::SocketOption);
     }
-    if !is_counted(s, fd) {
+    if !is_counted(s, fd, &carried) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
     // From the announcement on the server may ring: whoever reads meanwhile has to know the segment.
@@ -133,14 +175,24 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
     set::announced(w, s);
 }
 
-fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
+fn look(
+    w: &mut World,
+    s: &'static Socket,
+    fd: i32,
+    (family, looks, mut owner): (usize, u32, Option<u32>),
+) {
     let settings = world::settings();
     if w.family(family).is_some_and(Family::hears_nobody) {
         return become_plain(w, s, fd, Reason::PeerPlain);
     }
     let (mut local, mut peer) = s.record.names();
-    if peer.port == 0 {
-        (local, peer) = match (net::local(fd), net::peer(fd)) {
+    if local.port == 0 {
+        let bound = w.family(family).and_then(|f| f.address());
+        let known = peer.is_specified().then_some(peer);
+        (local, peer) = match (
+            bound.or_else(|| net::local(fd)),
+            known.or_else(|| net::peer(fd)),
+        ) {
             (Some(l), Some(p)) => (l, p),
             _ => return become_plain(w, s, fd, Reason::PeerGone),
         };
@@ -150,7 +202,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     let Some(Some(f)) = families.get_mut(family) else {
         return become_plain(w, s, fd, Reason::NotListened);
     };
-    let claim = match f.look(&(peer, local), diag, settings.peer_users) {
+    let claim = match f.look(&(peer, local), &mut owner, diag, settings.peer_users) {
         Look::Found(claim) => claim,
         Look::Later if looks < LOOKS || s.looks_for() < clock::us(LOOK_US) => {
             // SAFETY: under the registry lock.
@@ -159,6 +211,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
                     family,
                     claim: None,
                     looks: looks.saturating_add(1),
+                    owner,
                 }
             };
             return;
@@ -169,7 +222,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     if s.lowat.load(Ordering::Relaxed) > 1 {
         return become_plain(w, s, fd, Reason::SocketOption);
     }
-    if !is_counted(s, fd) {
+    if !diag::carried(fd).is_some_and(|c| is_counted(s, fd, &c)) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
     // From the claim on the client may ring: as in `announce`.
@@ -177,7 +230,7 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
         return;
     };
     let receive = u64::from(s.rcvbuf.load(Ordering::Relaxed));
-    match f.claim(&claim, receive) {
+    match f.claim(&claim, receive, can_rest(s)) {
         Ok(segment) => {
             segment.state_barriers();
             // SAFETY: as in `announce`.
@@ -187,10 +240,11 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
                     family,
                     claim: Some(claim),
                     looks,
+                    owner,
                 };
             }
             drop(rx);
-            attach(w, s, fd, &segment);
+            attach(w, s, &segment);
         }
         Err(why) => {
             drop(rx);
@@ -199,8 +253,42 @@ fn look(w: &mut World, s: &'static Socket, fd: i32, family: usize, looks: u32) {
     }
 }
 
+/// Whether nobody can be asleep on the connection: the only thread is here. A segment begins with the
+/// wish for a bell, for whoever sleeps in the kernel when it comes into use; where that is nobody the
+/// wish can rest: most short connections need no bell at all then.
+pub(super) fn can_rest(s: &Socket) -> bool {
+    super::lock::is_single_threaded() && s.set_count.load(Ordering::Relaxed) == 0
+}
+
+/// A client's first send, of a connection that has just been announced: where servers have said yes at
+/// once of late, saying it takes no longer than the kernel would take for the bytes. Others are not
+/// waited for.
+pub(crate) fn await_answer(s: &'static Socket) {
+    if s.record.messages_sent.load(Ordering::Relaxed) > 0 {
+        return;
+    }
+    let mut w = world::lock();
+    let Way::Client { target, .. } = super::demote::way(s) else {
+        return;
+    };
+    if !w.targets().is_prompt(target) {
+        return;
+    }
+    drop(w);
+    let begun = clock::ticks();
+    let most = clock::us(ANSWER_US);
+    while !is_answered(s) && clock::ticks() - begun < most {
+        std::hint::spin_loop();
+    }
+    let in_time = is_answered(s);
+    world::lock().targets().note_prompt(target, in_time);
+    if in_time {
+        answered(s);
+    }
+}
+
 #[cold]
-fn answered(s: &'static Socket, fd: i32) {
+fn answered(s: &'static Socket) {
     let mut w = world::lock();
     if s.phase() != Phase::Announced {
         return;
@@ -213,13 +301,15 @@ fn answered(s: &'static Socket, fd: i32) {
         let _ = w.targets().is_claimed(&ticket);
     }
     if let Some(segment) = s.segment().copied() {
-        attach(&mut w, s, fd, &segment);
+        attach(&mut w, s, &segment);
     }
 }
 
 /// Opens the fast leg of this side's sending.
-fn attach(w: &mut World, s: &'static Socket, fd: i32, segment: &Segment) {
-    super::options::hurry_bells(s, fd);
+fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
+    if can_rest(s) {
+        segment.disarm(doorbell::DATA);
+    }
     {
         let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;
@@ -257,6 +347,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
     let World { targets, diag, .. } = &mut *w;
     let targets = targets.get_or_insert_default();
     let region = Terms::region(settings.buf);
+    s.record.set_peer(address);
     let target = targets.resolve(address, diag, settings.peer_users, region)?;
     targets.expect(target, 1);
     // SAFETY: under the registry lock.

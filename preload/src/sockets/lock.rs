@@ -5,6 +5,7 @@
 //! A thread that finds a lock held by itself was interrupted by a signal inside a hook and is now in
 //! the handler; it must not wait.
 
+use crate::signals;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -66,8 +67,9 @@ pub(crate) fn init() {
     SINGLE.store(at.cast(), Ordering::Relaxed);
 }
 
+/// Whether this process has one thread only, as far as libc says.
 #[inline]
-fn is_single_threaded() -> bool {
+pub(crate) fn is_single_threaded() -> bool {
     let at = SINGLE.load(Ordering::Relaxed);
     // SAFETY: null, or libc's variable, which lives for ever and which only this thread could change.
     !at.is_null() && unsafe { at.read() } != 0
@@ -110,6 +112,10 @@ impl SpinLock {
 
     pub(crate) fn release(&self) {
         self.0.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn is_mine(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == me()
     }
 }
 
@@ -174,7 +180,8 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
-/// A lock for slow paths: taken with all signals blocked, so that no handler can run into it.
+/// A lock for slow paths: no handler can run into it. Where the program has handlers it is taken with
+/// all signals blocked.
 #[derive(Debug)]
 pub(crate) struct Slow<T> {
     lock: SpinLock,
@@ -193,9 +200,20 @@ impl<T> Slow<T> {
     }
 
     pub(crate) fn lock(&self) -> SlowHeld<'_, T> {
-        let mask = time::set_mask(u64::MAX);
-        self.lock.acquire();
-        SlowHeld { of: self, mask }
+        loop {
+            let mask = signals::may_interrupt().then(|| time::set_mask(u64::MAX));
+            self.lock.acquire();
+            // The first handler may be on its way, past a look at this lock while it was free.
+            if mask.is_some() || !signals::may_interrupt() {
+                return SlowHeld { of: self, mask };
+            }
+            self.lock.release();
+        }
+    }
+
+    /// Whether this thread holds it.
+    pub(crate) fn is_mine(&self) -> bool {
+        self.lock.is_mine()
     }
 
     /// Around fork, which blocks nothing itself.
@@ -225,12 +243,17 @@ impl<T> Slow<T> {
 #[derive(Debug)]
 pub(crate) struct SlowHeld<'a, T> {
     of: &'a Slow<T>,
-    mask: u64,
+    /// The program's signal mask, where signals are held back.
+    mask: Option<u64>,
 }
 
 impl<T> Drop for SlowHeld<'_, T> {
     fn drop(&mut self) {
-        self.of.let_go(self.mask);
+        self.of.lock.release();
+        if let Some(mask) = self.mask {
+            time::set_mask(mask);
+        }
+        signals::end_if_due();
     }
 }
 

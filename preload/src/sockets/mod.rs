@@ -4,6 +4,7 @@
 //! Sockets live in a pool that is never given back, so a reference stays valid for ever; what a stale
 //! one shows is a socket of another connection, which every slow path notices by `generation`.
 
+pub(crate) mod accept;
 pub(crate) mod close;
 pub(crate) mod demote;
 pub(crate) mod ending;
@@ -77,6 +78,8 @@ pub(crate) enum Way {
         family: usize,
         claim: Option<Claim>,
         looks: u32,
+        /// Whose the other end is, once the kernel has been asked.
+        owner: Option<u32>,
     },
     /// A listener.
     Listener {
@@ -99,8 +102,8 @@ pub(crate) struct Socket {
     pub(crate) rx_shut: AtomicBool,
     /// The program has shut its sending.
     pub(crate) tx_shut: AtomicBool,
-    /// TCP_NODELAY and TCP_CORK as the program has set them: while the socket is attached the kernel has
-    /// them so that a bell never waits.
+    /// TCP_NODELAY and TCP_CORK as the program has set them, or its listener passed them on: while the
+    /// socket is attached the kernel has them so that a bell never waits.
     pub(crate) nodelay: AtomicBool,
     pub(crate) cork: AtomicBool,
     /// SO_LINGER is set to 0 seconds: closing resets.

@@ -46,21 +46,6 @@ pub(crate) fn unsent(s: &Socket) -> Option<usize> {
     usize::try_from(tx.unread(p).saturating_sub(tx.limit() / 2)).ok()
 }
 
-/// Makes the kernel send every bell at once, whatever the program has asked for its data: a byte held
-/// back (Nagle, TCP_CORK) would be a wake-up tens of milliseconds late.
-pub(crate) fn hurry_bells(s: &Socket, fd: i32) {
-    let get = |name| net::option(fd, libc::IPPROTO_TCP, name).is_ok_and(|v| v != 0);
-    let (nodelay, cork) = (get(libc::TCP_NODELAY), get(libc::TCP_CORK));
-    s.nodelay.store(nodelay, Ordering::Relaxed);
-    s.cork.store(cork, Ordering::Relaxed);
-    if cork {
-        net::set_tcp(fd, libc::TCP_CORK, false);
-    }
-    if !nodelay {
-        net::set_tcp(fd, libc::TCP_NODELAY, true);
-    }
-}
-
 /// Gives the kernel back what the program has set.
 pub(crate) fn restore_delays(s: &Socket, fd: i32) {
     if !s.nodelay.load(Ordering::Relaxed) {
@@ -72,16 +57,16 @@ pub(crate) fn restore_delays(s: &Socket, fd: i32) {
 }
 
 /// Takes note of an option that the program has set, and that the kernel has accepted.
-pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
+/// `value` is what the kernel has read of it, where that is an int.
+pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value: Option<i32>) {
+    let is_on = value.is_some_and(|v| v != 0);
     match (level, name) {
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) if s.phase() == Phase::Attached => {
-            let value = net::option(fd, level, name).is_ok_and(|v| v != 0);
-            if name == libc::TCP_CORK {
-                s.cork.store(value, Ordering::Relaxed);
-                net::set_tcp(fd, name, false);
-            } else {
-                s.nodelay.store(value, Ordering::Relaxed);
-                net::set_tcp(fd, name, true);
+        // Noted from the start: the first bell changes what the kernel has (`transport::sdp::Tx`).
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) => {
+            let cork = name == libc::TCP_CORK;
+            if cork { &s.cork } else { &s.nodelay }.store(is_on, Ordering::Relaxed);
+            if s.phase() == Phase::Attached && is_on == cork {
+                net::set_tcp(fd, name, !cork);
             }
         }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {

@@ -231,6 +231,9 @@ fn inside(
 /// One attempt, on whatever leg the stream is on.
 unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
     engage::step(s, fd);
+    if s.phase() == Phase::Announced {
+        engage::await_answer(s);
+    }
     demote::attend(s, fd);
     let Ok(mut tx) = s.tx.lock() else {
         return Err(Errno::AGAIN);
@@ -267,6 +270,19 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
 
 fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
     let p = s.segment();
+    // A peer that died with bytes unread: the kernel saw no more than an orderly end.
+    if s.phase() == Phase::Attached
+        && p.is_some_and(|p| ending_with(s, tx, p) == Ending::Reset)
+        && !s.broken.load(Ordering::Acquire)
+    {
+        if !s.reset_told.swap(true, Ordering::AcqRel) {
+            return Err(Errno::CONNRESET);
+        }
+        if flags & libc::MSG_NOSIGNAL == 0 {
+            time::raise(libc::SIGPIPE);
+        }
+        return Err(Errno::PIPE);
+    }
     match tx.write_kernel(p, fd, walk, flags) {
         Ok(_) => {
             s.sent_late

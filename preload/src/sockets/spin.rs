@@ -6,7 +6,7 @@
 //! thread in front of a busy one, but not one that yields); signals are held back during the yields, so
 //! that one that has to interrupt the call is found pending and not lost.
 
-use crate::world;
+use crate::{signals, world};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
 use transport::sys::{self, time};
@@ -161,6 +161,9 @@ pub(crate) fn spin(
 
 /// Runs `f` with signals held back, then says what came meanwhile; handlers have run by then.
 fn with_signals_held<T>(f: impl FnOnce() -> T) -> (T, Held) {
+    if !signals::may_interrupt() {
+        return (f(), Held::None);
+    }
     // Faults must stay deliverable: a blocked one kills.
     const FAULTS: u64 = 1 << (libc::SIGSEGV - 1)
         | 1 << (libc::SIGBUS - 1)

@@ -85,20 +85,49 @@ fn kernel_event(want: Want) -> i16 {
 }
 
 /// One look of a spin.
-fn look(s: &Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
+fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
+    if s.phase() == Phase::Fresh {
+        engage::glance(s, fd);
+    }
     may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
 }
 
-/// Spins within the socket's budget. `Ok(true)` once there is something to do.
-fn spin(s: &Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
+/// Spins within the socket's budget. `Ok(true)` once there is something to do. The wish for a bell rests
+/// meanwhile, if it can; a sleep makes it anew.
+fn spin(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
+    let found = looks(s, fd, want, timed);
+    if want == Want::Data
+        && found != Ok(true)
+        && s.phase() != Phase::Fresh
+        && let Some(p) = s.segment()
+        && p.armed() & doorbell::DATA == 0
+    {
+        p.arm(doorbell::DATA);
+        // It may have been missed by what came meanwhile.
+        return if may_go(s, want) { Ok(true) } else { found };
+    }
+    found
+}
+
+/// Lets the wish for a bell rest while the only thread looks for data itself.
+fn rest(s: &Socket) {
+    if engage::can_rest(s)
+        && matches!(s.phase(), Phase::Announced | Phase::Attached)
+        && let Some(p) = s.segment()
+    {
+        p.disarm(doorbell::DATA);
+    }
+}
+
+fn looks(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
     let kernel = by_kernel(s, want);
     let look = |turn: u32| {
-        look(
-            s,
-            fd,
-            want,
-            kernel && (turn.is_multiple_of(16) || turn >= spin::PAUSES),
-        )
+        let ask_kernel = kernel && (turn.is_multiple_of(16) || turn >= spin::PAUSES);
+        let found = look(s, fd, want, ask_kernel);
+        if want == Want::Data && !found {
+            rest(s);
+        }
+        found
     };
     match spin::spin(s.budget.us(), &s.company, look, || false) {
         Spun::Found => Ok(true),
@@ -156,6 +185,13 @@ impl Wait {
             });
         } else {
             s.sleepers.fetch_add(1, Ordering::AcqRel);
+            // The direction may move to its fast leg during the sleep.
+            if self.want == Want::Data
+                && s.phase() == Phase::Attached
+                && let Some(p) = s.segment()
+            {
+                p.arm(doorbell::DATA);
+            }
         }
         let r = if may_go(s, self.want) {
             Ok(())

@@ -24,6 +24,8 @@ const CHECK_EVERY_US: u64 = 1_000;
 /// Patience with unanswered announcements, at first and at most (µs).
 const PATIENCE_US: u64 = 5_000;
 const LONGEST_PATIENCE_US: u64 = 1_000_000;
+/// Most connections that pass before an answer is waited for again.
+const LONGEST_PASS: u32 = 1023;
 /// Addresses remembered at most; beyond, the memory starts afresh.
 const TARGETS: usize = 4096;
 
@@ -41,6 +43,9 @@ pub struct Target {
     noticed: u64,
     /// How long (µs) unanswered announcements are borne before another notice is left.
     patience: u64,
+    /// Connections to let pass before an answer is waited for again, and how many it was the last time.
+    pass: u32,
+    passed: u32,
 }
 
 #[derive(Debug)]
@@ -239,6 +244,8 @@ impl Targets {
             unanswered: 0,
             noticed: 0,
             patience: PATIENCE_US,
+            pass: 0,
+            passed: 0,
         }));
         self.served.len() - 1
     }
@@ -325,6 +332,29 @@ impl Targets {
             t.patience = PATIENCE_US;
         }
         claimed
+    }
+
+    /// Whether it is worth waiting for the answer to an announcement, this time.
+    pub fn is_prompt(&mut self, target: usize) -> bool {
+        let Some(Some(t)) = self.served.get_mut(target) else {
+            return false;
+        };
+        let now = t.pass == 0;
+        t.pass = t.pass.saturating_sub(1);
+        now
+    }
+
+    /// An answer that was waited for came in time, or not: each time it does not, twice as many
+    /// connections pass before the next try.
+    pub fn note_prompt(&mut self, target: usize, in_time: bool) {
+        if let Some(Some(t)) = self.served.get_mut(target) {
+            t.passed = if in_time {
+                0
+            } else {
+                (2 * t.passed + 1).min(LONGEST_PASS)
+            };
+            t.pass = t.passed;
+        }
     }
 
     /// The slot's state word, for a look without the registry lock. It lives as long as the process.

@@ -6,6 +6,7 @@
 //! Who they are stands in a page that they share.
 
 use super::{board_name, inbox_name, leave, permits};
+use crate::doorbell;
 use crate::provider::Provider as _;
 use crate::reason::Reason;
 use crate::settings::PeerUsers;
@@ -15,6 +16,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::sys::diag::Diag;
 use crate::sys::fd::{self, Fd};
 use crate::sys::mem::Mapping;
+use crate::sys::net::Endpoint;
 use crate::sys::{self, net};
 
 /// Processes that may serve one listener with an inbox; further ones stay on kernel TCP.
@@ -34,6 +36,8 @@ struct Page {
 #[derive(Debug)]
 pub struct Family {
     inode: u64,
+    /// Where it listens, if at one address only: then every connection's own end is that.
+    address: Option<Endpoint>,
     board: Fd,
     inbox: Option<Fd>,
     member: Option<usize>,
@@ -89,6 +93,7 @@ impl Family {
         let page = Mapping::family(size_of::<Page>()).map_err(|_| Reason::NoMemory)?;
         let mut family = Self {
             inode,
+            address: net::local(listener).filter(Endpoint::is_specified),
             board: board.hide(),
             inbox: None,
             member: None,
@@ -106,6 +111,12 @@ impl Family {
     #[must_use]
     pub const fn inode(&self) -> u64 {
         self.inode
+    }
+
+    /// The one address that every connection has at this end, if that is so.
+    #[must_use]
+    pub const fn address(&self) -> Option<Endpoint> {
+        self.address
     }
 
     /// Descriptors of our own in here, to be kept from the program.
@@ -261,17 +272,44 @@ impl Family {
         self.peers.is_empty() && self.page().taken.load(Ordering::Acquire) == self.seen
     }
 
-    /// Searches the announcement of an accepted connection.
-    pub fn look(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
-        match self.search(tuple, diag, policy) {
-            Look::Found(c) => return Look::Found(c),
-            Look::Never(why) if why != Reason::PeerPlain => return Look::Never(why),
-            _ => self.collect(),
-        }
-        self.search(tuple, diag, policy)
+    /// Whether something has been announced that nobody here has looked at. No system call.
+    #[must_use]
+    pub fn may_find(&self) -> bool {
+        let news = |p: &Peer| !p.fresh.is_empty() || p.arena.logged() != p.log;
+        self.peers.iter().any(news)
     }
 
-    fn search(&mut self, tuple: &Tuple, diag: &mut Option<Diag>, policy: PeerUsers) -> Look {
+    /// Searches the announcement of an accepted connection. `owner` is whose the other end is, once
+    /// the kernel has said it.
+    pub fn look(
+        &mut self,
+        tuple: &Tuple,
+        owner: &mut Option<u32>,
+        diag: &mut Option<Diag>,
+        policy: PeerUsers,
+    ) -> Look {
+        match self.search(tuple, owner, diag, policy) {
+            Look::Never(Reason::PeerPlain) => {}
+            // Somebody known is about to announce. The kernel's word is had meanwhile, so that the
+            // answer is quick.
+            Look::Later if owner.is_none() => {
+                *owner = owner_of(tuple, diag).ok().flatten();
+                return Look::Later;
+            }
+            Look::Later => {}
+            decided => return decided,
+        }
+        self.collect();
+        self.search(tuple, owner, diag, policy)
+    }
+
+    fn search(
+        &mut self,
+        tuple: &Tuple,
+        owner: &mut Option<u32>,
+        diag: &mut Option<Diag>,
+        policy: PeerUsers,
+    ) -> Look {
         let mut hope = false;
         for p in &mut self.peers {
             let (new, log) = p.arena.announced_since(p.log);
@@ -295,14 +333,13 @@ impl Family {
             if !permits(policy, p.uid) {
                 return Look::Never(Reason::PeerUser);
             }
-            if diag.is_none() {
-                *diag = Diag::open().ok();
+            if owner.is_none() {
+                match owner_of(tuple, diag) {
+                    Ok(found) => *owner = found,
+                    Err(why) => return Look::Never(why),
+                }
             }
-            let Some(diag) = diag.as_ref() else {
-                return Look::Never(Reason::NoSockDiag);
-            };
-            let owner = diag.find(&tuple.0, &tuple.1);
-            if !owner.is_ok_and(|o| o.uid == p.uid && !o.listening) {
+            if *owner != Some(p.uid) {
                 return Look::Never(Reason::PeerForged);
             }
             return Look::Found(Claim {
@@ -318,11 +355,12 @@ impl Family {
         }
     }
 
-    /// Says yes to an announcement.
+    /// Says yes to an announcement. With `awake` this side looks for data from the start, and needs no
+    /// bell for the first.
     ///
     /// # Errors
     /// The offer was taken back, or there is no memory to map it.
-    pub fn claim(&mut self, claim: &Claim, receive: u64) -> Result<Segment, Reason> {
+    pub fn claim(&mut self, claim: &Claim, receive: u64, awake: bool) -> Result<Segment, Reason> {
         let p = self
             .peers
             .iter_mut()
@@ -330,6 +368,9 @@ impl Family {
             .ok_or(Reason::PeerGone)?;
         let segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
         segment.want(receive);
+        if awake {
+            segment.disarm(doorbell::DATA);
+        }
         if !p.arena.claim(claim.slot, claim.word) {
             return Err(Reason::PeerGone);
         }
@@ -360,6 +401,16 @@ impl Family {
     pub const fn is_done(&self) -> bool {
         self.closed && self.connections == 0
     }
+}
+
+/// Whose the client's end of a connection is, by the kernel's word.
+fn owner_of((client, server): &Tuple, diag: &mut Option<Diag>) -> Result<Option<u32>, Reason> {
+    if diag.is_none() {
+        *diag = Diag::open().ok();
+    }
+    let diag = diag.as_ref().ok_or(Reason::NoSockDiag)?;
+    let found = diag.find(client, server).ok();
+    Ok(found.filter(|o| !o.listening).map(|o| o.uid))
 }
 
 fn is_alive(pid: u32) -> bool {

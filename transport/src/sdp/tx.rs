@@ -57,6 +57,8 @@ pub struct Tx {
     /// The part of the region to be sent once more by the kernel: what the peer gave back.
     owed: Option<(u64, u64)>,
     finished: bool,
+    /// The kernel has been told to send every byte at once, as bells need.
+    hurried: bool,
 }
 
 impl Tx {
@@ -73,6 +75,7 @@ impl Tx {
             looked: 0,
             owed: None,
             finished: false,
+            hurried: false,
         }
     }
 
@@ -155,24 +158,22 @@ impl Tx {
                     self.starved = flow.counts().starved;
                     self.peak = self.peak.max(flow.held(p.taken()));
                 }
-                if let Ok((_, ring @ 1..)) = put
-                    && p.must_ring(ring)
-                {
-                    Self::send_bell(p, fd);
-                }
-                p.leave();
-                Some(put?.0)
+                Some(put)
             } else {
                 None
             }
         });
-        Ok(match put {
-            Some(n) => Put::Bytes(n),
-            None => {
-                self.end_fast(p);
-                Put::Ended
-            }
-        })
+        let Some(put) = put else {
+            self.end_fast(p);
+            return Ok(Put::Ended);
+        };
+        if let Ok((_, ring @ 1..)) = put
+            && p.must_ring(ring)
+        {
+            self.send_bell(p, fd);
+        }
+        p.leave();
+        Ok(Put::Bytes(put?.0))
     }
 
     /// Fills the region in place: `fill` is given memory and says how much of it it filled.
@@ -214,7 +215,7 @@ impl Tx {
                     let ring = tell(&mut self.flow, acks, p);
                     total += n.min(len);
                     if p.must_ring(ring) {
-                        Self::send_bell(p, fd);
+                        self.send_bell(p, fd);
                     }
                 }
                 Err(e) => failed = Some(Some(e)),
@@ -234,7 +235,7 @@ impl Tx {
             return;
         }
         if self.flow.granted(p).is_ok() && self.flow.post(true, p) && p.must_ring(doorbell::DATA) {
-            Self::send_bell(p, fd);
+            self.send_bell(p, fd);
         }
         p.leave();
     }
@@ -269,7 +270,7 @@ impl Tx {
         if self.flow.granted(p).is_ok() && self.flow.control(p) {
             credit::acknowledge(p);
             if p.must_ring(doorbell::SPACE) {
-                Self::send_bell(p, fd);
+                self.send_bell(p, fd);
             }
         }
         p.leave();
@@ -355,6 +356,7 @@ impl Tx {
             self.end_fast(p);
             return;
         }
+        self.hurry(fd);
         p.count_bell();
         self.end_fast(p);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -457,13 +459,24 @@ impl Tx {
     /// byte on the kernel connection is a bell.
     pub fn ring(&mut self, p: &impl Provider, fd: i32) {
         if self.leg == Leg::Fast && p.enter() {
-            Self::send_bell(p, fd);
+            self.send_bell(p, fd);
             p.leave();
         }
     }
 
+    /// Makes the kernel send every bell at once, whatever the program has asked for its data: a byte
+    /// held back (Nagle, TCP_CORK) would be a wake-up tens of milliseconds late. Before the first bell
+    /// only: most short connections never need one.
+    fn hurry(&mut self, fd: i32) {
+        if !std::mem::replace(&mut self.hurried, true) {
+            net::set_tcp(fd, libc::TCP_CORK, false);
+            net::set_tcp(fd, libc::TCP_NODELAY, true);
+        }
+    }
+
     #[cold]
-    fn send_bell(p: &impl Provider, fd: i32) {
+    fn send_bell(&mut self, p: &impl Provider, fd: i32) {
+        self.hurry(fd);
         p.count_bell();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.

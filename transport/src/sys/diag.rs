@@ -191,9 +191,22 @@ impl Diag {
     }
 }
 
-/// How many bytes a TCP connection has carried according to the kernel: (written, read off the wire).
+/// What the kernel says of a TCP connection that this process holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// There is another end, or was: not while connecting, nor after a reset.
+    pub connected: bool,
+    /// Bytes written to it.
+    pub sent: u64,
+    /// Bytes that arrived, read or not.
+    pub received: u64,
+}
+
+/// How many bytes a TCP connection has carried according to the kernel.
 #[must_use]
-pub fn carried(fd: i32) -> Option<(u64, u64)> {
+pub fn carried(fd: i32) -> Option<Carried> {
+    const SYN_SENT: u8 = 2;
+    const CLOSE: u8 = 7;
     let mut info = [0u8; 256];
     let mut len: libc::socklen_t = 256;
     // SAFETY: both out-parameters are valid for what their length says.
@@ -212,9 +225,12 @@ pub fn carried(fd: i32) -> Option<(u64, u64)> {
         return None; // a kernel before 4.19 does not count
     }
     let u64_at = |at: usize| Some(u64::from_ne_bytes(info.get(at..at + 8)?.try_into().ok()?));
-    let received = u64_at(128)?;
     let unsent = u64::from(u32_at(&info, 144)?);
     let sent = u64_at(200)?;
     let resent = u64_at(208)?;
-    Some((sent.saturating_sub(resent) + unsent, received))
+    Some(Carried {
+        connected: !matches!(info, [SYN_SENT | CLOSE, ..]),
+        sent: sent.saturating_sub(resent) + unsent,
+        received: u64_at(128)?,
+    })
 }

@@ -183,6 +183,12 @@ impl Endpoint {
         self.std().ip().to_canonical().is_loopback()
     }
 
+    /// Whether it names one host and port: not an address of all zeros, which stands for others.
+    #[must_use]
+    pub fn is_specified(&self) -> bool {
+        self.port != 0 && !self.std().ip().is_unspecified()
+    }
+
     /// The same as the standard library's type, which prints itself.
     #[must_use]
     pub fn std(&self) -> std::net::SocketAddr {

@@ -1,0 +1,90 @@
+//! Accepting: the looks before the sleep, and what is known of a connection from the start.
+//!
+//! A server that answers short connections spends most of its time being woken, so a blocking accept
+//! looks for a while before it sleeps, like any other wait here. Called by the hooks of accept.
+
+use super::spin::{self, Held, Spun};
+use super::{Phase, Socket, Way};
+use crate::real;
+use crate::world::World;
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::reason::Reason;
+use transport::sys::net::{self, Endpoint};
+use transport::sys::{Errno, Result};
+
+/// Accepts by `kernel`, after the looks if the call may block.
+pub(crate) fn waiting(l: &Socket, fd: i32, kernel: impl FnOnce() -> i32) -> Result<i32> {
+    let budget = l.budget.us();
+    let blocks = l.phase() == Phase::Listening && !l.nonblock.load(Ordering::Relaxed);
+    if !blocks || budget == 0 {
+        return Ok(kernel());
+    }
+    let look = |_| net::ready_now(fd, libc::POLLIN) != 0;
+    match spin::spin(budget, &l.company, look, || false) {
+        Spun::Found => return Ok(kernel()),
+        Spun::NotFound(Held::Interrupt) => return Err(Errno::INTR),
+        // A call with a time-out is never restarted.
+        Spun::NotFound(Held::Restart) if net::timeout(fd, libc::SO_RCVTIMEO) > 0 => {
+            return Err(Errno::INTR);
+        }
+        Spun::NotFound(_) => {}
+    }
+    let begun = clock::ticks();
+    let new = kernel();
+    let e = real::errno();
+    l.budget.learn(clock::ticks() - begun);
+    real::set_errno(e);
+    Ok(new)
+}
+
+/// Takes in a connection that was accepted from `l`: what it inherits, and whether anybody with Shunt
+/// can be at its other end.
+pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer: Option<Endpoint>) {
+    s.record.role.store(2, Ordering::Relaxed);
+    s.lowat
+        .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
+    for (mine, theirs) in [
+        (&s.linger_zero, &l.linger_zero),
+        (&s.nodelay, &l.nodelay),
+        (&s.cork, &l.cork),
+    ] {
+        mine.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    for (mine, theirs) in [(&s.sndbuf, &l.sndbuf), (&s.rcvbuf, &l.rcvbuf)] {
+        mine.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    if let Some(peer) = peer {
+        s.record.set_peer(&peer);
+    }
+    // SAFETY: under the registry lock.
+    let way = unsafe { *l.way.get() };
+    let why = match way {
+        Way::Listener {
+            family: Some(family),
+        } => {
+            if let Some(f) = w.family(family)
+                && !f.hears_nobody()
+            {
+                f.enter();
+                // SAFETY: under the registry lock.
+                unsafe {
+                    *s.way.get() = Way::Server {
+                        family,
+                        claim: None,
+                        looks: 0,
+                        owner: None,
+                    }
+                };
+                s.record.set_kernel(Reason::Undecided);
+                s.set_phase(Phase::Fresh);
+                return;
+            }
+            Reason::PeerPlain
+        }
+        _ if crate::world::settings().shm => Reason::NotListened,
+        _ => Reason::TransportTcp,
+    };
+    s.record.set_kernel(why);
+    s.set_phase(Phase::Plain);
+}
