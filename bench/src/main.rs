@@ -7,7 +7,9 @@
 
 mod compare;
 mod floor;
+mod machine;
 mod prog;
+mod run;
 mod stats;
 mod sys;
 
