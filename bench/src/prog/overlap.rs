@@ -158,7 +158,7 @@ pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
     };
     let times = Latencies::measure(length, iteration)?;
     super::print(&json!({
-        "prog": "overlap-client", "messages": times.count * args.work.burst as u64, "iterations": times.count,
+        "prog": "overlap-client", "messages": times.count * args.work.burst as u64, "iterations": times.count, "warm_up": args.warm_up,
         "p25_ns": times.p25, "p50_ns": times.p50, "p75_ns": times.p75, "p99_ns": times.p99,
         "seconds": times.took.as_secs_f64(), "buffers": side.messages.buffers()?,
     }));

@@ -1,0 +1,253 @@
+//! The overlap test as pictures and tables. Called by `overlap`.
+
+use super::super::plot::{Axis, Line, Of, Panel, Picture, Scale};
+use super::super::table::{self, Table, groups};
+use super::super::{Plan, about_tcp};
+use super::judge::{Verdicts, one_after_the_other, side_by_side};
+use super::{BURST, Pilot, Point, Receiver, Run, SHARES, SIZE, Variant};
+use crate::stats::{Quartiles, short};
+
+pub(super) struct Shown<'a> {
+    pub plan: &'a Plan,
+    pub pilots: &'a [Pilot],
+    pub runs: &'a [Run],
+    pub points: &'a [Point],
+}
+
+/// Computation, as a multiple of b, at which the tables state the ratios.
+const STATED: [f64; 3] = [0.25, 1.0, 4.0];
+
+impl Shown<'_> {
+    /// Everything, computation in ms.
+    pub(super) fn whole(&self) -> Picture {
+        self.picture(
+            "",
+            f64::INFINITY,
+            1e-3,
+            Axis {
+                label: "computation between the bursts, ms",
+                scale: Scale::Linear,
+                words: short,
+            },
+        )
+    }
+
+    /// Only as far as computation is comparable to the bursts, in µs.
+    pub(super) fn near(&self) -> Picture {
+        let last = SHARES.iter().copied().fold(0.0, f64::max);
+        self.picture(
+            " (near the origin: up to four times the time of a burst)",
+            last,
+            1.0,
+            Axis {
+                label: "computation between the bursts, µs",
+                scale: Scale::Linear,
+                words: short,
+            },
+        )
+    }
+
+    /// The points with at most `last` times b of computation; x is in units of `unit` µs.
+    fn picture(&self, more: &str, last: f64, unit: f64, x: Axis) -> Picture {
+        let y = Axis {
+            label: if unit == 1.0 {
+                "time of one iteration, µs"
+            } else {
+                "time of one iteration, ms"
+            },
+            scale: Scale::Linear,
+            words: short,
+        };
+        let panel = |variant: Variant| {
+            let pilot = self.pilot(variant);
+            let near = |us: f64| us <= last * pilot.burst_us * 1.001;
+            let of_variant = || {
+                self.points
+                    .iter()
+                    .filter(|point| point.variant() == variant && near(point.compute_us))
+            };
+            let line = |scheme| Line {
+                of: Of::Scheme(scheme),
+                points: of_variant()
+                    .filter(|point| point.scheme == scheme)
+                    .map(|point| (point.compute_us * unit, scaled(point.time(), unit)))
+                    .collect(),
+            };
+            let lag_us = of_variant().map(|point| point.lag_us).fold(0.0, f64::max);
+            let mut places: Vec<f64> = of_variant().map(|point| point.compute_us).collect();
+            places.sort_by(f64::total_cmp);
+            places.dedup();
+            let model = |name, of: fn(f64, f64, f64) -> f64| {
+                let place = |&us: &f64| (us * unit, of(pilot.burst_us, lag_us, us) * unit);
+                Line::model(name, places.iter().map(place))
+            };
+            let measured = self.plan.schemes.iter().map(|&scheme| line(scheme));
+            let models = [
+                model("model: computations side by side, 2b + L + C", side_by_side),
+                model(
+                    "model: one after the other, 2b + max(L, C) + C",
+                    one_after_the_other,
+                ),
+            ];
+            Panel {
+                title: self.title(variant),
+                x,
+                y,
+                lines: measured.chain(models).collect(),
+            }
+        };
+        Picture {
+            title: format!("Figure 4.7: computation and communication side by side{more}"),
+            notes: self.notes(),
+            columns: Receiver::ALL.len(),
+            panels: Variant::all().map(panel).collect(),
+        }
+    }
+
+    fn pilot(&self, variant: Variant) -> Pilot {
+        let found = self.pilots.iter().find(|pilot| pilot.wait == variant.wait);
+        found.copied().unwrap_or(Pilot {
+            wait: variant.wait,
+            burst_us: 0.0,
+            lag_us: 0.0,
+        })
+    }
+
+    fn title(&self, variant: Variant) -> String {
+        let pilot = self.pilot(variant);
+        let wait = format!("{:?}", variant.wait);
+        let lag = format!("begins L = {} µs late (model)", pilot.lag_us);
+        match variant.receiver {
+            Receiver::Prompt => format!(
+                "{wait}, receiver prompt (L = 0); b = {} µs",
+                short(pilot.burst_us)
+            ),
+            Receiver::Late => format!("{wait}, receiver {lag}"),
+            Receiver::Roomy => {
+                let buffer = self.plan.params.with_room_for(BURST).buf;
+                format!("{wait}, {lag}; CONTROL: buffer {buffer}")
+            }
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let iterations = self.runs.first().map_or(0.0, |run| run.iterations);
+        let mut notes = vec![
+            format!(
+                "The sender sends {BURST} x {SIZE} B, computes for C, receives {BURST}; the receiver receives, computes \
+                 for C, sends. {}; one core a side; every byte checked.",
+                self.plan.params
+            ),
+            format!(
+                "Points: median of {} runs (each the median of {iterations} iterations), bars: quartiles. b: half of an \
+                 iteration at C = 0 (packetized, prompt). Spinning: default SHUNT_SPIN_US, kernel TCP polled by the \
+                 program; sleeping: SHUNT_SPIN_US=0.",
+                self.plan.reps
+            ),
+            "Late: when a burst begins to arrive the receiver first computes for L, at least the time of a burst under \
+             any scheme; L stands for the thesis's network."
+                .into(),
+        ];
+        let kernel = self.runs.iter().find_map(|run| run.sndbuf.zip(run.rcvbuf));
+        notes.extend(about_tcp(kernel));
+        notes
+    }
+
+    pub(super) fn tables(&self, verdicts: &Verdicts) -> String {
+        format!("{}\n{}", self.slopes(verdicts), self.ratios(verdicts))
+    }
+
+    fn slopes(&self, verdicts: &Verdicts) -> String {
+        let mut table = Table::new([
+            "variant",
+            "scheme",
+            "b, µs",
+            "slope (1: side by side, 2: one after the other)",
+            "out of room, each iteration: C = 0, largest C",
+        ]);
+        let mut from_us: f64 = 0.0;
+        for slope in &verdicts.slopes {
+            from_us = from_us.max(slope.from_us);
+            let variant = Variant {
+                wait: slope.wait,
+                receiver: slope.receiver,
+            };
+            let points: Vec<&Point> = self
+                .points
+                .iter()
+                .filter(|point| point.variant() == variant && point.scheme == slope.scheme)
+                .collect();
+            let room = [points.first(), points.last()]
+                .map(|point| table::number(point.and_then(|point| point.no_credit_per_iteration)));
+            let spread = Quartiles {
+                q1: slope.slope_q1,
+                median: slope.slope,
+                q3: slope.slope_q3,
+                ..Quartiles::default()
+            };
+            table.row([
+                self.title(variant),
+                slope.scheme.title().into(),
+                short(slope.burst_us),
+                table::quartiles(Some(spread)),
+                room.join(", "),
+            ]);
+        }
+        format!(
+            "How the time of an iteration grows with the computation (fitted to C of {} µs and more); b is each \
+             scheme's own, half of an iteration at C = 0 less L\n\n{}",
+            short(from_us),
+            table.text()
+        )
+    }
+
+    fn ratios(&self, verdicts: &Verdicts) -> String {
+        let head = ["variant".to_owned(), "packetized over".into()].into_iter();
+        let stated = STATED.map(|share| format!("C/b = {share}"));
+        let mut table = Table::new(head.chain(stated).chain(["largest C".into()]));
+        for ((variant, over), ratios) in groups(&verdicts.ratios, |ratio| {
+            (
+                Variant {
+                    wait: ratio.wait,
+                    receiver: ratio.receiver,
+                },
+                ratio.over,
+            )
+        }) {
+            let cell = |ratio: Option<&&super::judge::Ratio>| {
+                let spread = |ratio: &&super::judge::Ratio| Quartiles {
+                    q1: ratio.ratio_q1,
+                    median: ratio.ratio,
+                    q3: ratio.ratio_q3,
+                    ..Quartiles::default()
+                };
+                table::quartiles(ratio.map(spread))
+            };
+            let at = |share: f64| {
+                let near = |ratio: &&&super::judge::Ratio| {
+                    (ratio.compute_over_burst - share).abs() < share * 0.01
+                };
+                cell(ratios.iter().find(near))
+            };
+            let furthest = ratios
+                .iter()
+                .max_by(|a, b| a.compute_us.total_cmp(&b.compute_us));
+            let head = [self.title(variant), over.title().into()].into_iter();
+            table.row(head.chain(STATED.map(at)).chain([cell(furthest)]));
+        }
+        format!(
+            "How many times longer an iteration takes with packetized, the computation being the same\n\n{}",
+            table.text()
+        )
+    }
+}
+
+fn scaled(time: Quartiles, unit: f64) -> Quartiles {
+    Quartiles {
+        min: time.min * unit,
+        q1: time.q1 * unit,
+        median: time.median * unit,
+        q3: time.q3 * unit,
+        max: time.max * unit,
+    }
+}
