@@ -10,7 +10,7 @@ use super::plot::{self, Axis, Line, Of, Panel, Picture, Scale};
 use super::scheme::Scheme;
 use super::table::{self, Table, groups, spread};
 use super::{Plan, about_tcp};
-use crate::stats::{Quartiles, short};
+use crate::stats::Quartiles;
 
 /// How both sides wait for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -185,7 +185,7 @@ fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
         y: Axis {
             label: "latency (half of the round trip), µs",
             scale: Scale::Decades,
-            words: short,
+            words: table::tick,
         },
         lines: plan
             .schemes
@@ -195,7 +195,7 @@ fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
     };
     let kernel = runs.iter().find_map(|run| run.sndbuf.zip(run.rcvbuf));
     let mut notes = vec![format!(
-        "{}; one core a side; every echo checked; points: median of {} runs, bars: quartiles.",
+        "Sizes: {}; one core a side; every echo checked; points: median of {} runs, bars: quartiles.",
         plan.params, plan.reps
     )];
     notes.extend(about_tcp(kernel));

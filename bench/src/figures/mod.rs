@@ -41,6 +41,9 @@ pub(crate) struct Args {
     schemes: Vec<Scheme>,
     #[command(flatten)]
     params: Params,
+    /// How late a late receiver begins in 4.7, in µs; by default the time of the longest burst of any scheme
+    #[arg(long)]
+    lag_us: Option<f64>,
     /// Where everything goes
     #[arg(long, default_value = "out/figures")]
     out: PathBuf,
@@ -62,6 +65,7 @@ struct Plan {
     reps: usize,
     quick: bool,
     params: Params,
+    lag_us: Option<f64>,
     out: PathBuf,
 }
 
@@ -116,10 +120,15 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         reps: if args.quick { 3 } else { args.reps.max(1) },
         quick: args.quick,
         params: args.params,
+        lag_us: args.lag_us,
         out: args.out.clone(),
     };
     fs::create_dir_all(&plan.out)?;
 
+    let load = machine::load();
+    if load > 0.3 {
+        println!("load average {load}: others use these cores; wait, or the figures show them too");
+    }
     let mut failed = Vec::new();
     for figure in Figure::ALL {
         if !args.only.is_empty() && !args.only.contains(&figure) {
@@ -135,8 +144,8 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         match figure.make(&lab, &plan) {
             Ok(tables) => {
                 println!("\n{tables}");
-                let text = format!("{}\n\n{tables}", provenance(&plan));
-                fs::write(plan.out.join(figure.name()).with_extension("md"), text)?;
+                let text = format!("{}\n\n{tables}", provenance(&plan, load));
+                fs::write(plan.out.join(format!("{}.md", figure.name())), text)?;
                 println!(
                     "{} took {:.0} s",
                     figure.name(),
@@ -156,9 +165,9 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 }
 
 /// What the tables were measured on, and with what.
-fn provenance(plan: &Plan) -> String {
+fn provenance(plan: &Plan, load: f64) -> String {
     format!(
-        "Made by `bench figures{}`: {} repetitions, median (quartiles); {}; {}, {} cores, Linux {}.",
+        "Made by `bench figures{}`: {} repetitions, median (quartiles); {}; {}, {} cores, Linux {}, load average {load} before.",
         plan.pick(" --quick", ""),
         plan.reps,
         plan.params,
@@ -195,6 +204,7 @@ mod tests {
                 credits: 8,
                 window: scheme::Bytes(8192),
             },
+            lag_us: None,
             out: PathBuf::new(),
         };
         let turns = |n| plan.turns(n).collect::<Vec<_>>();

@@ -81,6 +81,16 @@ pub(super) fn quartiles(value: Option<Quartiles>) -> String {
     value.map_or("–".into(), words)
 }
 
+/// The mark of an axis: as short as it can be.
+pub(super) fn tick(value: f64) -> String {
+    let near = (value * 1e6).round() / 1e6;
+    if near.abs() >= 1e4 {
+        short(near)
+    } else {
+        near.to_string()
+    }
+}
+
 /// A number of bytes as the thesis writes it: 1, 64, 1k, 1M.
 pub(super) fn size(bytes: f64) -> String {
     match bytes {
@@ -117,6 +127,7 @@ mod tests {
         assert_eq!(table.text(), "| a | b |\n| --- | --- |\n| 1 | 2 |\n");
         assert_eq!([1.0, 65_536.0, 1_048_576.0].map(size), ["1", "64k", "1M"]);
         assert_eq!(number(None), "–");
+        assert_eq!([0.0, 0.1 + 0.2, 1000.0].map(tick), ["0", "0.3", "1000"]);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(super) struct Ratio {
     pub ratio: f64,
     pub ratio_q1: f64,
     pub ratio_q3: f64,
+    /// What it would be if packetized left the rest of its burst behind, and the other did not.
+    pub model: f64,
 }
 
 pub(super) fn judge(runs: &[Run], pilots: &[Pilot]) -> Verdicts {
@@ -95,6 +97,7 @@ fn slope_of(variant: Variant, scheme: Scheme, runs: &[&Run]) -> Option<Slope> {
 }
 
 fn ratios_of(variant: Variant, runs: &[&Run], burst_us: f64) -> Vec<Ratio> {
+    let lag_us = runs.iter().map(|run| run.lag_us).fold(0.0, f64::max);
     let mut ratios = Vec::new();
     for over in Scheme::ALL
         .into_iter()
@@ -123,6 +126,7 @@ fn ratios_of(variant: Variant, runs: &[&Run], burst_us: f64) -> Vec<Ratio> {
                 ratio: ratio.median,
                 ratio_q1: ratio.q1,
                 ratio_q3: ratio.q3,
+                model: model(burst_us, lag_us, compute_us),
             }));
         }
     }
@@ -137,6 +141,10 @@ pub(super) fn side_by_side(burst_us: f64, lag_us: f64, compute_us: f64) -> f64 {
 /// An iteration in which the receiver gets the rest of its burst only when the sender has computed.
 pub(super) fn one_after_the_other(burst_us: f64, lag_us: f64, compute_us: f64) -> f64 {
     2.0 * burst_us + lag_us.max(compute_us) + compute_us
+}
+
+fn model(burst_us: f64, lag_us: f64, compute_us: f64) -> f64 {
+    one_after_the_other(burst_us, lag_us, compute_us) / side_by_side(burst_us, lag_us, compute_us)
 }
 
 #[cfg(test)]
@@ -214,7 +222,7 @@ mod tests {
                 .find(|ratio| close(ratio.compute_over_burst, share))
                 .unwrap();
             assert_eq!(found.over, Scheme::Credit);
-            assert!(close(found.ratio_q1, found.ratio_q3));
+            assert!(close(found.ratio_q1, found.ratio_q3) && close(found.ratio, found.model));
             found.ratio
         };
         assert!(close(at(0.25), 1.0) && close(at(1.0), 1.0) && close(at(4.0), 10.0 / 7.0));

@@ -214,13 +214,14 @@ fn pilot(lab: &Lab, plan: &Plan, wait: Wait) -> anyhow::Result<Pilot> {
     let mut bursts = Vec::new();
     for &scheme in &plan.schemes {
         let mut times = Vec::new();
-        for repetition in 0..3 {
+        for repetition in 0..plan.pick(3, 5) {
             times
                 .push(measure(lab, plan, &nothing, variant, scheme, 0.0, repetition)?.p50_us / 2.0);
         }
         bursts.extend(Quartiles::of(times).map(|times| (scheme, times.median)));
     }
-    let pilot = choose(wait, &bursts);
+    let mut pilot = choose(wait, &bursts);
+    pilot.lag_us = plan.lag_us.unwrap_or(pilot.lag_us);
     println!(
         "  {}: b = {:.1} µs, lag of a late receiver {:.0} µs",
         wait.title(),

@@ -1,6 +1,7 @@
 //! The overlap test as pictures and tables. Called by `overlap`.
 
 use super::super::plot::{Axis, Line, Of, Panel, Picture, Scale};
+use super::super::scheme::Scheme;
 use super::super::table::{self, Table, groups};
 use super::super::{Plan, about_tcp};
 use super::judge::{Verdicts, one_after_the_other, side_by_side};
@@ -14,93 +15,115 @@ pub(super) struct Shown<'a> {
     pub points: &'a [Point],
 }
 
+/// Which part of the data a picture shows, and in which unit.
+struct View {
+    more: &'static str,
+    /// The most computation, as a multiple of b.
+    bursts: f64,
+    /// Of µs.
+    unit: f64,
+    x: &'static str,
+    y: &'static str,
+    tcp: bool,
+}
+
 /// Computation, as a multiple of b, at which the tables state the ratios.
 const STATED: [f64; 3] = [0.25, 1.0, 4.0];
 
 impl Shown<'_> {
-    /// Everything, computation in ms.
     pub(super) fn whole(&self) -> Picture {
-        self.picture(
-            "",
-            f64::INFINITY,
-            1e-3,
-            Axis {
-                label: "computation between the bursts, ms",
-                scale: Scale::Linear,
-                words: short,
-            },
-        )
+        self.picture(&View {
+            more: "",
+            bursts: f64::INFINITY,
+            unit: 1e-3,
+            x: "computation between the bursts, ms",
+            y: "time of one iteration, ms",
+            tcp: true,
+        })
     }
 
-    /// Only as far as computation is comparable to the bursts, in µs.
+    /// Only as far as computation is comparable to the bursts.
     pub(super) fn near(&self) -> Picture {
-        let last = SHARES.iter().copied().fold(0.0, f64::max);
-        self.picture(
-            " (near the origin: up to four times the time of a burst)",
-            last,
-            1.0,
-            Axis {
-                label: "computation between the bursts, µs",
-                scale: Scale::Linear,
-                words: short,
-            },
-        )
+        self.picture(&View {
+            more: ", where the computation is comparable to a burst (kernel TCP lies above and is left out)",
+            bursts: SHARES.iter().copied().fold(0.0, f64::max),
+            unit: 1.0,
+            x: "computation between the bursts, µs",
+            y: "time of one iteration, µs",
+            tcp: false,
+        })
     }
 
-    /// The points with at most `last` times b of computation; x is in units of `unit` µs.
-    fn picture(&self, more: &str, last: f64, unit: f64, x: Axis) -> Picture {
-        let y = Axis {
-            label: if unit == 1.0 {
-                "time of one iteration, µs"
-            } else {
-                "time of one iteration, ms"
-            },
-            scale: Scale::Linear,
-            words: short,
-        };
-        let panel = |variant: Variant| {
-            let pilot = self.pilot(variant);
-            let near = |us: f64| us <= last * pilot.burst_us * 1.001;
-            let of_variant = || {
-                self.points
-                    .iter()
-                    .filter(|point| point.variant() == variant && near(point.compute_us))
-            };
-            let line = |scheme| Line {
-                of: Of::Scheme(scheme),
-                points: of_variant()
-                    .filter(|point| point.scheme == scheme)
-                    .map(|point| (point.compute_us * unit, scaled(point.time(), unit)))
-                    .collect(),
-            };
-            let lag_us = of_variant().map(|point| point.lag_us).fold(0.0, f64::max);
-            let mut places: Vec<f64> = of_variant().map(|point| point.compute_us).collect();
-            places.sort_by(f64::total_cmp);
-            places.dedup();
-            let model = |name, of: fn(f64, f64, f64) -> f64| {
-                let place = |&us: &f64| (us * unit, of(pilot.burst_us, lag_us, us) * unit);
-                Line::model(name, places.iter().map(place))
-            };
-            let measured = self.plan.schemes.iter().map(|&scheme| line(scheme));
-            let models = [
-                model("model: computations side by side, 2b + L + C", side_by_side),
-                model(
-                    "model: one after the other, 2b + max(L, C) + C",
-                    one_after_the_other,
-                ),
-            ];
-            Panel {
-                title: self.title(variant),
-                x,
-                y,
-                lines: measured.chain(models).collect(),
-            }
-        };
+    fn picture(&self, view: &View) -> Picture {
         Picture {
-            title: format!("Figure 4.7: computation and communication side by side{more}"),
+            title: format!("Figure 4.7: computation beside communication{}", view.more),
             notes: self.notes(),
             columns: Receiver::ALL.len(),
-            panels: Variant::all().map(panel).collect(),
+            panels: Variant::all()
+                .map(|variant| self.panel(view, variant))
+                .collect(),
+        }
+    }
+
+    fn panel(&self, view: &View, variant: Variant) -> Panel {
+        let pilot = self.pilot(variant);
+        let last_us = view.bursts * pilot.burst_us * 1.001;
+        let points: Vec<&Point> = self
+            .points
+            .iter()
+            .filter(|point| point.variant() == variant && point.compute_us <= last_us)
+            .collect();
+        let measured = |scheme: &Scheme| Line {
+            of: Of::Scheme(*scheme),
+            points: points
+                .iter()
+                .filter(|point| point.scheme == *scheme)
+                .map(|point| {
+                    (
+                        point.compute_us * view.unit,
+                        scaled(point.time(), view.unit),
+                    )
+                })
+                .collect(),
+        };
+        let lag_us = points.iter().map(|point| point.lag_us).fold(0.0, f64::max);
+        let mut places: Vec<f64> = points.iter().map(|point| point.compute_us).collect();
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+        let model = |name, grey, of: fn(f64, f64, f64) -> f64| {
+            let place = |us: &f64| (us * view.unit, of(pilot.burst_us, lag_us, *us) * view.unit);
+            Line::model(name, grey, places.iter().map(place))
+        };
+        let schemes = self
+            .plan
+            .schemes
+            .iter()
+            .filter(|scheme| view.tcp || scheme.of_shunt());
+        let models = [
+            model(
+                "model: computations side by side, 2b + L + C",
+                190,
+                side_by_side,
+            ),
+            model(
+                "model: one after the other, 2b + max(L, C) + C",
+                110,
+                one_after_the_other,
+            ),
+        ];
+        Panel {
+            title: self.title(variant),
+            x: Axis {
+                label: view.x,
+                scale: Scale::Linear,
+                words: table::tick,
+            },
+            y: Axis {
+                label: view.y,
+                scale: Scale::Linear,
+                words: table::tick,
+            },
+            lines: schemes.map(measured).chain(models).collect(),
         }
     }
 
@@ -135,7 +158,7 @@ impl Shown<'_> {
         let mut notes = vec![
             format!(
                 "The sender sends {BURST} x {SIZE} B, computes for C, receives {BURST}; the receiver receives, computes \
-                 for C, sends. {}; one core a side; every byte checked.",
+                 for C, sends. Sizes: {}; one core a side; every byte checked.",
                 self.plan.params
             ),
             format!(
@@ -221,7 +244,12 @@ impl Shown<'_> {
                     q3: ratio.ratio_q3,
                     ..Quartiles::default()
                 };
-                table::quartiles(ratio.map(spread))
+                // In the control nothing is left behind, so the model does not speak of it.
+                let model = ratio
+                    .filter(|ratio| ratio.receiver != Receiver::Roomy && ratio.over.of_shunt());
+                let model =
+                    model.map_or(String::new(), |ratio| format!(" [{}]", short(ratio.model)));
+                table::quartiles(ratio.map(spread)) + &model
             };
             let at = |share: f64| {
                 let near = |ratio: &&&super::judge::Ratio| {
@@ -236,7 +264,8 @@ impl Shown<'_> {
             table.row(head.chain(STATED.map(at)).chain([cell(furthest)]));
         }
         format!(
-            "How many times longer an iteration takes with packetized, the computation being the same\n\n{}",
+            "How many times longer an iteration takes with packetized, the computation being the same; in square \
+             brackets what the model says if packetized leaves the rest of its burst behind and the other does not\n\n{}",
             table.text()
         )
     }

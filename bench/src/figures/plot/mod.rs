@@ -2,6 +2,7 @@
 //! its data; knows nothing of what they mean. The font travels with the program, so a picture is the same everywhere.
 
 mod axis;
+mod frame;
 
 use std::fs;
 use std::path::Path;
@@ -15,8 +16,8 @@ use plotters::style::{FontStyle, register_font};
 
 use super::scheme::Scheme;
 use crate::stats::Quartiles;
-use axis::Range;
 pub(super) use axis::Scale;
+use frame::Frame;
 
 pub(super) struct Picture {
     pub title: String,
@@ -50,13 +51,17 @@ pub(super) struct Line {
 #[derive(Clone, PartialEq)]
 pub(super) enum Of {
     Scheme(Scheme),
-    /// What a model predicts: thin and grey, without error bars.
-    Model(&'static str),
+    /// What a model predicts: a thin line without error bars, the grey of which is given.
+    Model(&'static str, u8),
 }
 
 impl Line {
     /// A line that a model draws.
-    pub(super) fn model(name: &'static str, places: impl IntoIterator<Item = (f64, f64)>) -> Self {
+    pub(super) fn model(
+        name: &'static str,
+        grey: u8,
+        places: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
         let exact = |y| Quartiles {
             min: y,
             q1: y,
@@ -65,7 +70,7 @@ impl Line {
             max: y,
         };
         Self {
-            of: Of::Model(name),
+            of: Of::Model(name, grey),
             points: places.into_iter().map(|(x, y)| (x, exact(y))).collect(),
         }
     }
@@ -75,31 +80,34 @@ impl Of {
     fn name(&self) -> &'static str {
         match self {
             Self::Scheme(scheme) => scheme.title(),
-            Self::Model(name) => name,
+            Self::Model(name, _) => name,
         }
     }
 
-    /// Told apart by the colour-blind as well, and by where the points have their marks.
+    fn stroke(&self) -> ShapeStyle {
+        self.color()
+            .stroke_width(if matches!(self, Self::Model(..)) {
+                1
+            } else {
+                2
+            })
+    }
+
+    /// Told apart by the colour-blind as well; the marks differ besides.
     fn color(&self) -> RGBColor {
         match self {
             Self::Scheme(Scheme::Credit) => RGBColor(213, 94, 0),
             Self::Scheme(Scheme::Packetized) => RGBColor(0, 114, 178),
             Self::Scheme(Scheme::Nic) => RGBColor(0, 158, 115),
             Self::Scheme(Scheme::Tcp) => RGBColor(90, 90, 90),
-            Self::Model(_) => RGBColor(170, 170, 170),
+            Self::Model(_, grey) => RGBColor(*grey, *grey, *grey),
         }
     }
 }
 
 const PANEL: (i32, i32) = (560, 380);
 const MARGIN: i32 = 16;
-/// Inside a panel, around the axes.
-const LEFT: i32 = 62;
-const RIGHT: i32 = 18;
-const ABOVE: i32 = 52;
-const BELOW: i32 = 50;
 const LINE_HEIGHT: i32 = 20;
-const GRID: RGBColor = RGBColor(226, 226, 226);
 
 /// Writes `NAME.svg` and `NAME.png`.
 pub(super) fn draw(folder: &Path, name: &str, picture: &Picture) -> anyhow::Result<()> {
@@ -172,155 +180,11 @@ impl Picture {
         }
         let mut x = MARGIN;
         for of in names {
-            let stroke = of
-                .color()
-                .stroke_width(if matches!(of, Of::Model(_)) { 1 } else { 2 });
-            area.draw(&PathElement::new([(x, y), (x + 24, y)], stroke))?;
-            if matches!(of, Of::Scheme(_)) {
-                area.draw(&Circle::new((x + 12, y), 3, of.color().filled()))?;
-            }
-            area.draw(&Text::new(of.name(), (x + 30, y), text(14, HPos::Left)))?;
-            x += 56 + of.name().len() as i32 * 7;
-        }
-        Ok(())
-    }
-}
-
-/// A panel with its place in the picture.
-struct Frame<'a> {
-    panel: &'a Panel,
-    corner: (i32, i32),
-    x: Range,
-    y: Range,
-}
-
-impl<'a> Frame<'a> {
-    fn of(panel: &'a Panel, corner: (i32, i32)) -> Self {
-        let points = panel.lines.iter().flat_map(|line| &line.points);
-        let heights = points.clone().flat_map(|(_, y)| [y.q1, y.median, y.q3]);
-        Self {
-            panel,
-            corner,
-            x: Range::holding(panel.x.scale, points.map(|(x, _)| *x)),
-            y: Range::holding(panel.y.scale, heights),
-        }
-    }
-
-    fn left(&self) -> i32 {
-        self.corner.0 + LEFT
-    }
-
-    fn right(&self) -> i32 {
-        self.corner.0 + PANEL.0 - RIGHT
-    }
-
-    fn top(&self) -> i32 {
-        self.corner.1 + ABOVE
-    }
-
-    fn bottom(&self) -> i32 {
-        self.corner.1 + PANEL.1 - BELOW
-    }
-
-    fn x(&self, value: f64) -> Option<i32> {
-        let width = f64::from(self.right() - self.left());
-        Some(self.left() + (self.x.place(value)? * width).round() as i32)
-    }
-
-    fn y(&self, value: f64) -> Option<i32> {
-        let height = f64::from(self.bottom() - self.top());
-        Some(self.bottom() - (self.y.place(value)? * height).round() as i32)
-    }
-
-    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
-        let (x, y) = self.corner;
-        area.draw(&Text::new(
-            self.panel.title.clone(),
-            (x + 8, y + 14),
-            text(16, HPos::Left),
-        ))?;
-        area.draw(&Text::new(
-            self.panel.y.label,
-            (x + 8, y + 36),
-            text(13, HPos::Left),
-        ))?;
-        self.axes(area)?;
-        if self.panel.lines.iter().all(|line| line.points.is_empty()) {
-            let middle = (
-                (self.left() + self.right()) / 2,
-                (self.top() + self.bottom()) / 2,
-            );
-            area.draw(&Text::new(
-                "not reported by this version of the library",
-                middle,
-                text(14, HPos::Center),
-            ))?;
-        }
-        // Models lie below what was measured.
-        let (models, measured): (Vec<_>, Vec<_>) = self
-            .panel
-            .lines
-            .iter()
-            .partition(|line| matches!(line.of, Of::Model(_)));
-        models
-            .into_iter()
-            .chain(measured)
-            .try_for_each(|line| self.line(area, line))
-    }
-
-    fn axes<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
-        let (left, right, top, bottom) = (self.left(), self.right(), self.top(), self.bottom());
-        for tick in self.x.ticks(9) {
-            let Some(x) = self.x(tick) else { continue };
-            area.draw(&PathElement::new([(x, top), (x, bottom)], GRID))?;
-            area.draw(&Text::new(
-                (self.panel.x.words)(tick),
-                (x, bottom + 12),
-                text(13, HPos::Center),
-            ))?;
-        }
-        for tick in self.y.ticks(8) {
-            let Some(y) = self.y(tick) else { continue };
-            area.draw(&PathElement::new([(left, y), (right, y)], GRID))?;
-            area.draw(&Text::new(
-                (self.panel.y.words)(tick),
-                (left - 6, y),
-                text(13, HPos::Right),
-            ))?;
-        }
-        area.draw(&PathElement::new(
-            [(left, top), (left, bottom), (right, bottom)],
-            BLACK,
-        ))?;
-        let middle = (left + right) / 2;
-        area.draw(&Text::new(
-            self.panel.x.label,
-            (middle, bottom + 32),
-            text(13, HPos::Center),
-        ))
-    }
-
-    fn line<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, line: &Line) -> Drawn<B> {
-        let color = line.of.color();
-        let at = |(x, y): &(f64, Quartiles)| Some((self.x(*x)?, self.y(y.median)?));
-        let places: Vec<(i32, i32)> = line.points.iter().filter_map(at).collect();
-        let measured = matches!(line.of, Of::Scheme(_));
-        let stroke = color.stroke_width(if measured { 2 } else { 1 });
-        area.draw(&PathElement::new(places.clone(), stroke))?;
-        if !measured {
-            return Ok(());
-        }
-        for (x, y) in &line.points {
-            let (Some(x), Some(low), Some(high)) = (self.x(*x), self.y(y.q1), self.y(y.q3)) else {
-                continue;
-            };
-            area.draw(&PathElement::new([(x, low), (x, high)], color))?;
-            for end in [low, high] {
-                area.draw(&PathElement::new([(x - 3, end), (x + 3, end)], color))?;
-            }
-        }
-        for place in places {
-            area.draw(&Circle::new(place, 3, color.filled()))?;
+            area.draw(&PathElement::new([(x, y), (x + 24, y)], of.stroke()))?;
+            frame::mark(area, of, (x + 12, y))?;
+            let name = Text::new(of.name(), (x + 30, y), text(14, HPos::Left));
+            area.draw(&name)?;
+            x += 56 + of.name().len() as i32 * 13 / 2;
         }
         Ok(())
     }

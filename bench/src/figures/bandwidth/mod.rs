@@ -1,6 +1,8 @@
 //! Figure 4.5: one-way bandwidth by message size, and why: how many messages of the program went in one of the wire, and
 //! how much of the reserved receive buffer ever held payload. The receiver asks for messages of the size that is sent,
-//! as the benchmarks of the thesis's time did.
+//! as the benchmarks of the thesis's time did. This file owns what is measured; `show` draws and writes the tables.
+
+mod show;
 
 use std::time::Duration;
 
@@ -8,12 +10,11 @@ use anyhow::ensure;
 use serde::Serialize;
 
 use super::pair::{Lab, Pair};
-use super::plot::{self, Axis, Line, Of, Panel, Picture, Scale};
 use super::proof::Connection;
 use super::scheme::Scheme;
-use super::table::{self, Table, groups, spread};
-use super::{Plan, about_tcp};
-use crate::stats::{Quartiles, short};
+use super::table::{self, groups, spread};
+use super::{Plan, plot};
+use crate::stats::Quartiles;
 
 /// How the receiver waits for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -97,8 +98,8 @@ pub(super) fn make(lab: &Lab, plan: &Plan, name: &str) -> anyhow::Result<String>
     table::write_csv(&plan.out, &format!("{name}-runs"), &runs)?;
     let points = summarise(&runs);
     table::write_csv(&plan.out, name, &points)?;
-    plot::draw(&plan.out, name, &picture(plan, &runs, &points))?;
-    Ok(tables(&points))
+    plot::draw(&plan.out, name, &show::picture(plan, &runs, &points))?;
+    Ok(show::tables(&points))
 }
 
 fn measure(
@@ -237,156 +238,6 @@ fn between(q1: Option<f64>, median: Option<f64>, q3: Option<f64>) -> Option<Quar
     })
 }
 
-fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
-    type Height = fn(&Point) -> Option<Quartiles>;
-    let panel = |title: String,
-                 receiver: Receiver,
-                 label: &'static str,
-                 scale,
-                 words,
-                 height: Height,
-                 tcp: bool| {
-        let line = |scheme: Scheme| Line {
-            of: Of::Scheme(scheme),
-            points: points
-                .iter()
-                .filter(|point| (point.receiver, point.scheme) == (receiver, scheme))
-                .filter_map(|point| Some((point.size as f64, height(point)?)))
-                .collect(),
-        };
-        Panel {
-            title,
-            x: Axis {
-                label: "message size, bytes",
-                scale: Scale::Doublings,
-                words: table::size,
-            },
-            y: Axis {
-                label,
-                scale,
-                words,
-            },
-            lines: plan
-                .schemes
-                .iter()
-                .filter(|s| tcp || s.of_shunt())
-                .map(|&scheme| line(scheme))
-                .collect(),
-        }
-    };
-    let mut panels = Vec::new();
-    for receiver in Receiver::ALL {
-        let title = format!("bandwidth, {}", receiver.title());
-        panels.push(panel(
-            title,
-            receiver,
-            "MB/s",
-            Scale::Decades,
-            short,
-            |p| Some(p.rate()),
-            true,
-        ));
-    }
-    for receiver in Receiver::ALL {
-        let title = format!("coalescing, {receiver:?} receiver").to_lowercase();
-        let label = "messages of the program for one on the wire";
-        panels.push(panel(
-            title,
-            receiver,
-            label,
-            Scale::Decades,
-            short,
-            Point::coalesced,
-            false,
-        ));
-    }
-    for receiver in Receiver::ALL {
-        let title = format!("receive buffer, {receiver:?} receiver").to_lowercase();
-        let label = "most payload in it at once, share of what is reserved, % (logarithmic)";
-        panels.push(panel(
-            title,
-            receiver,
-            label,
-            Scale::Decades,
-            |v| short(v * 100.0),
-            Point::used,
-            false,
-        ));
-    }
-    let kernel = runs.iter().find_map(|run| run.sndbuf.zip(run.rcvbuf));
-    let mut notes = vec![format!(
-        "{}; one core a side; every byte checked; points: median of {} runs, bars: quartiles.",
-        plan.params, plan.reps
-    )];
-    notes.extend(about_tcp(kernel));
-    Picture {
-        title: "Figure 4.5: one-way bandwidth under the three flow controls".into(),
-        notes,
-        columns: 2,
-        panels,
-    }
-}
-
-fn tables(points: &[Point]) -> String {
-    let mut text = String::new();
-    for receiver in Receiver::ALL {
-        let chosen: Vec<Point> = points
-            .iter()
-            .filter(|point| point.receiver == receiver)
-            .cloned()
-            .collect();
-        let schemes: Vec<Scheme> = groups(&chosen, |point| point.scheme)
-            .into_iter()
-            .map(|(scheme, _)| scheme)
-            .collect();
-        let mut matrix = |title: &str, shown: &[Scheme], cell: &dyn Fn(&Point) -> String| {
-            let mut table = Table::new(
-                ["bytes"]
-                    .into_iter()
-                    .chain(shown.iter().map(|scheme| scheme.title())),
-            );
-            for (size, row) in groups(&chosen, |point| point.size) {
-                let of = |scheme: &Scheme| {
-                    row.iter()
-                        .find(|point| point.scheme == *scheme)
-                        .map_or("–".into(), |point| cell(point))
-                };
-                table.row(
-                    [table::size(size as f64)]
-                        .into_iter()
-                        .chain(shown.iter().map(of)),
-                );
-            }
-            text += &format!("{title}, {}\n\n{}\n", receiver.title(), table.text());
-        };
-        matrix("Bandwidth, MB/s", &schemes, &|point| {
-            table::quartiles(Some(point.rate()))
-        });
-        let ours: Vec<Scheme> = schemes
-            .iter()
-            .copied()
-            .filter(|scheme| scheme.of_shunt())
-            .collect();
-        if !ours.is_empty() {
-            let title = "Messages of the program for one on the wire · % of the receive buffer used at most · out of \
-                         room, events and credit updates for each message";
-            matrix(title, &ours, &|point| {
-                let percent = point.buffer_used.map(|share| share * 100.0);
-                [
-                    point.coalescing,
-                    percent,
-                    point.no_credit_per_message,
-                    point.events_per_message,
-                    point.updates_per_message,
-                ]
-                .map(table::number)
-                .join(" · ")
-            });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -429,7 +280,7 @@ mod tests {
             (None, Some(0.5))
         );
         assert!(points[0].used().is_none());
-        assert!(tables(&points).contains("10.0 · – · 0.500 · – · –"));
+        assert!(show::tables(&points).contains("10.0 · – · 0.500 · – · –"));
     }
 
     #[test]
