@@ -189,3 +189,47 @@ impl Picture {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_files_are_drawn_even_where_a_panel_is_empty() {
+        let axis = |scale| Axis {
+            label: "label",
+            scale,
+            words: crate::figures::table::tick,
+        };
+        let line = |scheme| Line {
+            of: Of::Scheme(scheme),
+            points: [(1.0, 1.0), (64.0, 1.1), (4096.0, 20.0)]
+                .map(|(x, y)| (x, Quartiles::of([y * 0.8, y, y * 1.2]).unwrap()))
+                .into(),
+        };
+        let panel = |scale, lines| Panel {
+            title: "title".into(),
+            x: axis(Scale::Doublings),
+            y: axis(scale),
+            lines,
+        };
+        let mut lines: Vec<Line> = Scheme::ALL.into_iter().map(line).collect();
+        lines.push(Line::model("model", 150, [(1.0, 5.0), (4096.0, 5.0)]));
+        let picture = Picture {
+            title: "Title".into(),
+            notes: vec!["note".into()],
+            columns: 2,
+            panels: vec![
+                panel(Scale::Decades, lines),
+                panel(Scale::Linear, Vec::new()),
+            ],
+        };
+        let folder = std::env::temp_dir().join(format!("shunt-plot-{}", std::process::id()));
+        draw(&folder, "test", &picture).unwrap();
+        let [svg, png] =
+            ["svg", "png"].map(|kind| fs::read(folder.join("test").with_extension(kind)));
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(svg.unwrap().starts_with(b"<svg"));
+        assert!(png.unwrap().starts_with(b"\x89PNG"));
+    }
+}
