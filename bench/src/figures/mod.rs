@@ -140,11 +140,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
             plan.reps,
             plan.params
         );
-        let start = Instant::now();
+        let (start, fallen) = (Instant::now(), lab.fell_back());
         match figure.make(&lab, &plan) {
             Ok(tables) => {
                 println!("\n{tables}");
-                let text = format!("{}\n\n{tables}", provenance(&plan, load));
+                let text = format!(
+                    "{}\n\n{tables}",
+                    provenance(&plan, load, lab.fell_back() - fallen)
+                );
                 fs::write(plan.out.join(format!("{}.md", figure.name())), text)?;
                 println!(
                     "{} took {:.0} s",
@@ -165,9 +168,10 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 }
 
 /// What the tables were measured on, and with what.
-fn provenance(plan: &Plan, load: f64) -> String {
+fn provenance(plan: &Plan, load: f64, fallen: usize) -> String {
     format!(
-        "Made by `bench figures{}`: {} repetitions, median (quartiles); {}; {}, {} cores, Linux {}, load average {load} before.",
+        "Made by `bench figures{}`: {} repetitions, median (quartiles); {}; {}, {} cores, Linux {}, load average {load} before; {fallen} runs \
+         fell back to kernel TCP and were made again.",
         plan.pick(" --quick", ""),
         plan.reps,
         plan.params,

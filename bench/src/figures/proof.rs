@@ -38,6 +38,18 @@ pub(super) struct Connection {
     pub peak_used: Option<u64>,
 }
 
+/// The connection was on another transport than shared memory, for this reason.
+#[derive(Debug)]
+pub(super) struct FellBack(String, String);
+
+impl std::fmt::Display for FellBack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "not on shared memory but on {} ({})", self.0, self.1)
+    }
+}
+
+impl std::error::Error for FellBack {}
+
 /// The one connection of a program that had one.
 pub(super) fn check(scheme: Scheme, report: &Path) -> anyhow::Result<Connection> {
     let text = fs::read_to_string(report).unwrap_or_default();
@@ -59,12 +71,12 @@ fn judge(scheme: Scheme, text: &str) -> anyhow::Result<Connection> {
         connections.len()
     );
     let connection = connections.remove(0);
-    let why = connection.reason.as_deref().unwrap_or("no reason given");
-    ensure!(
-        connection.transport == "shm",
-        "not on shared memory but on {} ({why})",
-        connection.transport
-    );
+    if connection.transport != "shm" {
+        let why = connection
+            .reason
+            .unwrap_or_else(|| "no reason given".into());
+        return Err(FellBack(connection.transport, why).into());
+    }
     ensure!(
         connection.demotions.is_empty(),
         "sent back to the kernel: {:?}",
@@ -120,6 +132,8 @@ mod tests {
             assert!(error.contains(part), "{error}");
         };
         fails(&report("tcp", "null", "", ""), "not on shared memory");
+        let error = judge(Scheme::Credit, &report("tcp", "null", "", "")).unwrap_err();
+        assert!(error.context("where").downcast_ref::<FellBack>().is_some());
         fails(
             &report("shm", "\"packetized\"", "", ""),
             "packetized where credit",

@@ -63,11 +63,16 @@ struct Side {
 }
 
 impl Side {
-    fn new(work: Work, socket: std::net::TcpStream) -> io::Result<Self> {
+    fn new(
+        work: Work,
+        socket: impl FnOnce() -> io::Result<std::net::TcpStream>,
+    ) -> io::Result<Self> {
+        // Before there is a connection: nobody shall wait for it.
+        let pattern = Pattern::new(work.size);
         Ok(Self {
             work,
-            messages: Messages::new(socket, work.busy)?,
-            pattern: Pattern::new(work.size),
+            messages: Messages::new(socket()?, work.busy)?,
+            pattern,
             message: vec![0; work.size],
             sent: 0,
             received: 0,
@@ -112,8 +117,8 @@ fn compute(ns: u64) {
 }
 
 pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
-    let (socket, _) = args.work.setup.listen()?.accept()?;
-    let mut side = Side::new(args.work, socket)?;
+    let accept = || args.work.setup.listen()?.accept();
+    let mut side = Side::new(args.work, || accept().map(|accepted| accepted.0))?;
     let mut bursts = 0_u64;
     let mut burst = || {
         if args.lag_ns > 0 {
@@ -139,7 +144,7 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
 }
 
 pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
-    let mut side = Side::new(args.work, args.work.setup.connect()?)?;
+    let mut side = Side::new(args.work, || args.work.setup.connect())?;
     let mut iteration = || {
         side.send_burst()?;
         compute(side.work.compute_ns);

@@ -60,8 +60,8 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
 }
 
 pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
-    let messages = Messages::new(args.setup.connect()?, args.busy)?;
     let pattern = Pattern::new(args.size);
+    let messages = Messages::new(args.setup.connect()?, args.busy)?;
     let (mut received, mut place) = (vec![0; args.size], 0);
     let mut round_trip = || {
         messages.send(pattern.at(place, args.size))?;

@@ -42,8 +42,8 @@ pub(crate) struct Client {
 }
 
 pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
-    let messages = Messages::new(args.setup.listen()?.accept()?.0, args.busy)?;
     let pattern = Pattern::new(args.block);
+    let messages = Messages::new(args.setup.listen()?.accept()?.0, args.busy)?;
     let mut block = vec![0; args.block];
     let (mut bytes, mut calls) = (0_u64, 0_u64);
     let mut start = None;
@@ -72,9 +72,9 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
 }
 
 pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
+    let pattern = Pattern::new(args.block);
     let socket = args.setup.connect()?;
     socket.set_nodelay(args.nodelay)?;
-    let pattern = Pattern::new(args.block);
     let (mut bytes, mut messages) = (0_u64, 0_u64);
     // The clock is read about once per 64 KiB, and at least every 1,000 messages: it must not be part of what a small
     // message costs, and slow ones must not overrun the time.
