@@ -5,7 +5,7 @@
 //! helper that takes the core away makes the iteration longer, as it would in a real program.
 
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -108,12 +108,15 @@ impl Side {
     }
 }
 
-fn compute(ns: u64) {
+/// Returns the time it took on the wall.
+fn compute(ns: u64) -> Duration {
     if ns == 0 {
-        return;
+        return Duration::ZERO;
     }
+    let start = Instant::now();
     let end = sys::thread_time() + Duration::from_nanos(ns);
     while sys::thread_time() < end {}
+    start.elapsed()
 }
 
 pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
@@ -145,9 +148,10 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
 
 pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
     let mut side = Side::new(args.work, || args.work.setup.connect())?;
+    let mut computed = Duration::ZERO;
     let mut iteration = || {
         side.send_burst()?;
-        compute(side.work.compute_ns);
+        computed += compute(side.work.compute_ns);
         match side.receive_burst()? {
             true => Ok(()),
             false => Err(io::Error::from(ErrorKind::UnexpectedEof)),
@@ -162,10 +166,13 @@ pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
         count: args.iterations,
     };
     let times = Latencies::measure(length, iteration)?;
+    // How much longer computing took than it would alone on the core.
+    let asked = args.work.compute_ns * (times.count + args.warm_up);
+    let stretch = (asked > 0).then(|| computed.as_nanos() as f64 / asked as f64);
     super::print(&json!({
         "prog": "overlap-client", "messages": times.count * args.work.burst as u64, "iterations": times.count, "warm_up": args.warm_up,
         "p25_ns": times.p25, "p50_ns": times.p50, "p75_ns": times.p75, "p99_ns": times.p99,
-        "seconds": times.took.as_secs_f64(), "buffers": side.messages.buffers()?,
+        "seconds": times.took.as_secs_f64(), "stretch": stretch, "buffers": side.messages.buffers()?,
     }));
     Ok(())
 }

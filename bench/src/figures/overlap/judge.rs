@@ -181,6 +181,7 @@ mod tests {
                         p50_us: time,
                         p75_us: time,
                         no_credit_per_iteration: None,
+                        stretch: None,
                         sndbuf: None,
                         rcvbuf: None,
                     });

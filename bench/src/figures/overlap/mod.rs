@@ -100,6 +100,8 @@ struct Run {
     p75_us: f64,
     /// Times that either side was out of room, for each iteration.
     no_credit_per_iteration: Option<f64>,
+    /// Time on the wall over CPU time while the sender computed: above 1, somebody else had its core.
+    stretch: Option<f64>,
     sndbuf: Option<i64>,
     rcvbuf: Option<i64>,
 }
@@ -129,6 +131,7 @@ struct Point {
     min_us: f64,
     max_us: f64,
     no_credit_per_iteration: Option<f64>,
+    stretch: Option<f64>,
 }
 
 impl Point {
@@ -318,6 +321,7 @@ fn measure(
         p50_us: us("p50_ns")?,
         p75_us: us("p75_ns")?,
         no_credit_per_iteration: outcome.no_credit().map(|times| times as f64 / all),
+        stretch: client.number("stretch").ok(),
         sndbuf,
         rcvbuf,
     })
@@ -342,6 +346,7 @@ fn summarise(runs: &[Run]) -> Vec<Point> {
             min_us: times.min,
             max_us: times.max,
             no_credit_per_iteration: table::median(&runs, |run| run.no_credit_per_iteration),
+            stretch: table::median(&runs, |run| run.stretch),
         })
     };
     groups.into_iter().filter_map(point).collect()

@@ -15,6 +15,11 @@ pub(super) struct Shown<'a> {
     pub points: &'a [Point],
 }
 
+/// Computing that takes longer than this says that the cores were not the programs' own.
+const DISTURBED: f64 = 1.05;
+const DISTURBED_WORDS: &str = "\n**DISTURBED: computing took longer than it takes alone. Either others used the cores, \
+    and slopes and ratios mean nothing, or one scheme has a helper that takes the core away.**\n";
+
 /// Which part of the data a picture shows, and in which unit.
 struct View {
     more: &'static str,
@@ -187,8 +192,9 @@ impl Shown<'_> {
             "b, µs",
             "slope (1: side by side, 2: one after the other)",
             "out of room, each iteration: C = 0, largest C",
+            "largest C takes, times C",
         ]);
-        let mut from_us: f64 = 0.0;
+        let (mut from_us, mut disturbed) = (0_f64, false);
         for slope in &verdicts.slopes {
             from_us = from_us.max(slope.from_us);
             let variant = Variant {
@@ -200,6 +206,8 @@ impl Shown<'_> {
                 .iter()
                 .filter(|point| point.variant() == variant && point.scheme == slope.scheme)
                 .collect();
+            let stretch = points.last().and_then(|point| point.stretch);
+            disturbed |= stretch.is_some_and(|stretch| stretch > DISTURBED);
             let room = [points.first(), points.last()]
                 .map(|point| table::number(point.and_then(|point| point.no_credit_per_iteration)));
             let spread = Quartiles {
@@ -214,13 +222,15 @@ impl Shown<'_> {
                 short(slope.burst_us),
                 table::quartiles(Some(spread)),
                 room.join(", "),
+                table::number(stretch),
             ]);
         }
         format!(
             "How the time of an iteration grows with the computation (fitted to C of {} µs and more); b is each \
-             scheme's own, half of an iteration at C = 0 less L\n\n{}",
+             scheme's own, half of an iteration at C = 0 less L\n\n{}{}",
             short(from_us),
-            table.text()
+            table.text(),
+            if disturbed { DISTURBED_WORDS } else { "" }
         )
     }
 
