@@ -1,13 +1,17 @@
 //! `bench`: what the machine can do, ordinary socket programs, and Shunt against kernel TCP.
 //!
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
-//! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result.
+//! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result,
+//! `figures` sets the flow-control schemes side by side.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod compare;
+mod figures;
 mod floor;
+mod machine;
 mod prog;
+mod run;
 mod stats;
 mod sys;
 
@@ -29,6 +33,8 @@ enum Command {
     Prog(prog::Prog),
     /// Kernel TCP and Shunt in turn, for every measurement; writes out/compare.* and docs/img/compare.*
     Compare(compare::Args),
+    /// The flow-control schemes and kernel TCP: the figures of chapter 4 of the SDP thesis
+    Figures(figures::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -36,5 +42,6 @@ fn main() -> anyhow::Result<()> {
         Command::Floor(args) => floor::main(&args),
         Command::Prog(prog) => prog::main(&prog),
         Command::Compare(args) => compare::main(&args),
+        Command::Figures(args) => figures::main(&args),
     }
 }

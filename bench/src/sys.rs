@@ -65,6 +65,20 @@ pub(crate) fn cpu_time() -> Duration {
     total_time(&usage)
 }
 
+/// CPU time that the calling thread has used: unlike the clock on the wall it stands still while somebody else runs.
+pub(crate) fn thread_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the structure it is given; this clock exists always.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
 fn total_time(usage: &libc::rusage) -> Duration {
     let one = |t: libc::timeval| {
         Duration::from_secs(t.tv_sec.unsigned_abs())
@@ -97,6 +111,73 @@ pub(crate) fn recv(fd: &impl AsRawFd, bytes: &mut [u8], flags: i32) -> io::Resul
             flags,
         )
     } as _)
+}
+
+/// A TCP socket that is not connected yet: options that matter to the handshake are set before it.
+pub(crate) fn tcp_socket() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed; the descriptor is new and owned by nobody else.
+    let fd = check(
+        unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) }.into(),
+    )?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Connects to a port of the loopback address.
+pub(crate) fn connect(socket: &impl AsRawFd, port: u16) -> io::Result<()> {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address outlives the call, and its size is given.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) }.into())
+        .map(drop)
+}
+
+/// Asks for a send and a receive buffer of this many bytes. The kernel doubles the number, to have room for its own
+/// bookkeeping, and stops growing them by itself.
+pub(crate) fn set_buffers(socket: &impl AsRawFd, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
+        let length = size_of_val(&bytes) as libc::socklen_t;
+        // SAFETY: the value outlives the call, and its size is given.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const bytes).cast(),
+                length,
+            )
+        };
+        check(result.into())?;
+    }
+    Ok(())
+}
+
+/// What the kernel says that the send and the receive buffer are.
+pub(crate) fn buffers(socket: &impl AsRawFd) -> io::Result<[i32; 2]> {
+    let one = |option| {
+        let mut bytes: libc::c_int = 0;
+        let mut length = size_of_val(&bytes) as libc::socklen_t;
+        // SAFETY: value and length outlive the call, and the length is that of the value.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw mut bytes).cast(),
+                &raw mut length,
+            )
+        };
+        check(result.into()).map(|_| bytes)
+    };
+    Ok([one(libc::SO_SNDBUF)?, one(libc::SO_RCVBUF)?])
 }
 
 /// Sets how many connections may wait to be accepted.

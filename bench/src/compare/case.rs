@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::child::Program;
+use crate::run::{Program, Scratch};
 
 /// What every repetition needs to know.
 #[derive(Clone)]
@@ -47,23 +47,6 @@ impl Ctx {
     /// For programs that take whole seconds.
     pub(crate) fn whole_seconds(&self) -> String {
         self.length.as_secs_f64().ceil().max(1.0).to_string()
-    }
-}
-
-/// A folder of our own under the system's folder for temporary files.
-pub(crate) struct Scratch(pub PathBuf);
-
-impl Scratch {
-    fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("shunt-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -2,15 +2,14 @@
 //! Everything it starts has ended when it returns, and every wait is bounded.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
 use super::case::{Case, Ctx, Ends, Place, Reading};
-use super::child::{Child, Ended, Start};
 use super::evidence;
+use crate::run::{Child, Ended, Start, free_port, wait_listening};
 
 /// The figures of one repetition.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +41,7 @@ pub(crate) fn run(ctx: &Ctx, case: &Case, ends: Ends) -> anyhow::Result<Sample> 
                 Start {
                     core,
                     preload: lib.map(|lib| (lib, report.as_path())),
+                    settings: None,
                     output,
                 },
             )
@@ -140,39 +140,4 @@ impl Drop for Files {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// A port that nobody has just now; each repetition has its own.
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// Waits until somebody listens on the port, without connecting to it: a server may count its connections.
-fn wait_listening(port: u16, server: &Child) -> anyhow::Result<()> {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !listening(port) {
-        ensure!(
-            Instant::now() < end,
-            "the server does not listen after 10 s"
-        );
-        ensure!(server.running(), "the server ended before it listened");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
-}
-
-fn listening(port: u16) -> bool {
-    const LISTEN: &str = "0A";
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        fs::read_to_string(table)
-            .unwrap_or_default()
-            .lines()
-            .skip(1)
-            .any(|line| {
-                let mut words = line.split_whitespace().skip(1);
-                let local = words.next().and_then(|address| address.rsplit_once(':'));
-                let bound = local.is_some_and(|(_, p)| u16::from_str_radix(p, 16) == Ok(port));
-                bound && words.nth(1) == Some(LISTEN)
-            })
-    })
 }

@@ -3,7 +3,6 @@
 //! repetition, `evidence` proves what carried it, `verdict` judges, `output` and `plot` write it down.
 
 mod case;
-mod child;
 mod evidence;
 mod exchange;
 mod output;
@@ -19,6 +18,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::floor::Floor;
+use crate::run;
 use case::{Case, Ctx, Ends};
 use verdict::{Row, Side};
 
@@ -110,7 +110,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         if let Some(missing) = case
             .needs
             .iter()
-            .find(|program| child::find(program).is_none())
+            .find(|program| run::find(program).is_none())
         {
             println!("{}: {missing}: not installed, skipped", case.name);
             rows.push(Row::skipped(case, format!("{missing}: not installed")));
@@ -144,20 +144,13 @@ fn all() -> Vec<Case> {
         .collect()
 }
 
-/// The library's full path: programs are started in other folders.
+/// None: kernel TCP alone.
 fn library(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     if args.kernel_only {
         return Ok(None);
     }
-    let built = std::env::current_exe()?.with_file_name("libshunt.so");
-    let path = args.lib.as_ref().unwrap_or(&built);
-    let hint = || {
-        format!(
-            "{}: build the library, name it with --lib, or give --kernel-only",
-            path.display()
-        )
-    };
-    path.canonicalize().map(Some).with_context(hint)
+    let found = run::library(args.lib.as_deref());
+    found.map(Some).context("or give --kernel-only")
 }
 
 /// All repetitions of one measurement. The sides take turns, and take turns at going first.

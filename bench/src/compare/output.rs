@@ -9,7 +9,7 @@ use serde_json::json;
 use super::verdict::{Figures, Judged, Row};
 use crate::floor::Floor;
 use crate::stats::{Spread, short};
-use crate::sys;
+use crate::{machine, sys};
 
 const HEAD: [&str; 9] = [
     "measurement",
@@ -117,9 +117,8 @@ pub(super) fn write(
         csv.push_str(&csv_line(row));
     }
     fs::write(folder.join("compare.csv"), csv)?;
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let all = json!({
-        "machine": {"cores": sys::cores(), "cpu": cpu_model(), "kernel": kernel.trim()},
+        "machine": {"cores": sys::cores(), "cpu": machine::cpu(), "kernel": machine::kernel()},
         "repetitions": reps, "seconds": length.as_secs_f64(), "floor": floor, "rows": rows,
     });
     fs::write(
@@ -168,13 +167,4 @@ fn csv_line(row: &Row) -> String {
     ]
     .join(",")
         + "\n"
-}
-
-fn cpu_model() -> String {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or_default();
-    model.trim_start_matches([' ', '\t', ':']).into()
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::case::Better::{Higher, Lower};
 use super::case::{Carrier, Case, Ctx, Ends, FloorFigure, Place, Reading, Target};
-use super::child::Program;
+use crate::run::Program;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![

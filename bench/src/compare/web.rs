@@ -9,8 +9,8 @@ use anyhow::{Context as _, ensure};
 
 use super::case::Better::Higher;
 use super::case::{Case, Ctx, Place, Reading, Target};
-use super::child::Program;
 use super::own;
+use crate::run::Program;
 use crate::sys;
 
 pub(crate) fn cases() -> Vec<Case> {

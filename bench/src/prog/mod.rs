@@ -1,16 +1,17 @@
-//! `bench prog`: ordinary socket programs. They know nothing of Shunt; `compare` starts them with and without
-//! LD_PRELOAD. Each prints one line of JSON when it is done. A server listens on the loopback address, serves the number
+//! `bench prog`: ordinary socket programs. They know nothing of Shunt; `compare` and `figures` start them with and
+//! without LD_PRELOAD. Each prints one line of JSON when it is done. A server listens on the loopback address, serves the number
 //! of connections it was told and exits; a client connects once per connection.
 
 mod crr;
 mod mc_load;
+mod overlap;
 mod payload;
 mod pingpong;
 pub(crate) mod read_other;
+mod socket;
 mod stream;
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 #[derive(clap::Subcommand)]
@@ -23,6 +24,10 @@ pub(crate) enum Prog {
     StreamServer(stream::Server),
     /// Sends blocks one way
     StreamClient(stream::Client),
+    /// Receives a burst of messages, computes, sends a burst
+    OverlapServer(overlap::Server),
+    /// Sends a burst of messages, computes, receives a burst
+    OverlapClient(overlap::Client),
     /// Accepts, exchanges one byte, closes
     CrrServer(crr::Server),
     /// Connects, exchanges one byte, closes
@@ -39,6 +44,8 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
         Prog::PingpongClient(args) => pingpong::drive(args),
         Prog::StreamServer(args) => stream::serve(args),
         Prog::StreamClient(args) => stream::drive(args),
+        Prog::OverlapServer(args) => overlap::serve(args),
+        Prog::OverlapClient(args) => overlap::drive(args),
         Prog::CrrServer(args) => crr::serve(args),
         Prog::CrrClient(args) => crr::drive(args),
         Prog::ReadOther(args) => read_other::main(args),
@@ -46,16 +53,7 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
     }
 }
 
-fn listen(port: u16) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-    // A server that loses its core for a moment must not drop connections: that would measure retransmission.
-    crate::sys::listen(&listener, 4096)?;
-    Ok(listener)
-}
-
-fn connect(port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-}
+use socket::{Messages, connect, listen};
 
 /// How long a client goes on.
 #[derive(Clone, Copy, clap::Args)]
@@ -74,9 +72,11 @@ impl Length {
     }
 }
 
-/// p50 and p99 in ns of the time each call of `once` took, until the length is reached; and how many there were.
+/// Percentiles in ns of the time each call of `once` took, until the length is reached; and how many there were.
 struct Latencies {
+    p25: u32,
     p50: u32,
+    p75: u32,
     p99: u32,
     count: u64,
     took: Duration,
@@ -98,9 +98,12 @@ impl Latencies {
             before = now;
         }
         samples.truncate(usize::try_from(count).unwrap_or(KEPT));
-        let [p50, p99] = [0.5, 0.99].map(|share| crate::stats::percentile(&mut samples, share));
+        let [p25, p50, p75, p99] =
+            [0.25, 0.5, 0.75, 0.99].map(|share| crate::stats::percentile(&mut samples, share));
         Ok(Self {
+            p25,
             p50,
+            p75,
             p99,
             count,
             took: before - start,

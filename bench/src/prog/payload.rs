@@ -1,44 +1,89 @@
-//! A payload whose bytes tell their place in the stream. Called by `prog::stream` when it is asked to verify.
+//! A payload whose bytes tell their place in the stream. Called by the programs that verify what they receive.
+//!
+//! Filling and checking must cost less than carrying, or they would be what is measured: so the stream repeats a noise
+//! that was made before, of a length that is prime. Bytes that were lost, doubled or moved by a message, a page, a slot
+//! or a whole ring no longer fit, since none of these is a multiple of the noise's length.
 
-/// Fills `bytes` with what belongs at `at`.
-pub(super) fn fill(bytes: &mut [u8], at: u64) {
-    for (byte, place) in bytes.iter_mut().zip(at..) {
-        *byte = byte_at(place);
+/// Prime, next below 64 KiB: small enough to stay in the cache beside the buffers.
+const PERIOD: usize = 65_521;
+
+/// The noise, repeated far enough that any stretch of `longest` bytes lies in one piece.
+pub(super) struct Pattern(Vec<u8>);
+
+impl Pattern {
+    pub(super) fn new(longest: usize) -> Self {
+        let noise = std::iter::successors(Some(0x9e37_79b9_7f4a_7c15_u64), |&state| {
+            let state = state ^ (state << 13);
+            let state = state ^ (state >> 7);
+            Some(state ^ (state << 17))
+        });
+        let once: Vec<u8> = noise
+            .map(|state| (state >> 32) as u8)
+            .take(PERIOD)
+            .collect();
+        Self(
+            once.iter()
+                .copied()
+                .cycle()
+                .take(PERIOD + longest)
+                .collect(),
+        )
+    }
+
+    /// What belongs at `place`.
+    pub(super) fn at(&self, place: u64, length: usize) -> &[u8] {
+        let start = (place % PERIOD as u64) as usize;
+        &self.0[start..start + length]
+    }
+
+    /// The place of the first wrong byte in `bytes`, which start at `place`.
+    pub(super) fn check(&self, bytes: &[u8], place: u64) -> Result<(), Wrong> {
+        let right = self.at(place, bytes.len());
+        if bytes == right {
+            return Ok(());
+        }
+        let first = bytes
+            .iter()
+            .zip(right)
+            .take_while(|(got, right)| got == right);
+        Err(Wrong(place + first.count() as u64))
     }
 }
 
-/// The place of the first wrong byte in `bytes`, which start at `at`.
-pub(super) fn first_wrong(bytes: &[u8], at: u64) -> Option<u64> {
-    bytes
-        .iter()
-        .zip(at..)
-        .find_map(|(byte, place)| (*byte != byte_at(place)).then_some(place))
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong(u64);
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "byte {} of the stream is wrong", self.0)
+    }
 }
 
-/// Changes with every byte, and differs between blocks, pages and rings' laps.
-fn byte_at(place: u64) -> u8 {
-    (place ^ (place >> 8) ^ (place >> 16).wrapping_mul(0x9d) ^ (place >> 24).wrapping_mul(0x4b))
-        as u8
-}
+impl std::error::Error for Wrong {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PLACE: u64 = 123_456_789;
+
     #[test]
-    fn what_was_filled_is_right() {
-        let mut bytes = vec![0; 70_000];
-        fill(&mut bytes, 123_456_789);
-        assert_eq!(first_wrong(&bytes, 123_456_789), None);
+    fn what_was_sent_is_right() {
+        let pattern = Pattern::new(70_000);
+        let mut stream = pattern.at(PLACE, 1000).to_vec();
+        stream.extend(pattern.at(PLACE + 1000, 70_000));
+        assert_eq!(pattern.check(&stream[..70_000], PLACE), Ok(()));
     }
 
     #[test]
     fn lost_doubled_and_swapped_bytes_are_found() {
-        let mut bytes = vec![0; 70_000];
-        fill(&mut bytes, 0);
-        assert_eq!(first_wrong(&bytes[1..], 0), Some(0));
-        assert!(first_wrong(&bytes[65_536..], 0).is_some());
-        bytes.swap(4096, 4097);
-        assert_eq!(first_wrong(&bytes, 0), Some(4096));
+        let pattern = Pattern::new(70_000);
+        let mut bytes = pattern.at(0, 70_000).to_vec();
+        for lost in [1, 64, 1024, 4096, 8192, 65_536] {
+            assert!(pattern.check(&bytes[lost..], 0).is_err());
+        }
+        assert_ne!(bytes[4096], bytes[4099]);
+        bytes.swap(4096, 4099);
+        assert_eq!(pattern.check(&bytes, 0), Err(Wrong(4096)));
     }
 }

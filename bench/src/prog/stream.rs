@@ -5,25 +5,29 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::{Length, cpu_ns_per, payload};
-use crate::sys;
+use super::payload::Pattern;
+use super::socket::Setup;
+use super::{Length, Messages, cpu_ns_per};
 
 #[derive(clap::Args)]
 pub(crate) struct Server {
-    #[arg(long)]
-    port: u16,
+    #[command(flatten)]
+    setup: Setup,
     /// Bytes asked for in one recv
     #[arg(long, default_value_t = 128 << 10)]
     block: usize,
     /// Check every byte; the client must be told as well
     #[arg(long)]
     verify: bool,
+    /// Poll instead of blocking
+    #[arg(long)]
+    busy: bool,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct Client {
-    #[arg(long)]
-    port: u16,
+    #[command(flatten)]
+    setup: Setup,
     /// Bytes given to one send
     #[arg(long, default_value_t = 128 << 10)]
     block: usize,
@@ -38,20 +42,19 @@ pub(crate) struct Client {
 }
 
 pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
-    let (socket, _) = super::listen(args.port)?.accept()?;
+    let pattern = Pattern::new(args.block);
+    let messages = Messages::new(args.setup.listen()?.accept()?.0, args.busy)?;
     let mut block = vec![0; args.block];
     let (mut bytes, mut calls) = (0_u64, 0_u64);
     let mut start = None;
     loop {
-        let n = sys::recv(&socket, &mut block, 0)?;
+        let n = messages.receive_some(&mut block, 0)?;
         start.get_or_insert_with(Instant::now);
         if n == 0 {
             break;
         }
-        if args.verify
-            && let Some(place) = payload::first_wrong(&block[..n], bytes)
-        {
-            anyhow::bail!("byte {place} of the stream is wrong");
+        if args.verify {
+            pattern.check(&block[..n], bytes)?;
         }
         bytes += n as u64;
         calls += 1;
@@ -61,6 +64,7 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
         .max(1e-9);
     super::print(&json!({
         "prog": "stream-server", "bytes": bytes, "calls": calls, "seconds": seconds, "verified": args.verify,
+        "buffers": messages.buffers()?,
         "gb_per_s": bytes as f64 / seconds / 1e9,
         "cpu_ns_per_byte": cpu_ns_per(bytes), "cpu_ns_per_call": cpu_ns_per(calls),
     }));
@@ -68,20 +72,19 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
 }
 
 pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
-    let socket = super::connect(args.port)?;
+    let pattern = Pattern::new(args.block);
+    let socket = args.setup.connect()?;
     socket.set_nodelay(args.nodelay)?;
-    let mut block = vec![0x5a; args.block];
     let (mut bytes, mut messages) = (0_u64, 0_u64);
-    // The clock is read about once per 64 KiB: it must not be part of what a small message costs.
-    let between = (64 << 10) / args.block.max(1) as u64 + 1;
+    // The clock is read about once per 64 KiB, and at least every 1,000 messages: it must not be part of what a small
+    // message costs, and slow ones must not overrun the time.
+    let between = ((64 << 10) / args.block.max(1) as u64).min(1000) + 1;
     let (start, end) = (Instant::now(), args.length.end());
     while messages < args.length.count && (messages % between != 0 || Instant::now() < end) {
-        if args.verify {
-            payload::fill(&mut block, bytes);
-        }
+        let block = pattern.at(if args.verify { bytes } else { 0 }, args.block);
         let mut done = 0;
         while done < block.len() {
-            done += sys::send(&socket, &block[done..], 0)?;
+            done += crate::sys::send(&socket, &block[done..], 0)?;
         }
         bytes += block.len() as u64;
         messages += 1;
@@ -91,6 +94,7 @@ pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
         "prog": "stream-client", "block": args.block, "bytes": bytes, "messages": messages, "seconds": seconds,
         "gb_per_s": bytes as f64 / seconds / 1e9, "per_second": messages as f64 / seconds,
         "cpu_ns_per_byte": cpu_ns_per(bytes), "cpu_ns_per_message": cpu_ns_per(messages),
+        "buffers": crate::sys::buffers(&socket)?,
     }));
     Ok(())
 }

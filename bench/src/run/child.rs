@@ -1,5 +1,5 @@
-//! Child processes: what to start, on which core, with the library or without, and their bounded end. Called by
-//! `exchange`. Output goes to files, so that nobody has to read while the measurement runs.
+//! Child processes: what to start, on which core, with the library or without, and their bounded end. Output goes to
+//! files, so that nobody has to read while the measurement runs.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -48,6 +48,8 @@ pub(crate) struct Start<'a> {
     pub core: Option<usize>,
     /// Library and report file.
     pub preload: Option<(&'a Path, &'a Path)>,
+    /// The library's settings; none: those of our own environment.
+    pub settings: Option<&'a [(&'static str, String)]>,
     /// Output goes to this file, and errors to its name with `.err`.
     pub output: PathBuf,
 }
@@ -87,14 +89,22 @@ impl Child {
             .stderr(File::create(errors_of(&start.output))?);
         for (key, _) in std::env::vars_os() {
             let shunt = key.as_encoded_bytes().starts_with(b"SHUNT_");
-            if key == "LD_PRELOAD" || (shunt && start.preload.is_none()) {
+            let ours = start.preload.is_some() && start.settings.is_none();
+            if key == "LD_PRELOAD" || (shunt && !ours) {
                 command.env_remove(key);
             }
         }
         if let Some((library, report)) = start.preload {
             command
                 .env("LD_PRELOAD", library)
-                .env("SHUNT_REPORT", report);
+                .env("SHUNT_REPORT", report)
+                .envs(
+                    start
+                        .settings
+                        .into_iter()
+                        .flatten()
+                        .map(|(name, value)| (name, value)),
+                );
         }
         let cores = start.core.map(|core| sys::Cores::one(core % sys::cores()));
         let prepare = move || {
