@@ -120,6 +120,8 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
         return Ok(n);
     }
     loop {
+        // One that has gone back to the kernel meanwhile is among the others now.
+        let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
         n = spin(all, &mut copy, foreign, deadline)?;
         if n > 0 {
             return Ok(n);
@@ -226,6 +228,55 @@ fn spin(
     }
 }
 
+/// How long (ns) to sleep at most on a connection whose receiving half is shut in the kernel, where no
+/// bell can wake.
+const SHUT_SLICE: u64 = 1_000_000;
+
+/// The sockets that this thread is counted asleep on, by place in the program's array: whatever becomes
+/// of the descriptors meanwhile, these are the ones to leave.
+struct Asleep {
+    inline: [Option<&'static Socket>; INLINE],
+    mapped: Option<Mapping>,
+    len: usize,
+}
+
+impl Asleep {
+    fn new(len: usize) -> Option<Self> {
+        let mapped = if len > INLINE {
+            // Null, which a fresh mapping is full of, is `None`.
+            Some(Mapping::private(len * size_of::<Option<&'static Socket>>()).ok()?)
+        } else {
+            None
+        };
+        Some(Self {
+            inline: [None; INLINE],
+            mapped,
+            len,
+        })
+    }
+
+    fn slice(&mut self) -> &mut [Option<&'static Socket>] {
+        match &self.mapped {
+            // SAFETY: the mapping has room for `len` entries, each null or stored by `sleep`.
+            Some(m) => unsafe {
+                std::slice::from_raw_parts_mut(m.base().cast().as_ptr(), self.len)
+            },
+            None => self.inline.get_mut(..self.len).unwrap_or(&mut []),
+        }
+    }
+
+    /// Whether each descriptor still is what it was when the sleep was prepared: attached, or not.
+    fn holds(&mut self, all: &[libc::pollfd]) -> bool {
+        self.slice().iter().zip(all).all(|(counted, p)| {
+            let now = match ours(p.fd) {
+                Some(Ours::Socket(s)) if s.phase() == Phase::Attached => Some(s),
+                _ => None,
+            };
+            counted.map(std::ptr::from_ref) == now.map(std::ptr::from_ref)
+        })
+    }
+}
+
 /// Sleeps: ours are armed, and watched for a bell by the kernel.
 fn sleep(
     all: &mut [libc::pollfd],
@@ -234,15 +285,17 @@ fn sleep(
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
     let slice = copy.slice();
+    let mut asleep = Asleep::new(all.len()).ok_or(sys::Errno::NOMEM)?;
     let mut quiet = true;
-    let mut asleep = 0;
-    for (to, p) in slice.iter_mut().zip(all.iter()) {
+    let mut time = time;
+    for ((to, p), counted) in slice.iter_mut().zip(all.iter()).zip(asleep.slice()) {
         *to = libc::pollfd { revents: 0, ..*p };
         match ours(p.fd) {
             Some(Ours::Socket(s)) if s.phase() == Phase::Attached => {
                 to.events = libc::POLLIN | libc::POLLRDHUP | libc::POLLPRI;
-                if s.rx_shut.load(Ordering::Acquire) {
+                if s.woken_hard.load(Ordering::Acquire) {
                     to.events = 0;
+                    time = Some(time.unwrap_or(u64::MAX).min(SHUT_SLICE));
                 }
                 if ready::wishes(p.events) & doorbell::SPACE != 0
                     && s.tx_leg() != transport::sdp::Leg::Fast
@@ -253,6 +306,7 @@ fn sleep(
                 if !quiet {
                     break;
                 }
+                *counted = Some(s);
                 if let Some(p2) = s.segment() {
                     p2.arm(ready::wishes(p.events));
                 }
@@ -260,25 +314,22 @@ fn sleep(
             Some(Ours::Set(set)) if set.wish_all() => sys::barrier::heavy(),
             _ => {}
         }
-        asleep += 1;
     }
     let begun = clock::ticks();
     let mut r = Ok(0);
     let mut n = 0;
     if quiet {
         n = look(all, false);
-        if n == 0 {
+        // The look may have attached or demoted one: then the kernel would watch for the wrong thing.
+        quiet = n > 0 || asleep.holds(all);
+        if n == 0 && quiet {
             r = kernel(slice, time, mask);
         }
     }
     let slept = clock::ticks() - begun;
-    for p in all.iter().take(asleep) {
-        if let Some(Ours::Socket(s)) = ours(p.fd)
-            && s.phase() == Phase::Attached
-        {
-            s.sleepers.fetch_sub(1, Ordering::AcqRel);
-            s.budget.learn(slept);
-        }
+    for s in asleep.slice().iter().flatten() {
+        s.sleepers.fetch_sub(1, Ordering::AcqRel);
+        s.budget.learn(slept);
     }
     r?;
     if n > 0 || !quiet {
@@ -295,7 +346,8 @@ fn sleep(
             }
             Some(_) => {}
             None => {
-                p.revents = from.revents;
+                p.revents =
+                    from.revents & (p.events | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL);
                 n += usize::from(p.revents != 0);
             }
         }

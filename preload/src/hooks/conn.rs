@@ -3,7 +3,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::ending::settle_both_shut;
-use crate::sockets::{Phase, Socket, Way, close, engage, options, send};
+use crate::sockets::{Phase, Socket, Way, close, engage, options, recv, send};
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
@@ -269,7 +269,15 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
     match how {
         libc::SHUT_RD => {
-            s.rx_shut.store(true, Ordering::Release);
+            s.rx_shut.swap(true, Ordering::SeqCst);
+            // A kernel half that is shut shows readable for ever, and no bell can wake anybody there any
+            // more: it is shut only for those who already sleep on it, or where the kernel's word counts.
+            recv::check_kernel(s, fd);
+            let watched = s.set_count.load(Ordering::Acquire) > 0;
+            if s.sleepers.load(Ordering::SeqCst) == 0 && !watched && !s.is_over() {
+                return 0;
+            }
+            s.woken_hard.store(true, Ordering::Release);
             kernel(libc::SHUT_RD)
         }
         libc::SHUT_WR => {
@@ -291,6 +299,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         libc::SHUT_RDWR => {
             s.rx_shut.store(true, Ordering::Release);
             s.tx_shut.store(true, Ordering::Release);
+            s.woken_hard.store(true, Ordering::Release);
             let _ = send::finish(s, fd);
             kernel(libc::SHUT_RDWR)
         }

@@ -50,6 +50,11 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     }
     if was == Phase::Attached {
         super::options::restore_delays(s, fd);
+        if s.rx_shut.load(Ordering::Acquire) && !s.woken_hard.swap(true, Ordering::AcqRel) {
+            // What was this side's own knowledge has to be the kernel's now.
+            // SAFETY: no pointers.
+            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+        }
     }
     s.set_phase(Phase::Plain);
     if was == Phase::Attached {

@@ -107,7 +107,7 @@ pub(crate) struct Socket {
     pub(crate) fin_sent: AtomicBool,
     /// Bytes were sent by the kernel after the other end was gone: what it answers counts.
     pub(crate) sent_late: AtomicBool,
-    /// The kernel's receiving half had to be shut to wake a thread of ours: it shows readable for ever.
+    /// The kernel's receiving half has been shut by this side: it shows readable for ever.
     pub(crate) woken_hard: AtomicBool,
     /// A reset has been reported to the program.
     pub(crate) reset_told: AtomicBool,
@@ -212,8 +212,7 @@ impl Socket {
         self.kernel_news.store(true, Ordering::Release);
         let gone = events & (libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned() != 0;
         let fin = events & libc::EPOLLRDHUP.cast_unsigned() != 0;
-        let own = self.rx_shut.load(Ordering::Acquire) || self.woken_hard.load(Ordering::Acquire);
-        if gone || (fin && !own) {
+        if gone || (fin && !self.woken_hard.load(Ordering::Acquire)) {
             self.over.store(true, Ordering::Release);
         }
     }

@@ -340,9 +340,8 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
     let gone = bits & (libc::POLLHUP | libc::POLLERR) != 0;
-    // After the program's own shutdown the kernel always says RDHUP, for this side.
-    let own = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
-    let fin = bits & libc::POLLRDHUP != 0 && !own;
+    // Once this side has shut its half in the kernel, that always says RDHUP.
+    let fin = bits & libc::POLLRDHUP != 0 && !s.woken_hard.load(Ordering::Acquire);
     if gone || fin {
         return !s.over.swap(true, Ordering::AcqRel);
     }

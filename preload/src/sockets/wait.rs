@@ -38,8 +38,11 @@ pub(crate) struct Wait {
 /// Whether there may be something to do, without any lock or system call.
 #[inline]
 pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
-    let shut = want == Want::Room && s.tx_shut.load(Ordering::Relaxed);
-    if shut || s.is_over() || s.broken.load(Ordering::Relaxed) {
+    let shut = match want {
+        Want::Room => &s.tx_shut,
+        Want::Data => &s.rx_shut,
+    };
+    if shut.load(Ordering::Relaxed) || s.is_over() || s.broken.load(Ordering::Relaxed) {
         return true;
     }
     let Some(p) = s.segment() else { return false };
@@ -169,7 +172,7 @@ impl Wait {
         let deadline = self.deadline.unwrap_or(0);
         let for_room = self.want == Want::Room;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
-        let half = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
+        let half = s.woken_hard.load(Ordering::Acquire);
         let plain = deadline == 0 && !own_timer && !half;
         if plain && !(kernel && for_room) {
             let mut byte = 0u8;
