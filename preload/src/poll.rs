@@ -8,7 +8,7 @@ use crate::epoll::set::{self, Set};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::wait::prepare;
-use crate::sockets::{Phase, Socket, ready, recv};
+use crate::sockets::{Phase, Socket, ready, recv, rouse};
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -105,12 +105,17 @@ pub(crate) unsafe fn poll(
 }
 
 fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
-    let mut copy = Copy::new(all.len()).ok_or(sys::Errno::NOMEM)?;
+    // One more than the program has, for the event of `rouse`.
+    let mut copy = Copy::new(all.len() + 1).ok_or(sys::Errno::NOMEM)?;
     let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
     let deadline = time.map(|ns| clock::monotonic_ns().saturating_add(ns));
+    for p in all.iter_mut() {
+        p.revents = 0;
+    }
     let mut n = look(all, false);
     if foreign || !mask.is_null() {
-        n += ask(all, &mut copy, Some(0), mask)?;
+        ask(all, &mut copy, Some(0), mask)?;
+        n = told(all);
     }
     if n > 0 {
         return Ok(n);
@@ -132,6 +137,12 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
             return Ok(n);
         }
     }
+}
+
+/// How many have something to report. A look may move one from ours to the others, where it is asked
+/// about again.
+fn told(all: &[libc::pollfd]) -> usize {
+    all.iter().filter(|p| p.revents != 0).count()
 }
 
 /// Looks at ours. Counts those with something to report; with `fresh` the kernel side too.
@@ -173,6 +184,9 @@ fn ask(
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
     let slice = copy.slice();
+    if let Some(last) = slice.last_mut() {
+        last.fd = -1;
+    }
     for (to, p) in slice.iter_mut().zip(all.iter()) {
         *to = libc::pollfd { revents: 0, ..*p };
         if ours(p.fd).is_some() {
@@ -180,14 +194,12 @@ fn ask(
         }
     }
     kernel(slice, time, mask)?;
-    let mut n = 0;
     for (from, p) in slice.iter().zip(all.iter_mut()) {
         if from.fd >= 0 {
             p.revents = from.revents;
-            n += usize::from(p.revents != 0);
         }
     }
-    Ok(n)
+    Ok(told(all))
 }
 
 fn kernel(fds: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
@@ -288,6 +300,7 @@ fn sleep(
     let mut asleep = Asleep::new(all.len()).ok_or(sys::Errno::NOMEM)?;
     let mut quiet = true;
     let mut time = time;
+    let mut event = None;
     for ((to, p), counted) in slice.iter_mut().zip(all.iter()).zip(asleep.slice()) {
         *to = libc::pollfd { revents: 0, ..*p };
         match ours(p.fd) {
@@ -307,6 +320,8 @@ fn sleep(
                     break;
                 }
                 *counted = Some(s);
+                s.roomers.fetch_add(1, Ordering::SeqCst);
+                event = event.or_else(rouse::event);
                 if let Some(p2) = s.segment() {
                     p2.arm(ready::wishes(p.events));
                 }
@@ -314,6 +329,13 @@ fn sleep(
             Some(Ours::Set(set)) if set.wish_all() => sys::barrier::heavy(),
             _ => {}
         }
+    }
+    if let Some(last) = slice.last_mut() {
+        *last = libc::pollfd {
+            fd: event.unwrap_or(-1),
+            events: libc::POLLIN,
+            revents: 0,
+        };
     }
     let begun = clock::ticks();
     let mut r = Ok(0);
@@ -328,6 +350,7 @@ fn sleep(
     }
     let slept = clock::ticks() - begun;
     for s in asleep.slice().iter().flatten() {
+        s.roomers.fetch_sub(1, Ordering::SeqCst);
         s.sleepers.fetch_sub(1, Ordering::AcqRel);
         s.budget.learn(slept);
     }
@@ -348,11 +371,11 @@ fn sleep(
             None => {
                 p.revents =
                     from.revents & (p.events | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL);
-                n += usize::from(p.revents != 0);
             }
         }
     }
-    Ok(n + look(all, false))
+    look(all, false);
+    Ok(told(all))
 }
 
 /// select(2) by way of [`poll`]. `None`: the kernel alone serves this call.

@@ -5,7 +5,7 @@
 //! ONESHOT ones once until modified; ERR and HUP are always reported.
 
 use super::set::Set;
-use crate::sockets::{Socket, ready};
+use crate::sockets::{Phase, Socket, ready};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 
@@ -45,7 +45,7 @@ pub(crate) struct Entry {
     seen_edge: u64,
     seen_lack: u64,
     /// Not reported since it was added or modified.
-    fresh: bool,
+    pub(super) fresh: bool,
     /// Looks in a row that found nothing.
     pub(crate) idle: u32,
     /// The call that last reported it.
@@ -185,9 +185,10 @@ impl Entry {
     }
 
     /// The kernel has reported something of this entry: look at it as at a new one where edges count.
-    pub(crate) const fn stir(&mut self) {
+    pub(crate) fn stir(&mut self) {
         self.idle = 0;
-        if matches!(self.subject, Subject::Set(_)) {
+        let plain = self.socket().is_some_and(|s| s.phase() != Phase::Attached);
+        if plain || matches!(self.subject, Subject::Set(_)) {
             self.fresh = true;
         }
     }
@@ -199,9 +200,10 @@ impl Entry {
             return false;
         }
         if let Some(s) = self.socket() {
-            return s
-                .segment()
-                .is_some_and(|p| p.wish(ready::wishes(poll_bits(self.events))));
+            let attached = s.phase() == Phase::Attached;
+            return attached
+                && s.segment()
+                    .is_some_and(|p| p.wish(ready::wishes(poll_bits(self.events))));
         }
         match self.subject {
             Subject::Set(inner) => inner.wish_all(),
@@ -210,7 +212,10 @@ impl Entry {
     }
 
     pub(crate) fn disarm(&self) {
-        if let Some(p) = self.socket().and_then(Socket::segment) {
+        if let Some(s) = self.socket()
+            && s.phase() == Phase::Attached
+            && let Some(p) = s.segment()
+        {
             p.disarm(transport::doorbell::DATA | transport::doorbell::SPACE);
         }
     }

@@ -3,7 +3,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::ending::settle_both_shut;
-use crate::sockets::{Phase, Socket, Way, close, engage, options, recv, send};
+use crate::sockets::{Phase, Socket, Way, close, engage, options, recv, rouse, send};
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
@@ -307,10 +307,11 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
 }
 
-/// Threads that sleep for room have to notice that there will be none: they sleep on the kernel
-/// connection, which only its end wakes.
+/// Threads that sleep for room have to notice that there will be none. Without an event for them they
+/// sleep on the kernel connection alone, which only its end wakes.
 fn wake_senders(s: &Socket, fd: c_int) {
-    if s.sleepers.load(Ordering::Acquire) > 0 {
+    rouse::sleepers(s);
+    if rouse::event().is_none() && s.sleepers.load(Ordering::Acquire) > 0 {
         s.woken_hard.store(true, Ordering::Release);
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };

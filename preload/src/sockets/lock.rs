@@ -67,7 +67,7 @@ pub(crate) fn init() {
 }
 
 #[inline]
-fn is_single_threaded() -> bool {
+pub(crate) fn is_single_threaded() -> bool {
     let at = SINGLE.load(Ordering::Relaxed);
     // SAFETY: null, or libc's variable, which lives for ever and which only this thread could change.
     !at.is_null() && unsafe { at.read() } != 0

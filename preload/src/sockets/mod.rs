@@ -14,6 +14,7 @@ pub(crate) mod pool;
 pub(crate) mod ready;
 pub(crate) mod recv;
 pub(crate) mod residual;
+pub(crate) mod rouse;
 pub(crate) mod send;
 pub(crate) mod spin;
 pub(crate) mod wait;
@@ -126,6 +127,8 @@ pub(crate) struct Socket {
     pub(crate) lowat: AtomicU32,
     /// Threads asleep in the kernel on this very socket.
     pub(crate) sleepers: AtomicU32,
+    /// Those of them that [`rouse`] wakes.
+    pub(crate) roomers: AtomicU32,
     /// Threads in a wait, spinning or asleep.
     pub(crate) waiters: AtomicU32,
     pub(crate) budget: spin::Budget,

@@ -160,6 +160,7 @@ unsafe fn fill(at: *mut Socket, generation: u32) {
                 checked: 0.into(),
                 lowat: 1.into(),
                 sleepers: 0.into(),
+                roomers: 0.into(),
                 waiters: 0.into(),
                 budget: super::spin::Budget::new(),
                 company: super::spin::Company::new(),

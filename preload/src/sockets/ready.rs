@@ -104,8 +104,10 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         if !s.reset_told.load(Ordering::Acquire) {
             b |= libc::POLLERR;
         }
-    } else if s.sent_late.load(Ordering::Acquire) {
-        // What we sent to a closed end was answered, by the kernel.
+    } else if s.sent_late.load(Ordering::Acquire)
+        || (s.woken_hard.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire))
+    {
+        // What we sent to a closed end was answered, by the kernel; or what came to ours.
         b |= net::ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP);
     }
     b
@@ -129,10 +131,13 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
         }
         Leg::First => {
             let Ok(rx) = s.rx.lock() else { return false };
-            if p.stated(End::Kernel) == Some(rx.kernel_bytes()) {
-                return !p.announced().0.is(0);
-            }
+            let over = p.stated(End::Kernel) == Some(rx.kernel_bytes());
             drop(rx);
+            if over {
+                // Perhaps the fast leg is over as well, without a byte on it.
+                return !p.announced().0.is(0)
+                    || (p.stated(End::Fast) == Some(0) && has_data_behind_bells(s, p, fd));
+            }
             // Whoever watches the connection says when there is something to look at.
             if !fresh && !s.kernel_news.load(Ordering::Acquire) {
                 return false;

@@ -2,12 +2,12 @@
 
 use crate::epoll::set;
 
-use super::ending::{Ending, ending, settle_both_shut};
+use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, residual};
 use std::sync::atomic::Ordering;
 use transport::clock;
-use transport::provider::Provider;
+use transport::provider::{End, Provider};
 use transport::record;
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Leg, Walk};
@@ -51,6 +51,7 @@ pub(crate) unsafe fn recv(
         if let Got::Bytes(n) = got
             && (flags & libc::MSG_WAITALL == 0 || walk.left() == 0)
             && (n as u64 >= u64::from(s.lowat.load(Ordering::Relaxed)) || walk.left() == 0)
+            && (walk.left() == 0 || p.stated(End::Fast).is_none())
         {
             return Ok(counted(s, n, how));
         }
@@ -82,12 +83,19 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
+    if s.phase() == Phase::Plain {
+        return Ok(Got::Kernel); // since the caller looked
+    }
     // SAFETY: the caller's promise.
     let got = unsafe { rx.read(p, fd, walk, how) };
     s.mirror_rx(&rx);
     let ring = rx.take_ring_due();
     drop(rx);
-    if ring && let Ok(mut tx) = s.tx.lock() {
+    // (A peer that has closed would answer a bell with a reset.)
+    if ring
+        && !is_gone(s, p)
+        && let Ok(mut tx) = s.tx.lock()
+    {
         tx.ring(p, fd);
     }
     got
@@ -183,6 +191,11 @@ unsafe fn inside(
             Got::Bytes(n) => {
                 let whole = walk.left() == 0 || walk.done() >= target;
                 if whole || (how.peek && !peek_all) {
+                    if n > 0 && walk.left() > 0 && !how.peek && goes_on_elsewhere(s, fd) {
+                        // The next bytes may be there already, on the leg that follows.
+                        // SAFETY: the caller's promise.
+                        let _ = unsafe { look(s, fd, walk, flags, how) };
+                    }
                     return done(walk);
                 }
                 if how.peek {
@@ -249,6 +262,15 @@ unsafe fn inside(
     }
 }
 
+/// Whether bytes that follow those just read are there, but come another way: by the kernel, after the
+/// fast leg. (The kernel ends a read at urgent data.)
+fn goes_on_elsewhere(s: &Socket, fd: i32) -> bool {
+    let other = s.phase() == Phase::Plain
+        || s.phase() == Phase::Attached
+            && s.segment().is_some_and(|p| p.stated(End::Fast).is_some());
+    other && net::unread(fd) > 0 && net::ready_now(fd, libc::POLLPRI) & libc::POLLPRI == 0
+}
+
 /// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.
 fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
     loop {
@@ -265,6 +287,16 @@ fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
 /// One look at whatever leg the stream is on.
 unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: How) -> Result<Got> {
     if let Some(n) = residual::read(s, walk, how.peek, how.discard) {
+        if s.set_count.load(Ordering::Acquire) > 0 && residual::left(s) == 0 {
+            // Sets that looked for the sake of these bytes leave the rest to the kernel.
+            set::detached(&mut crate::world::lock(), s, fd);
+        }
+        if how.peek && walk.left() > 0 && s.phase() == Phase::Plain {
+            // SAFETY: the caller's promise.
+            if let Ok(Got::Bytes(more)) = unsafe { kernel_once(s, fd, walk, flags, how) } {
+                return Ok(Got::Bytes(n + more));
+            }
+        }
         return Ok(Got::Bytes(n));
     }
     engage::step(s, fd);
