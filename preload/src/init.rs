@@ -120,6 +120,7 @@ extern "C" fn in_child() {
         s.tx.reset();
         s.rx.reset();
         s.sleepers.store(0, Ordering::Relaxed);
+        s.roomers.store(0, Ordering::Relaxed);
         s.waiters.store(0, Ordering::Relaxed);
         // What the parent has carried is in the parent's report.
         for c in [
@@ -131,6 +132,7 @@ extern "C" fn in_child() {
             c.store(0, Ordering::Relaxed);
         }
     });
+    crate::sockets::rouse::restart();
     for set in &w.sets {
         set.reset();
     }

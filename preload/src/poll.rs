@@ -8,7 +8,7 @@ use crate::epoll::set::{self, Set};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::wait::prepare;
-use crate::sockets::{Phase, Socket, parked, ready, recv};
+use crate::sockets::{Phase, Socket, parked, ready, recv, rouse};
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -106,12 +106,17 @@ pub(crate) unsafe fn poll(
 
 fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
     parked::let_go();
-    let mut copy = Copy::new(all.len()).ok_or(sys::Errno::NOMEM)?;
+    // One more than the program has, for the event of `rouse`.
+    let mut copy = Copy::new(all.len() + 1).ok_or(sys::Errno::NOMEM)?;
     let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
     let deadline = time.map(|ns| clock::monotonic_ns().saturating_add(ns));
+    for p in all.iter_mut() {
+        p.revents = 0;
+    }
     let mut n = look(all, false);
     if foreign || !mask.is_null() {
-        n += ask(all, &mut copy, Some(0), mask)?;
+        ask(all, &mut copy, Some(0), mask)?;
+        n = told(all);
     }
     if n > 0 {
         return Ok(n);
@@ -121,6 +126,8 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
         return Ok(n);
     }
     loop {
+        // One that has gone back to the kernel meanwhile is among the others now.
+        let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
         n = spin(all, &mut copy, foreign, deadline)?;
         if n > 0 {
             return Ok(n);
@@ -131,6 +138,12 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
             return Ok(n);
         }
     }
+}
+
+/// How many have something to report. A look may move one from ours to the others, where it is asked
+/// about again.
+fn told(all: &[libc::pollfd]) -> usize {
+    all.iter().filter(|p| p.revents != 0).count()
 }
 
 /// Looks at ours. Counts those with something to report; with `fresh` the kernel side too.
@@ -172,6 +185,9 @@ fn ask(
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
     let slice = copy.slice();
+    if let Some(last) = slice.last_mut() {
+        last.fd = -1;
+    }
     for (to, p) in slice.iter_mut().zip(all.iter()) {
         *to = libc::pollfd { revents: 0, ..*p };
         if ours(p.fd).is_some() {
@@ -179,14 +195,12 @@ fn ask(
         }
     }
     kernel(slice, time, mask)?;
-    let mut n = 0;
     for (from, p) in slice.iter().zip(all.iter_mut()) {
         if from.fd >= 0 {
             p.revents = from.revents;
-            n += usize::from(p.revents != 0);
         }
     }
-    Ok(n)
+    Ok(told(all))
 }
 
 fn kernel(fds: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
@@ -227,6 +241,55 @@ fn spin(
     }
 }
 
+/// How long (ns) to sleep at most on a connection whose receiving half is shut in the kernel, where no
+/// bell can wake.
+const SHUT_SLICE: u64 = 1_000_000;
+
+/// The sockets that this thread is counted asleep on, by place in the program's array: whatever becomes
+/// of the descriptors meanwhile, these are the ones to leave.
+struct Asleep {
+    inline: [Option<&'static Socket>; INLINE],
+    mapped: Option<Mapping>,
+    len: usize,
+}
+
+impl Asleep {
+    fn new(len: usize) -> Option<Self> {
+        let mapped = if len > INLINE {
+            // Null, which a fresh mapping is full of, is `None`.
+            Some(Mapping::private(len * size_of::<Option<&'static Socket>>()).ok()?)
+        } else {
+            None
+        };
+        Some(Self {
+            inline: [None; INLINE],
+            mapped,
+            len,
+        })
+    }
+
+    fn slice(&mut self) -> &mut [Option<&'static Socket>] {
+        match &self.mapped {
+            // SAFETY: the mapping has room for `len` entries, each null or stored by `sleep`.
+            Some(m) => unsafe {
+                std::slice::from_raw_parts_mut(m.base().cast().as_ptr(), self.len)
+            },
+            None => self.inline.get_mut(..self.len).unwrap_or(&mut []),
+        }
+    }
+
+    /// Whether each descriptor still is what it was when the sleep was prepared: attached, or not.
+    fn holds(&mut self, all: &[libc::pollfd]) -> bool {
+        self.slice().iter().zip(all).all(|(counted, p)| {
+            let now = match ours(p.fd) {
+                Some(Ours::Socket(s)) if s.phase() == Phase::Attached => Some(s),
+                _ => None,
+            };
+            counted.map(std::ptr::from_ref) == now.map(std::ptr::from_ref)
+        })
+    }
+}
+
 /// Sleeps: ours are armed, and watched for a bell by the kernel.
 fn sleep(
     all: &mut [libc::pollfd],
@@ -235,15 +298,18 @@ fn sleep(
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
     let slice = copy.slice();
+    let mut asleep = Asleep::new(all.len()).ok_or(sys::Errno::NOMEM)?;
     let mut quiet = true;
-    let mut asleep = 0;
-    for (to, p) in slice.iter_mut().zip(all.iter()) {
+    let mut time = time;
+    let mut event = None;
+    for ((to, p), counted) in slice.iter_mut().zip(all.iter()).zip(asleep.slice()) {
         *to = libc::pollfd { revents: 0, ..*p };
         match ours(p.fd) {
             Some(Ours::Socket(s)) if s.phase() == Phase::Attached => {
                 to.events = libc::POLLIN | libc::POLLRDHUP | libc::POLLPRI;
-                if s.rx_shut.load(Ordering::Acquire) {
+                if s.woken_hard.load(Ordering::Acquire) {
                     to.events = 0;
+                    time = Some(time.unwrap_or(u64::MAX).min(SHUT_SLICE));
                 }
                 if ready::wishes(p.events) & doorbell::SPACE != 0
                     && s.tx_leg() != transport::sdp::Leg::Fast
@@ -254,6 +320,9 @@ fn sleep(
                 if !quiet {
                     break;
                 }
+                *counted = Some(s);
+                s.roomers.fetch_add(1, Ordering::SeqCst);
+                event = event.or_else(rouse::event);
                 if let Some(p2) = s.segment() {
                     p2.arm(ready::wishes(p.events));
                 }
@@ -261,27 +330,32 @@ fn sleep(
             Some(Ours::Set(set)) if set.wish_all() => sys::barrier::heavy(),
             _ => {}
         }
-        asleep += 1;
+    }
+    if let Some(last) = slice.last_mut() {
+        *last = libc::pollfd {
+            fd: event.unwrap_or(-1),
+            events: libc::POLLIN,
+            revents: 0,
+        };
     }
     let begun = clock::ticks();
     let mut r = Ok(0);
     let mut n = 0;
     if quiet {
         n = look(all, false);
-        if n == 0 {
+        // The look may have attached or demoted one: then the kernel would watch for the wrong thing.
+        quiet = n > 0 || asleep.holds(all);
+        if n == 0 && quiet {
             // A nap that ends early is a sleep that is looked after and begun again.
             let nap = parked::nap(time.unwrap_or(u64::MAX));
             r = kernel(slice, Some(nap).filter(|&ns| ns != u64::MAX), mask);
         }
     }
     let slept = clock::ticks() - begun;
-    for p in all.iter().take(asleep) {
-        if let Some(Ours::Socket(s)) = ours(p.fd)
-            && s.phase() == Phase::Attached
-        {
-            s.sleepers.fetch_sub(1, Ordering::AcqRel);
-            s.budget.learn(slept);
-        }
+    for s in asleep.slice().iter().flatten() {
+        s.roomers.fetch_sub(1, Ordering::SeqCst);
+        s.sleepers.fetch_sub(1, Ordering::AcqRel);
+        s.budget.learn(slept);
     }
     r?;
     if n > 0 || !quiet {
@@ -298,12 +372,13 @@ fn sleep(
             }
             Some(_) => {}
             None => {
-                p.revents = from.revents;
-                n += usize::from(p.revents != 0);
+                p.revents =
+                    from.revents & (p.events | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL);
             }
         }
     }
-    Ok(n + look(all, false))
+    look(all, false);
+    Ok(told(all))
 }
 
 /// select(2) by way of [`poll`]. `None`: the kernel alone serves this call.

@@ -14,3 +14,4 @@ pub mod report;
 pub mod run;
 pub mod side;
 pub mod sys;
+pub mod walk;

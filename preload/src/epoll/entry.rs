@@ -8,7 +8,6 @@ use super::set::Set;
 use crate::sockets::{Phase, Socket, ready};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
-use transport::sdp::Leg;
 
 pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
 pub(crate) const ONESHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
@@ -46,7 +45,7 @@ pub(crate) struct Entry {
     seen_edge: u64,
     seen_lack: u64,
     /// Not reported since it was added or modified.
-    fresh: bool,
+    pub(super) fresh: bool,
     /// Looks in a row that found nothing.
     pub(crate) idle: u32,
     /// The call that last reported it.
@@ -131,7 +130,7 @@ impl Entry {
         let bits = match self.subject {
             Subject::Socket(..) => {
                 let s = self.socket()?;
-                let edge = ready::edge(s);
+                let edge = ready::edge(s, self.fd);
                 let lack = s.no_room.load(Ordering::Relaxed);
                 let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
@@ -194,11 +193,8 @@ impl Entry {
     /// The kernel has reported something of this entry: look at it as at a new one where edges count.
     pub(crate) fn stir(&mut self) {
         self.idle = 0;
-        // What lies on the kernel's own leg does not show in the segment's words.
-        let by_kernel = self
-            .socket()
-            .is_none_or(|s| s.phase() == Phase::Attached && s.rx_leg() != Leg::Fast);
-        if by_kernel {
+        // What lies on the kernel alone does not show in the segment's words.
+        if self.socket().is_none_or(|s| s.phase() != Phase::Attached) {
             self.fresh = true;
         }
     }
@@ -210,9 +206,10 @@ impl Entry {
             return false;
         }
         if let Some(s) = self.socket() {
-            return s
-                .segment()
-                .is_some_and(|p| p.wish(ready::wishes(poll_bits(self.events))));
+            let attached = s.phase() == Phase::Attached;
+            return attached
+                && s.segment()
+                    .is_some_and(|p| p.wish(ready::wishes(poll_bits(self.events))));
         }
         match self.subject {
             Subject::Set(inner) => inner.wish_all(),
@@ -221,7 +218,10 @@ impl Entry {
     }
 
     pub(crate) fn disarm(&self) {
-        if let Some(p) = self.socket().and_then(Socket::segment) {
+        if let Some(s) = self.socket()
+            && s.phase() == Phase::Attached
+            && let Some(p) = s.segment()
+        {
             p.disarm(transport::doorbell::DATA | transport::doorbell::SPACE);
         }
     }

@@ -12,7 +12,7 @@ use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use crate::real;
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
-use crate::sockets::{Phase, Socket};
+use crate::sockets::{Phase, Socket, residual};
 use crate::world::World;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -380,6 +380,16 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
     for m in unsafe { &*s.sets.get() } {
         let Some(mut l) = m.set.lock() else { continue };
         let Some(e) = l.entry(m.index) else { continue };
+        if e.managed && !e.parked && e.events & EXCLUSIVE == 0 && residual::left(s) > 0 {
+            // The kernel does not know of bytes that are kept here: until they are read the entry is
+            // looked at by us, and the kernel asked for what the program asked for.
+            e.fresh = true;
+            let (fd, events) = (e.fd, e.program_events() & !ONESHOT);
+            m.set
+                .kernel(libc::EPOLL_CTL_MOD, fd, events, TAG | m.index as u64);
+            l.heat(m.index);
+            continue;
+        }
         let was_hot = std::mem::take(&mut e.hot);
         let engaged = was_hot || e.managed;
         if std::mem::take(&mut e.managed) {

@@ -16,12 +16,16 @@ const BATCH: usize = 64;
 const COOL: u32 = 512;
 /// In how many calls the kernel is asked first, so that a full array serves its events too.
 const KERNEL_TURN: u64 = 8;
+/// Room for fewer than this is soon full: then it is every other call.
+const FEW: usize = 8;
 
 /// The program's array and how much of it is filled.
 struct Out {
     at: *mut libc::epoll_event,
     room: usize,
     n: usize,
+    /// The kernel has been asked during this call.
+    asked: bool,
 }
 
 impl Out {
@@ -70,6 +74,7 @@ pub(crate) unsafe fn wait(
         at: events,
         room,
         n: 0,
+        asked: false,
     };
     if set.is_engaged() {
         return Some(run(set, ep, &mut out, until, mask));
@@ -113,7 +118,8 @@ fn run(
 ) -> Result<usize> {
     parked::let_go();
     let call = begin(set)?;
-    let kernel_first = call % KERNEL_TURN == 0;
+    let turn = if out.room < FEW { 2 } else { KERNEL_TURN };
+    let kernel_first = call % turn == 0;
     if kernel_first {
         from_kernel(set, ep, out, Some(0), mask, call)?;
     }
@@ -134,6 +140,10 @@ fn run(
     };
     loop {
         if spin(set, ep, out, mask, call, deadline)? {
+            // What the kernel had all along belongs to the same answer.
+            if !out.asked && !out.is_full() {
+                let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
+            }
             return finish(set, out, call);
         }
         let left = deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
@@ -257,6 +267,7 @@ fn from_kernel(
     mask: *const libc::sigset_t,
     call: u64,
 ) -> Result<()> {
+    out.asked = true;
     let room = (out.room - out.n).min(BATCH);
     if room == 0 {
         return Ok(());

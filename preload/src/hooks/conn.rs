@@ -3,7 +3,9 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::ending::settle_both_shut;
-use crate::sockets::{Phase, Socket, Way, accept, close, engage, options, parked, send};
+use crate::sockets::{
+    Phase, Socket, Way, accept, close, engage, options, parked, recv, rouse, send,
+};
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
@@ -286,7 +288,15 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
     match how {
         libc::SHUT_RD => {
-            s.rx_shut.store(true, Ordering::Release);
+            s.rx_shut.swap(true, Ordering::SeqCst);
+            // A kernel half that is shut shows readable for ever, and no bell can wake anybody there any
+            // more: it is shut only for those who already sleep on it, or where the kernel's word counts.
+            recv::check_kernel(s, fd);
+            let watched = s.set_count.load(Ordering::Acquire) > 0;
+            if s.sleepers.load(Ordering::SeqCst) == 0 && !watched && !s.is_over() {
+                return 0;
+            }
+            s.woken_hard.store(true, Ordering::Release);
             kernel(libc::SHUT_RD)
         }
         libc::SHUT_WR => {
@@ -308,6 +318,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         libc::SHUT_RDWR => {
             s.rx_shut.store(true, Ordering::Release);
             s.tx_shut.store(true, Ordering::Release);
+            s.woken_hard.store(true, Ordering::Release);
             let _ = send::finish(s, fd);
             kernel(libc::SHUT_RDWR)
         }
@@ -315,10 +326,11 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
 }
 
-/// Threads that sleep for room have to notice that there will be none: they sleep on the kernel
-/// connection, which only its end wakes.
+/// Threads that sleep for room have to notice that there will be none. Without an event for them they
+/// sleep on the kernel connection alone, which only its end wakes.
 fn wake_senders(s: &Socket, fd: c_int) {
-    if s.sleepers.load(Ordering::Acquire) > 0 {
+    rouse::sleepers(s);
+    if rouse::event().is_none() && s.sleepers.load(Ordering::Acquire) > 0 {
         s.woken_hard.store(true, Ordering::Release);
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };

@@ -11,6 +11,7 @@ pub(crate) mod conn;
 pub(crate) mod fds;
 pub(crate) mod io;
 pub(crate) mod process;
+mod raw;
 pub(crate) mod vector;
 pub(crate) mod waiting;
 

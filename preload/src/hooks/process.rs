@@ -219,8 +219,8 @@ fn leave_all(why: Reason) {
     set_errno(e);
 }
 
-/// syscall(2), with its arguments as words. Calls on a stream go round the library: it has to be the
-/// kernel's before.
+/// syscall(2), with its arguments as words. What the library serves by name it serves here too; other
+/// calls on a stream go round the library, and it has to be the kernel's before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     nr: c_long,
@@ -231,38 +231,12 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
+    // SAFETY: the program's words for this call.
+    if let Some(r) = unsafe { super::raw::serve(nr, [a, b, c, d, e, f]) } {
+        return r;
+    }
     match nr {
-        libc::SYS_read
-        | libc::SYS_write
-        | libc::SYS_readv
-        | libc::SYS_writev
-        | libc::SYS_recvfrom
-        | libc::SYS_sendto
-        | libc::SYS_recvmsg
-        | libc::SYS_sendmsg
-        | libc::SYS_recvmmsg
-        | libc::SYS_sendmmsg
-        | libc::SYS_shutdown
-        | libc::SYS_setsockopt
-        | libc::SYS_sendfile
-        | libc::SYS_splice
-        | libc::SYS_dup
-        | libc::SYS_fcntl => on_raw(a),
-        libc::SYS_close => {
-            if let Ok(fd) = c_int::try_from(a) {
-                if table::is_hidden(fd) {
-                    set_errno(libc::EBADF);
-                    return -1;
-                }
-                crate::sockets::close::forget(fd);
-            }
-        }
-        libc::SYS_dup2 | libc::SYS_dup3 => {
-            on_raw(a);
-            if let Ok(fd) = c_int::try_from(b) {
-                crate::sockets::close::forget(fd);
-            }
-        }
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
         libc::SYS_seccomp => leave_all(Reason::Seccomp),
         libc::SYS_io_uring_setup => leave_all(Reason::AsyncIo),
         libc::SYS_execve | libc::SYS_execveat => before_exec(),

@@ -4,7 +4,7 @@ use super::{count_sent, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, ret, set_errno};
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, send};
+use crate::sockets::{Phase, Socket, residual, send};
 use crate::table;
 use std::ffi::{c_int, c_void};
 use transport::reason::Reason;
@@ -380,6 +380,32 @@ fn to_kernel(fd: c_int, why: Reason) {
     }
 }
 
+/// Bytes that were received before the stream was the kernel's go into the pipe by a copy. `None` if
+/// there are none.
+fn splice_kept(
+    s: &Socket,
+    to: c_int,
+    n: usize,
+    flags: u32,
+) -> Option<transport::sys::Result<usize>> {
+    let mut buf = [0u8; 4096];
+    let n = n.min(buf.len());
+    let mut walk = Walk::one(buf.as_mut_ptr(), n);
+    let there = residual::read(s, &mut walk, true, false).filter(|&n| n > 0)?;
+    if flags & libc::SPLICE_F_NONBLOCK != 0
+        && transport::sys::net::ready_now(to, libc::POLLOUT) & libc::POLLOUT == 0
+    {
+        return Some(Err(transport::sys::Errno::AGAIN));
+    }
+    // SAFETY: the buffer holds that many bytes.
+    let r = unsafe { syscall!(write, to, buf.as_ptr(), there) };
+    if let Ok(written) = r {
+        let mut walk = Walk::one(buf.as_mut_ptr(), written);
+        residual::read(s, &mut walk, false, true);
+    }
+    Some(r)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splice(
     from: c_int,
@@ -391,6 +417,12 @@ pub unsafe extern "C" fn splice(
 ) -> isize {
     to_kernel(from, Reason::Splice);
     to_kernel(to, Reason::Splice);
+    if let Some(s) = table::socket(from)
+        && off_in.is_null()
+        && let Some(r) = splice_kept(s, to, n, flags)
+    {
+        return ret(r);
+    }
     // SAFETY: the program's arguments, passed on.
     unsafe { real::splice(from, off_in, to, off_out, n, flags) }
 }

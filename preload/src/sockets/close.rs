@@ -123,7 +123,13 @@ fn say_goodbye(s: &Socket, fd: i32) {
         return;
     };
     let ring = rx.available(p).is_ok_and(|n| n > 0);
-    let unread = ring || (rx.leg() == Leg::First && net::unread(fd) > 0 && !only_bells(&rx, p, fd));
+    let in_kernel = || net::unread(fd) as u64 > rx.bells_outstanding(p);
+    let unread = ring
+        || match rx.leg() {
+            Leg::First => net::unread(fd) > 0 && !only_bells(&rx, p, fd),
+            Leg::Fast => p.stated(transport::provider::End::Fast).is_some() && in_kernel(),
+            Leg::Last => in_kernel(),
+        };
     if unread || s.linger_zero.load(Ordering::Acquire) {
         tx.finish(p, FIN_RESET);
         net::reset_on_close(fd);

@@ -25,6 +25,9 @@ const GIVE_BACK_US: u64 = 30_000;
 /// How long (µs) bytes that the peer asked back may take to go; the kernel connection is empty then.
 const SETTLE_US: u64 = 100_000;
 
+/// How long (µs) threads that were woken on the connection may take to leave it.
+const LEAVE_US: u64 = 20_000;
+
 /// What is to happen to bytes that were received and not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
@@ -50,6 +53,11 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     }
     if was == Phase::Attached {
         super::options::restore_delays(s, fd);
+        if s.rx_shut.load(Ordering::Acquire) && !s.woken_hard.swap(true, Ordering::AcqRel) {
+            // What was this side's own knowledge has to be the kernel's now.
+            // SAFETY: no pointers.
+            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+        }
     }
     s.set_phase(Phase::Plain);
     if was == Phase::Attached {
@@ -57,6 +65,13 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     } else {
         s.record.set_kernel(why);
     }
+    if was == Phase::Attached {
+        super::rouse::sleepers(s);
+    }
+    // Whoever is at the segment now leaves it before it is another connection's; whoever comes later
+    // sees the phase.
+    drop(s.tx.lock());
+    drop(s.rx.lock());
     super::close::let_go(w, s);
     set::detached(w, s, fd);
 }
@@ -90,24 +105,53 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
     }
 }
 
-fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
-    let Some(p) = s.segment() else { return };
-    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
-        return;
-    };
-    let give_back = (unread == Unread::GiveBack && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
-    let closed = tx.is_finished();
-    // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
-    p.stop_peer(give_back);
-    if p.must_ring(doorbell::DATA | doorbell::SPACE) {
-        tx.end_fast_ringing(p, fd);
-    } else {
-        tx.end_fast(p);
+/// Threads of this process that sleep on the connection are woken by bells, which [`cut`] takes: those
+/// whose bell has come leave first.
+fn let_sleepers_leave(s: &Socket, p: &impl Provider) {
+    let begun = clock::ticks();
+    while s.sleepers.load(Ordering::SeqCst) > 0
+        && s.rx.lock().is_ok_and(|rx| rx.bells_outstanding(p) > 0)
+        && clock::ticks() - begun < clock::us(LEAVE_US)
+    {
+        sys::yield_core();
     }
+}
+
+fn wait_for_put(p: &impl Provider) {
     let begun = clock::ticks();
     while p.peer_is_putting() && clock::ticks() - begun < clock::us(PUT_US) {
         sys::yield_core();
     }
+}
+
+fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
+    let Some(p) = s.segment() else { return };
+    // With others asleep on it nothing more may come before they have heard of what came; then what is
+    // left unread is not asked back, since they may be reading it.
+    let crowded = s.sleepers.load(Ordering::SeqCst) > 0;
+    if crowded {
+        p.stop_peer(None);
+        wait_for_put(p);
+        let_sleepers_leave(s, p);
+    }
+    let unread = if crowded { Unread::Keep } else { unread };
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return;
+    };
+    let closed = tx.is_finished();
+    // A peer that may have shut its kernel half can send nothing again.
+    let heard = !closed && !super::ending::is_gone(s, p);
+    let give_back =
+        (unread == Unread::GiveBack && heard && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
+    // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
+    p.stop_peer(give_back);
+    let gone = super::ending::is_gone(s, p);
+    if !gone && p.must_ring(doorbell::DATA | doorbell::SPACE) {
+        tx.end_fast_ringing(p, fd);
+    } else {
+        tx.end_fast(p);
+    }
+    wait_for_put(p);
     if p.peer_is_putting() {
         s.broken.store(true, Ordering::Release); // what it is putting would be lost
     }
@@ -129,6 +173,11 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     // Every bell that was counted has been sent, and loopback has delivered it.
     let begun = clock::ticks();
     while !rx.take_bells(p, fd, usize::MAX) && clock::ticks() - begun < clock::us(100_000) {
+        sys::yield_core();
+    }
+    // What it sends once more is on its way: who saw it readable finds it readable.
+    let begun = clock::ticks();
+    while given && net::unread(fd) == 0 && clock::ticks() - begun < clock::us(GIVE_BACK_US) {
         sys::yield_core();
     }
     // The peer may have gone first and asked for its unread bytes: once plain, nothing would send them.
@@ -207,6 +256,10 @@ pub(crate) fn finish_if_over(s: &'static Socket, fd: i32, why: Reason) {
             return;
         };
         let Some(p) = s.segment() else { return };
+        // Somebody else may have been here, and have let go of the segment.
+        if s.phase() != Phase::Attached {
+            return;
+        }
         if tx.leg() != Leg::Last
             || rx.leg() != Leg::Last
             || tx.owes()

@@ -16,6 +16,7 @@ pub(crate) mod pool;
 pub(crate) mod ready;
 pub(crate) mod recv;
 pub(crate) mod residual;
+pub(crate) mod rouse;
 pub(crate) mod send;
 pub(crate) mod spin;
 pub(crate) mod wait;
@@ -112,7 +113,7 @@ pub(crate) struct Socket {
     pub(crate) fin_sent: AtomicBool,
     /// Bytes were sent by the kernel after the other end was gone: what it answers counts.
     pub(crate) sent_late: AtomicBool,
-    /// The kernel's receiving half had to be shut to wake a thread of ours: it shows readable for ever.
+    /// The kernel's receiving half has been shut by this side: it shows readable for ever.
     pub(crate) woken_hard: AtomicBool,
     /// A reset has been reported to the program.
     pub(crate) reset_told: AtomicBool,
@@ -123,6 +124,8 @@ pub(crate) struct Socket {
     tx_leg: AtomicU8,
     /// Mirror of the bytes read off the fast leg.
     pub(crate) rx_at: AtomicU64,
+    /// Mirror of the bytes read off the first leg.
+    pub(crate) rx_kernel: AtomicU64,
     segment: UnsafeCell<Option<Segment>>,
     pub(crate) tx: Direction<Tx>,
     pub(crate) rx: Direction<Rx>,
@@ -144,6 +147,8 @@ pub(crate) struct Socket {
     pub(crate) parked_fd: AtomicI32,
     /// Threads asleep in the kernel on this very socket.
     pub(crate) sleepers: AtomicU32,
+    /// Those of them that [`rouse`] wakes.
+    pub(crate) roomers: AtomicU32,
     /// Threads in a wait, spinning or asleep.
     pub(crate) waiters: AtomicU32,
     pub(crate) budget: spin::Budget,
@@ -206,6 +211,7 @@ impl Socket {
     #[inline]
     pub(crate) fn mirror_rx(&self, rx: &Rx) {
         self.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
+        self.rx_kernel.store(rx.kernel_bytes(), Ordering::Relaxed);
         self.rx_leg.store(rx.leg() as u8, Ordering::Relaxed);
         if rx.kernel_over && !self.over.load(Ordering::Relaxed) {
             self.over.store(true, Ordering::Release);
@@ -230,8 +236,7 @@ impl Socket {
         self.kernel_news.store(true, Ordering::Release);
         let gone = events & (libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned() != 0;
         let fin = events & libc::EPOLLRDHUP.cast_unsigned() != 0;
-        let own = self.rx_shut.load(Ordering::Acquire) || self.woken_hard.load(Ordering::Acquire);
-        if gone || (fin && !own) {
+        if gone || (fin && !self.woken_hard.load(Ordering::Acquire)) {
             self.over.store(true, Ordering::Release);
         }
     }

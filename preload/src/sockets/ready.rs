@@ -105,8 +105,10 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         if !s.reset_told.load(Ordering::Acquire) {
             b |= libc::POLLERR;
         }
-    } else if s.sent_late.load(Ordering::Acquire) {
-        // What we sent to a closed end was answered, by the kernel.
+    } else if s.sent_late.load(Ordering::Acquire)
+        || (s.woken_hard.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire))
+    {
+        // What we sent to a closed end was answered, by the kernel; or what came to ours.
         b |= net::ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP);
     }
     b
@@ -130,10 +132,13 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
         }
         Leg::First => {
             let Ok(rx) = s.rx.lock() else { return false };
-            if p.stated(End::Kernel) == Some(rx.kernel_bytes()) {
-                return !p.told(Word::Produced).is(0);
-            }
+            let over = p.stated(End::Kernel) == Some(rx.kernel_bytes());
             drop(rx);
+            if over {
+                // Perhaps the fast leg is over as well, without a byte on it.
+                return !p.told(Word::Produced).is(0)
+                    || (p.stated(End::Fast) == Some(0) && has_data_behind_bells(s, p, fd));
+            }
             // Whoever watches the connection says when there is something to look at.
             if !fresh && !s.kernel_news.load(Ordering::Acquire) {
                 return false;
@@ -166,11 +171,18 @@ fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
 
 /// Something that changes with every event that edge-triggered watchers must be told of: bytes
 /// arrived, the end was heard.
-pub(crate) fn edge(s: &Socket) -> u64 {
+pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
     let Some(p) = s.segment() else { return 0 };
     let mut arrived = p.told(Word::Produced).as_hearsay();
     if s.pulls.load(Ordering::Relaxed) {
         arrived = arrived.max(p.told(Word::Queued).as_hearsay());
+    }
+    arrived = arrived.wrapping_add(s.rx_kernel.load(Ordering::Relaxed));
+    if s.rx_leg() == Leg::First
+        && let Ok(rx) = s.rx.lock()
+    {
+        let here = (net::unread(fd) as u64).saturating_sub(rx.bells_outstanding(p));
+        arrived = arrived.wrapping_add(here);
     }
     let ended = match ending(s, p) {
         Ending::Open => u64::from(s.rx_shut.load(Ordering::Relaxed)),

@@ -2,12 +2,12 @@
 
 use crate::epoll::set;
 
-use super::ending::{Ending, ending, settle_both_shut};
+use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, parked, residual};
 use std::sync::atomic::Ordering;
 use transport::clock;
-use transport::provider::Provider;
+use transport::provider::{End, Provider};
 use transport::record;
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Leg, Walk};
@@ -52,6 +52,7 @@ pub(crate) unsafe fn recv(
         if let Got::Bytes(n) = got
             && (flags & libc::MSG_WAITALL == 0 || walk.left() == 0)
             && (n as u64 >= u64::from(s.lowat.load(Ordering::Relaxed)) || walk.left() == 0)
+            && (walk.left() == 0 || p.stated(End::Fast).is_none())
         {
             return Ok(counted(s, n, how));
         }
@@ -86,6 +87,9 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
+    if s.phase() == Phase::Plain {
+        return Ok(Got::Kernel); // since the caller looked
+    }
     rx.kernel_over |= s.is_over();
     if s.starving.load(Ordering::Relaxed) != 0 && parked::ends_patience(s) {
         rx.release();
@@ -95,7 +99,9 @@ unsafe fn once(
     s.mirror_rx(&rx);
     let due = rx.take_due();
     drop(rx);
+    // (A peer that has closed would answer a bell with a reset.)
     if due.any()
+        && !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
     {
         tx.serve(p, fd, due);
@@ -213,6 +219,11 @@ unsafe fn inside(
             Got::Bytes(n) => {
                 let whole = walk.left() == 0 || walk.done() >= target;
                 if whole || (how.peek && !peek_all) {
+                    if n > 0 && walk.left() > 0 && !how.peek && goes_on_elsewhere(s, fd) {
+                        // The next bytes may be there already, on the leg that follows.
+                        // SAFETY: the caller's promise.
+                        let _ = unsafe { look(s, fd, walk, flags, how) };
+                    }
                     return done(walk);
                 }
                 if how.peek {
@@ -279,6 +290,15 @@ unsafe fn inside(
     }
 }
 
+/// Whether bytes that follow those just read are there, but come another way: by the kernel, after the
+/// fast leg. (The kernel ends a read at urgent data.)
+fn goes_on_elsewhere(s: &Socket, fd: i32) -> bool {
+    let other = s.phase() == Phase::Plain
+        || s.phase() == Phase::Attached
+            && s.segment().is_some_and(|p| p.stated(End::Fast).is_some());
+    other && net::unread(fd) > 0 && net::ready_now(fd, libc::POLLPRI) & libc::POLLPRI == 0
+}
+
 /// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.
 fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
     loop {
@@ -295,6 +315,16 @@ fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
 /// One look at whatever leg the stream is on.
 unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: How) -> Result<Got> {
     if let Some(n) = residual::read(s, walk, how.peek, how.discard) {
+        if s.set_count.load(Ordering::Acquire) > 0 && residual::left(s) == 0 {
+            // Sets that looked for the sake of these bytes leave the rest to the kernel.
+            set::detached(&mut crate::world::lock(), s, fd);
+        }
+        if how.peek && walk.left() > 0 && s.phase() == Phase::Plain {
+            // SAFETY: the caller's promise.
+            if let Ok(Got::Bytes(more)) = unsafe { kernel_once(s, fd, walk, flags, how) } {
+                return Ok(Got::Bytes(n + more));
+            }
+        }
         return Ok(Got::Bytes(n));
     }
     engage::step(s, fd);
@@ -370,9 +400,8 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
     let gone = bits & (libc::POLLHUP | libc::POLLERR) != 0;
-    // After the program's own shutdown the kernel always says RDHUP, for this side.
-    let own = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
-    let fin = bits & libc::POLLRDHUP != 0 && !own;
+    // Once this side has shut its half in the kernel, that always says RDHUP.
+    let fin = bits & libc::POLLRDHUP != 0 && !s.woken_hard.load(Ordering::Acquire);
     if gone || fin {
         return !s.over.swap(true, Ordering::AcqRel);
     }

@@ -104,11 +104,13 @@ pub(crate) fn send_from(
         let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
             return Err(Errno::AGAIN);
         };
-        if is_gone(s, p) {
+        let gone = is_gone(s, p);
+        if gone {
             tx.end_fast(p);
         }
         if tx.leg() == Leg::Last {
             drop(tx);
+            s.sent_late.store(gone, Ordering::Release);
             return moved(walk, by_kernel(fd, walk.left()));
         }
         if walk.left() == 0 {
@@ -306,7 +308,12 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
             walk.skip(left);
             Ok(Step::Moved)
         }
-        Err(e) => Err(e),
+        Err(e) => {
+            if e == Errno::CONNRESET {
+                s.reset_told.store(true, Ordering::Release);
+            }
+            Err(e)
+        }
     }
 }
 
@@ -321,7 +328,14 @@ pub(crate) fn finish(s: &'static Socket, fd: i32) -> Result<bool> {
     if tx.leg() != Leg::Fast {
         return Ok(false);
     }
-    tx.finish(p, transport::shm::layout::FIN_SHUT);
+    // To an end that will not receive either the peer sends as to one that is closed: by the kernel,
+    // which answers with a reset.
+    let fin = if s.rx_shut.load(Ordering::Acquire) {
+        transport::shm::layout::FIN_CLOSED
+    } else {
+        transport::shm::layout::FIN_SHUT
+    };
+    tx.finish(p, fin);
     if p.must_ring(transport::doorbell::DATA) {
         tx.ring(p, fd);
     }

@@ -38,8 +38,11 @@ pub(crate) struct Wait {
 /// Whether there may be something to do, without any lock or system call.
 #[inline]
 pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
-    let shut = want == Want::Room && s.tx_shut.load(Ordering::Relaxed);
-    if shut || s.is_over() || s.broken.load(Ordering::Relaxed) {
+    let shut = match want {
+        Want::Room => &s.tx_shut,
+        Want::Data => &s.rx_shut,
+    };
+    if shut.load(Ordering::Relaxed) || s.is_over() || s.broken.load(Ordering::Relaxed) {
         return true;
     }
     let Some(p) = s.segment() else { return false };
@@ -202,13 +205,50 @@ impl Wait {
         r
     }
 
+    /// Blocks for room in a program of several threads, one of which may send the stream back to the
+    /// kernel or shut it.
+    fn block_among_others(s: &'static Socket, fd: i32, event: i32) -> Result<()> {
+        let entry = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN | libc::POLLRDHUP,
+            revents: 0,
+        };
+        let mut both = [entry(fd), entry(event)];
+        s.roomers.fetch_add(1, Ordering::SeqCst);
+        let r = if may_go(s, Want::Room) || s.phase() != Phase::Attached {
+            Ok(0)
+        } else {
+            // SAFETY: two pollfds, no time-out, no mask.
+            real::result(unsafe {
+                real::ppoll(both.as_mut_ptr(), 2, std::ptr::null(), std::ptr::null())
+            } as isize)
+        };
+        s.roomers.fetch_sub(1, Ordering::SeqCst);
+        match r {
+            Err(Errno::INTR) if time::all_restart() => return Ok(()),
+            r => r?,
+        };
+        if s.phase() == Phase::Attached {
+            super::recv::kernel_shows(s, s.live_fd(fd), both[0].revents);
+        }
+        Ok(())
+    }
+
     /// Blocks in the kernel, by libc's functions, which are cancellation points.
     fn block(&self, s: &'static Socket, fd: i32, kernel: bool) -> Result<()> {
         let deadline = self.deadline.unwrap_or(0);
         let for_room = self.want == Want::Room;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
-        let half = s.rx_shut.load(Ordering::Acquire) || s.woken_hard.load(Ordering::Acquire);
+        let half = s.woken_hard.load(Ordering::Acquire);
         let naps = parked::nap(u64::MAX);
+        if for_room
+            && !kernel
+            && !half
+            && deadline == 0
+            && let Some(event) = super::rouse::event()
+        {
+            return Self::block_among_others(s, fd, event);
+        }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) {
             let mut byte = 0u8;
@@ -245,7 +285,7 @@ impl Wait {
         let events = if kernel {
             kernel_event(self.want)
         } else {
-            libc::POLLIN
+            libc::POLLIN | libc::POLLRDHUP
         };
         // After the program's own shutdown the kernel shows readable for ever: look now and then.
         let events = if half && !kernel { 0 } else { events };
@@ -305,6 +345,7 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32) -> bool {
                 return true;
             }
             if s.sleepers.load(Ordering::Acquire) == 0 {
+                rx.pass_first(p);
                 rx.take_bells(p, fd, usize::MAX);
                 s.mirror_rx(&rx);
                 s.sleepers.fetch_add(1, Ordering::AcqRel);

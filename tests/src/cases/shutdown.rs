@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, hash};
+use crate::side::{Random, Side, drain, fill_up, hash};
 use crate::sys::proc::Thread;
 use crate::sys::{Fd, io, net, proc, wait};
 use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
@@ -20,6 +20,29 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("shutdown_by_both_ends", shutdown_by_both_ends),
     Case::pair("half_close_bulk", half_close_bulk),
     Case::pair("read_after_shutdown_read", read_after_shutdown_read),
+    Case::pair("poll_for_room_after_shutdown_read", |s| {
+        room_after_shutdown_read(s, |fd| wait::poll(&[(fd, libc::POLLOUT)], -1))
+    }),
+    Case::pair("select_for_room_after_shutdown_read", |s| {
+        room_after_shutdown_read(s, |fd| {
+            let lists = wait::Select {
+                read: &[],
+                write: &[fd],
+                except: &[],
+            };
+            lists.select(None)
+        })
+    }),
+    Case::pair("epoll_for_room_after_shutdown_read", |s| {
+        room_after_shutdown_read(s, |fd| {
+            let set = wait::epoll();
+            wait::add(set, fd, libc::EPOLLOUT, 7).ok();
+            wait::epoll_wait(set, 4, -1).to_string()
+        })
+    }),
+    Case::pair("send_after_shutdown_read", |s| {
+        room_after_shutdown_read(s, |fd| io::send(fd, b"more", 0).to_string())
+    }),
     Case::pair("send_to_shutdown_reader", send_to_shutdown_reader),
     Case::pair("shutdown_wakes_reader", |s| wakes_reader(s, SHUT_RD)),
     Case::pair("shutdown_both_wakes_reader", |s| wakes_reader(s, SHUT_RDWR)),
@@ -151,6 +174,27 @@ fn read_after_shutdown_read(s: &Side) {
 }
 
 /// The kernel accepts data for a reader that has shut down reading.
+/// A has shut its receiving and waits for room; B makes some once A sleeps.
+fn room_after_shutdown_read(s: &Side, waits: fn(Fd) -> String) {
+    let fd = s.pair();
+    if s.a() {
+        let filled = fill_up(fd);
+        s.tell(filled as u64);
+        log!(s, "shutdown {}", net::shutdown(fd, SHUT_RD));
+        s.tell(Thread::current().id() as u64);
+        s.tell(u64::from(std::process::id()));
+        log!(s, "{}", waits(fd));
+        s.sync("done");
+        net::close(fd).ok();
+    } else {
+        let filled = s.hear() as usize;
+        let thread = s.hear() as i32;
+        Thread::of(s.hear() as u32, thread).wait_asleep();
+        drain(fd, filled);
+        s.sync("done");
+    }
+}
+
 fn send_to_shutdown_reader(s: &Side) {
     let fd = s.pair();
     if s.a() {

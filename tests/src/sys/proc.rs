@@ -67,20 +67,34 @@ pub fn unblock(signals: &[i32]) {
 
 /// A thread that can be signalled and watched.
 #[derive(Clone, Copy, Debug)]
-pub struct Thread(i32);
+pub struct Thread {
+    process: u32,
+    id: i32,
+}
 
 impl Thread {
     pub fn current() -> Self {
-        Self(call!(libc::gettid()).ok() as i32)
+        let id = call!(libc::gettid()).ok() as i32;
+        Self::of(std::process::id(), id)
+    }
+
+    /// A thread of any process, to be watched.
+    pub fn of(process: u32, id: i32) -> Self {
+        Self { process, id }
+    }
+
+    pub fn id(self) -> i32 {
+        self.id
     }
 
     pub fn signal(self, signal: i32) {
-        let pid = std::process::id() as i32;
-        call!(libc::syscall(libc::SYS_tgkill, pid, self.0, signal)).ok();
+        let pid = self.process as i32;
+        call!(libc::syscall(libc::SYS_tgkill, pid, self.id, signal)).ok();
     }
 
     fn asleep(self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", self.0));
+        let path = format!("/proc/{}/task/{}/stat", self.process, self.id);
+        let stat = std::fs::read_to_string(path);
         let stat = stat.unwrap_or_default();
         stat.rsplit(')')
             .next()

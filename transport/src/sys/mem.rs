@@ -4,12 +4,47 @@ use super::{Errno, Result, fd::Fd, fd::as_fd};
 use crate::syscall;
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A mapping that unmaps itself.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// Others of this process may still be looking when its owner goes: see [`retire`].
+    shared: bool,
+}
+
+/// Addresses of shared memory that has gone, as pages of base and length: empty memory is there for
+/// threads that were on their way to look when a connection ended under them. The oldest are unmapped.
+static RETIRED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+static NEXT_RETIRED: AtomicUsize = AtomicUsize::new(0);
+/// Bits of a retired entry for the length, in pages.
+const LEN_BITS: u32 = 28;
+const PAGE_BITS: u32 = 12;
+
+/// Gives the memory back, but keeps the addresses valid for a while.
+fn retire(base: NonNull<u8>, len: usize) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the range is a mapping whose owner is going away; it stays mapped.
+    let kept = unsafe { syscall!(mmap, base.as_ptr(), len, prot, flags, -1i32, 0) };
+    let pages = len.div_ceil(1 << PAGE_BITS) as u64;
+    if kept.is_err() || pages >> LEN_BITS != 0 {
+        // SAFETY: as above.
+        let _ = unsafe { syscall!(munmap, base.as_ptr(), len) };
+        return;
+    }
+    let word = (base.addr().get() as u64 >> PAGE_BITS) << LEN_BITS | pages;
+    let at = NEXT_RETIRED.fetch_add(1, Ordering::Relaxed) % RETIRED.len();
+    let oldest = RETIRED
+        .get(at)
+        .map_or(0, |slot| slot.swap(word, Ordering::AcqRel));
+    if oldest != 0 {
+        let (at, pages) = (oldest >> LEN_BITS, oldest & ((1 << LEN_BITS) - 1));
+        // SAFETY: a range that was retired, by whoever took it out of the list alone.
+        let _ = unsafe { syscall!(munmap, at << PAGE_BITS, pages << PAGE_BITS) };
+    }
 }
 
 // SAFETY: a mapping is plain address space; who may touch what inside it is up to its users.
@@ -23,7 +58,9 @@ impl Mapping {
     /// # Errors
     /// As mmap(2): ENOMEM under a small RLIMIT_AS, EACCES for a sealed file.
     pub fn shared(file: &Fd, offset: usize, len: usize) -> Result<Self> {
-        Self::map(len, libc::MAP_SHARED, file.raw(), offset)
+        let mut mapping = Self::map(len, libc::MAP_SHARED, file.raw(), offset)?;
+        mapping.shared = true;
+        Ok(mapping)
     }
 
     /// Maps fresh private memory. Nothing is touched until it is used.
@@ -60,7 +97,11 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let at = unsafe { syscall!(mmap, 0, len, prot, flags, fd, offset) }?;
         let base = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len })
+        Ok(Self {
+            base,
+            len,
+            shared: false,
+        })
     }
 
     /// The first byte.
@@ -97,6 +138,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.shared {
+            return retire(self.base, self.len);
+        }
         // SAFETY: the range is this mapping, and its owner is going away.
         let _ = unsafe { syscall!(munmap, self.base.as_ptr(), self.len) };
     }

@@ -1,0 +1,72 @@
+//! syscall(2) on descriptors that are ours: the same call, by the function that serves its name.
+//!
+//! Only for descriptors that the library follows; anything else is the program's own affair.
+
+use super::{conn, fds, io, vector, waiting};
+use crate::table::{self, Entry};
+use std::ffi::{c_int, c_long};
+use std::ptr::with_exposed_provenance_mut as at;
+
+/// Serves a call, if it is one that the library serves by name and its descriptor is followed. errno is
+/// set as that function sets it, which is as syscall(2) does.
+///
+/// # Safety
+/// The words are the program's arguments for this call.
+pub(super) unsafe fn serve(nr: c_long, words: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = words;
+    let fd = int(a);
+    let carries = matches!(nr, libc::SYS_sendmsg | libc::SYS_recvmsg);
+    let several = matches!(nr, libc::SYS_poll | libc::SYS_select);
+    let target = matches!(nr, libc::SYS_splice | libc::SYS_dup2 | libc::SYS_dup3);
+    let known = |fd| !matches!(table::find(fd), Entry::None);
+    if !carries && !several && !known(fd) && !(target && (known(int(b)) || known(int(c)))) {
+        return None;
+    }
+    // SAFETY: the words in the order and of the types that the function of that name takes.
+    let r = unsafe {
+        match nr {
+            libc::SYS_read => io::read(fd, at(b), c) as c_long,
+            libc::SYS_write => io::write(fd, at(b), c) as c_long,
+            libc::SYS_readv => vector::readv(fd, at(b), int(c)) as c_long,
+            libc::SYS_writev => vector::writev(fd, at(b), int(c)) as c_long,
+            libc::SYS_recvfrom => io::recvfrom(fd, at(b), c, int(d), at(e), at(f)) as c_long,
+            libc::SYS_sendto => io::sendto(fd, at(b), c, int(d), at(e), len(f)) as c_long,
+            libc::SYS_recvmsg => vector::recvmsg(fd, at(b), int(c)) as c_long,
+            libc::SYS_sendmsg => vector::sendmsg(fd, at(b), int(c)) as c_long,
+            libc::SYS_recvmmsg => vector::recvmmsg(fd, at(b), len(c), int(d), at(e)).into(),
+            libc::SYS_sendmmsg => vector::sendmmsg(fd, at(b), len(c), int(d)).into(),
+            libc::SYS_sendfile => vector::sendfile(fd, int(b), at(c), d) as c_long,
+            libc::SYS_splice => vector::splice(fd, at(b), int(c), at(d), e, len(f)) as c_long,
+            libc::SYS_shutdown => conn::shutdown(fd, int(b)).into(),
+            libc::SYS_connect => conn::connect(fd, at(b), len(c)).into(),
+            libc::SYS_listen => conn::listen(fd, int(b)).into(),
+            libc::SYS_accept => conn::accept(fd, at(b), at(c)).into(),
+            libc::SYS_accept4 => conn::accept4(fd, at(b), at(c), int(d)).into(),
+            libc::SYS_setsockopt => conn::setsockopt(fd, int(b), int(c), at(d), len(e)).into(),
+            libc::SYS_getsockopt => conn::getsockopt(fd, int(b), int(c), at(d), at(e)).into(),
+            libc::SYS_ioctl => conn::ioctl(fd, b, c).into(),
+            libc::SYS_fcntl => conn::fcntl(fd, int(b), c).into(),
+            libc::SYS_close => fds::close(fd).into(),
+            libc::SYS_dup => fds::dup(fd).into(),
+            libc::SYS_dup2 => fds::dup2(fd, int(b)).into(),
+            libc::SYS_dup3 => fds::dup3(fd, int(b), int(c)).into(),
+            libc::SYS_poll => waiting::poll(at(a), b as libc::nfds_t, int(c)).into(),
+            libc::SYS_select => waiting::select(fd, at(b), at(c), at(d), at(e)).into(),
+            libc::SYS_epoll_ctl => waiting::epoll_ctl(fd, int(b), int(c), at(d)).into(),
+            libc::SYS_epoll_wait => waiting::epoll_wait(fd, at(b), int(c), int(d)).into(),
+            libc::SYS_epoll_pwait => waiting::epoll_pwait(fd, at(b), int(c), int(d), at(e)).into(),
+            _ => return None,
+        }
+    };
+    Some(r)
+}
+
+/// The low half of a word, which is all that the kernel looks at.
+#[allow(clippy::cast_possible_truncation)]
+const fn len(word: usize) -> u32 {
+    word as u32
+}
+
+const fn int(word: usize) -> c_int {
+    len(word).cast_signed()
+}
