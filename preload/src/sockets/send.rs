@@ -259,7 +259,8 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
 }
 
 fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
-    let p = s.segment();
+    // Before both have agreed the kernel's word is all there is.
+    let p = s.segment().filter(|_| s.phase() == Phase::Attached);
     match tx.write_kernel(p, fd, walk, flags) {
         Ok(_) => {
             s.sent_late
