@@ -1,6 +1,6 @@
 //! The library's beginning: the constructor, and what happens around fork.
 
-use crate::sockets::demote::{Unread, demote_held};
+use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::{Phase, Socket};
 use crate::{alloc, real, report, signals, table, world};
 use std::ffi::{CStr, c_char, c_int};
@@ -99,6 +99,7 @@ extern "C" fn before_fork() {
             streams.push((s, fd));
         }
     });
+    begin_many();
     for &(s, fd) in &streams {
         demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
     }

@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     by_fd: BTreeMap<i32, usize>,
     pub(crate) hot: Vec<usize>,
     pub(crate) calls: u64,
+    /// Where among the hot ones the next call begins, if the program's array is smaller.
+    pub(crate) next: usize,
 }
 
 /// An epoll set.
@@ -211,8 +213,17 @@ impl Set {
         events.is_some_and(|e| e & !(ET_ONESHOT_WAKEUP) == 0)
     }
 
+    /// Registers a plain socket's entry that we look at too: what the program asked for, with our tag.
+    fn ask_beside_us(&self, e: &Entry, index: usize) {
+        let events = e.program_events() & !ONESHOT;
+        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64);
+    }
+
     /// Makes a thread that sleeps in the kernel on this set look at an entry.
     fn kick(&self, e: &Entry, index: usize) {
+        if e.managed && e.socket().is_some_and(|s| s.phase() == Phase::Plain) {
+            return self.ask_beside_us(e, index);
+        }
         if self.waiters.load(Ordering::Acquire) > 0 && e.managed {
             self.rouse(e, index);
         }
@@ -384,9 +395,7 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
             // The kernel does not know of bytes that are kept here: until they are read the entry is
             // looked at by us, and the kernel asked for what the program asked for.
             e.fresh = true;
-            let (fd, events) = (e.fd, e.program_events() & !ONESHOT);
-            m.set
-                .kernel(libc::EPOLL_CTL_MOD, fd, events, TAG | m.index as u64);
+            m.set.ask_beside_us(e, m.index);
             l.heat(m.index);
             continue;
         }
@@ -473,8 +482,10 @@ pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<boo
     let mut l = set.lock()?;
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;
-    let ours =
-        e.managed && e.events & EXCLUSIVE == 0 && e.socket().is_some_and(|x| std::ptr::eq(x, s));
+    let ours = e.managed
+        && s.phase() == Phase::Attached
+        && e.events & EXCLUSIVE == 0
+        && e.socket().is_some_and(|x| std::ptr::eq(x, s));
     if !ours {
         return None;
     }

@@ -184,11 +184,7 @@ fn from_user(set: &'static Set, out: &mut Out, call: u64) {
 fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &mut usize) {
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
-    let start = if len > out.room {
-        usize::try_from(call).unwrap_or(0) * out.room % len
-    } else {
-        0
-    };
+    let start = if len > out.room { l.next % len } else { 0 };
     let mut cooled = false;
     for turn in 0..len {
         let Some(&index) = l.hot.get((start + turn) % len) else {
@@ -225,6 +221,7 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
                 e.reported_in = call;
                 let data = e.data;
                 out.push(events, data);
+                l.next = start + turn + 1;
             }
             None => {
                 e.idle += 1;

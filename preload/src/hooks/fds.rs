@@ -5,6 +5,7 @@ use super::conn::made;
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
+use crate::sockets::residual;
 use crate::table::{self, Entry};
 use crate::world;
 use std::ffi::{c_char, c_int, c_void};
@@ -214,7 +215,31 @@ pub(super) unsafe fn passing(msg: *const libc::msghdr) {
 pub(super) unsafe fn received(msg: *const libc::msghdr) {
     each_passed(msg, |fd| {
         made(fd);
+        rejoin(fd);
     });
+}
+
+/// A stream that comes back to a process that has it already is the same one: bytes of it that are kept
+/// here are read by the new number too.
+fn rejoin(fd: c_int) {
+    if world::is_foreign() || !table::can_hold(fd) || !residual::is_any() {
+        return;
+    }
+    let Ok(inode) = transport::sys::fd::inode(fd) else {
+        return;
+    };
+    let mut same = None;
+    table::each(0, u32::MAX, |other, entry| {
+        if let Entry::Socket(s) = entry
+            && residual::left(s) > 0
+            && transport::sys::fd::inode(other) == Ok(inode)
+        {
+            same = Some(other);
+        }
+    });
+    if let Some(other) = same {
+        duplicated(other, fd);
+    }
 }
 
 fn each_passed(msg: *const libc::msghdr, mut each: impl FnMut(c_int)) {

@@ -3,7 +3,7 @@
 
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, set_errno};
-use crate::sockets::demote::{Unread, demote};
+use crate::sockets::demote::{Unread, begin_many, demote, demote_one_of_many};
 use crate::{report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use transport::reason::Reason;
@@ -14,12 +14,13 @@ type Words = *const *const c_char;
 /// Every stream whose descriptor a new program will inherit goes back to the kernel.
 pub(super) fn leave_inheritable() {
     let e = real::errno();
+    begin_many();
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {
             // SAFETY: no pointers.
             let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
             if flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0) {
-                demote(s, fd, Reason::Exec, Unread::GiveBack);
+                demote_one_of_many(s, fd, Reason::Exec, Unread::GiveBack);
             }
         }
     });

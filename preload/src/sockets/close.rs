@@ -82,9 +82,14 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
         // Agreed while we were about to leave. Nothing was put by us; what the server has put counts as
         // unread.
         if let Some(p) = s.segment()
-            && !p.told(Word::Produced).is(0)
+            && let Ok(mut tx) = s.tx.lock()
         {
-            net::reset_on_close(fd);
+            if p.told(Word::Produced).is(0) {
+                tx.finish(p, FIN_CLOSED);
+            } else {
+                tx.finish(p, FIN_RESET);
+                net::reset_on_close(fd);
+            }
         }
     }
     if s.phase() == Phase::Attached {

@@ -7,7 +7,7 @@
 use super::{Phase, Socket, Way, residual};
 use crate::epoll::set;
 use crate::world::{self, World};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
 use transport::doorbell;
 use transport::provider::Provider;
@@ -22,6 +22,9 @@ const PUT_US: u64 = 5_000_000;
 /// How long (µs) to wait for a peer to take bytes back. One that is asleep or looking hears at once; one
 /// that computes does not.
 const GIVE_BACK_US: u64 = 30_000;
+/// How long (µs) to wait in vain for the peers of many streams together, and then for each.
+const IN_VAIN_US: u64 = 100_000;
+const HEARING_US: u64 = 500;
 /// How long (µs) bytes that the peer asked back may take to go; the kernel connection is empty then.
 const SETTLE_US: u64 = 100_000;
 
@@ -78,6 +81,12 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
 
 /// Moves a socket to kernel TCP now, whatever it is doing.
 pub(crate) fn demote(s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
+    begin_many();
+    demote_one_of_many(s, fd, why, unread);
+}
+
+/// [`demote`] in a walk over many, after [`begin_many`].
+pub(crate) fn demote_one_of_many(s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
     let mut w = world::lock();
     demote_held(&mut w, s, fd, why, unread);
 }
@@ -145,8 +154,10 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
         (unread == Unread::GiveBack && heard && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
     p.stop_peer(give_back);
+    // (A peer that wished for nothing may still sleep on it, for its end; one that is gone would answer.)
     let gone = super::ending::is_gone(s, p);
-    if !gone && p.must_ring(doorbell::DATA | doorbell::SPACE) {
+    let asks = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0);
+    if !gone && (p.must_ring(doorbell::DATA | doorbell::SPACE) || asks) {
         tx.end_fast_ringing(p, fd);
     } else {
         tx.end_fast(p);
@@ -202,11 +213,24 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     become_plain(w, s, fd, why);
 }
 
-/// Waits for the peer to take on what it was asked to send again.
+/// Ticks waited in vain for peers since [`begin_many`].
+static IN_VAIN: AtomicU64 = AtomicU64::new(0);
+
+/// Many streams are about to be demoted one after the other: their peers share one patience.
+pub(crate) fn begin_many() {
+    IN_VAIN.store(0, Ordering::Relaxed);
+}
+
+/// Waits for the peer to take on what it was asked to send again. Once others have been waited for in
+/// vain for long, only as long as one that hears takes.
 fn is_given_back(p: &impl Provider) -> bool {
+    let spent = IN_VAIN.load(Ordering::Relaxed) > clock::us(IN_VAIN_US);
+    let limit = clock::us(if spent { HEARING_US } else { GIVE_BACK_US });
     let begun = clock::ticks();
     while !p.gave_back() {
-        if clock::ticks() - begun > clock::us(GIVE_BACK_US) {
+        let waited = clock::ticks() - begun;
+        if waited > limit {
+            IN_VAIN.fetch_add(waited, Ordering::Relaxed);
             return !p.cancel_give_back();
         }
         sys::yield_core();

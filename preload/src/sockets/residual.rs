@@ -3,7 +3,7 @@
 //! so that parent and child take each byte once.
 
 use super::Socket;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::{self, mem::Mapping};
 
@@ -14,6 +14,13 @@ pub(crate) struct Residual {
     lock: AtomicU32,
     len: usize,
     at: AtomicUsize,
+}
+
+/// Whether anything was ever kept in this process, or in one that it was forked from.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_any() -> bool {
+    ANY.load(Ordering::Relaxed)
 }
 
 /// Keeps `bytes` for the socket. False if there is no memory for them.
@@ -30,6 +37,7 @@ pub(crate) fn keep(s: &Socket, bytes: &[u8]) -> bool {
         (*r).len = bytes.len();
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), r.add(1).cast::<u8>(), bytes.len());
     }
+    ANY.store(true, Ordering::Relaxed);
     s.residual.store(r, Ordering::Release);
     true
 }

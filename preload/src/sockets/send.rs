@@ -271,10 +271,10 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
 }
 
 fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
-    let p = s.segment();
+    // Before both have agreed the kernel's word is all there is.
+    let p = s.segment().filter(|_| s.phase() == Phase::Attached);
     // A peer that died with bytes unread: the kernel saw no more than an orderly end.
-    if s.phase() == Phase::Attached
-        && p.is_some_and(|p| ending_with(s, tx, p) == Ending::Reset)
+    if p.is_some_and(|p| ending_with(s, tx, p) == Ending::Reset)
         && !s.broken.load(Ordering::Acquire)
     {
         if !s.reset_told.swap(true, Ordering::AcqRel) {

@@ -47,19 +47,21 @@ pub fn run(seed: u64, mode: Mode, loaded: bool) -> Run {
     let folder = Folder::new();
     let (left, right) = net::unix_pair(libc::SOCK_SEQPACKET);
     let jobs = [left, right].into_iter().enumerate().map(|(end, channel)| {
+        // A number of its own, so that the others do not depend on what else this process has open.
+        const CHANNEL: i32 = 63;
         let swap = u8::from(mode == Mode::Swap).to_string();
         let words = [
             "@end",
             &seed.to_string(),
             &end.to_string(),
             &swap,
-            &channel.to_string(),
+            &CHANNEL.to_string(),
         ];
         let mut start = Launch::new(program()).args(words);
-        // SAFETY: fcntl is async-signal-safe; the descriptor stays open until after the spawn.
+        // SAFETY: dup2 is async-signal-safe; the descriptor stays open until after the spawn.
         unsafe {
             start.command().pre_exec(move || {
-                libc::fcntl(channel, libc::F_SETFD, 0);
+                libc::dup2(channel, CHANNEL);
                 Ok(())
             });
         }
