@@ -66,6 +66,9 @@ impl crate::Sender for Sender {
     fn is_short(&self, want: usize) -> bool {
         with_scheme!(Sender, self, f => f.is_short(want))
     }
+    fn is_roomy(&self) -> bool {
+        with_scheme!(Sender, self, f => f.is_roomy())
+    }
     fn place(&mut self, want: usize) -> Piece {
         with_scheme!(Sender, self, f => f.place(want))
     }

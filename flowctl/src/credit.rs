@@ -19,14 +19,13 @@
 //! data, so its peer hands those back as well. With N = 1 that would never end (each update would take
 //! the only data credit of the side that sends it), hence N >= 2.
 //!
-//! Where things lie: slot k of a region begins at `k * (S + 64)` with the message's length, and the
-//! payload follows [`HEADER`] bytes on, so that a small message is one cache line. A message without
-//! payload needs no slot: it is a count ([`Word::Control`]).
+//! Where things lie: slot k of a region begins at `k * (S + 64)`, on a line of its own, with the payload;
+//! the message's length stands in the slot's last line. The receiver looks there only if more than one
+//! message is under way: the length of a single one follows from the words it has read already, so a
+//! small message costs no line more than with the other schemes. A message without payload needs no
+//! slot: it is a count ([`Word::Control`]).
 
 use crate::{Back, Counts, Granted, Inbox, Note, Outbox, Piece, Terms, Untrusted, Violation, Word};
-
-/// Bytes of a slot before the payload.
-pub const HEADER: usize = 16;
 
 /// Receive buffers kept for messages without payload.
 const RESERVED: u64 = 2;
@@ -51,6 +50,17 @@ impl Slots {
     const fn at(self, message: u64) -> usize {
         (message % self.count) as usize * Terms::stride(self.size)
     }
+
+    /// Where the length of a message stands.
+    const fn header(self, message: u64) -> usize {
+        self.at(message) + header_in_slot(self.size)
+    }
+}
+
+/// Where in a slot of this size the length stands: after the payload, in a line of its own.
+#[must_use]
+pub const fn header_in_slot(size: usize) -> usize {
+    Terms::stride(size) - 64
 }
 
 /// The sending half.
@@ -118,7 +128,7 @@ impl crate::Sender for Sender {
             self.counts.starved += 1;
         }
         Piece {
-            offset: self.slots.at(self.messages) + HEADER,
+            offset: self.slots.at(self.messages),
             len,
         }
     }
@@ -130,7 +140,7 @@ impl crate::Sender for Sender {
         }
         // A slot's size is a 32-bit number, and `place` gives no more.
         let len32 = u32::try_from(len).unwrap_or(u32::MAX);
-        out.write_header(self.slots.at(self.messages), len32);
+        out.write_header(self.slots.header(self.messages), len32);
         self.messages += 1;
         self.counts.wire += 1;
         self.accepted += len as u64;
@@ -157,8 +167,9 @@ impl crate::Sender for Sender {
         let nothing = Piece { offset: 0, len: 0 };
         let mut end = self.accepted;
         for back in 1..=self.slots.count.min(self.messages) {
-            let at = self.slots.at(self.messages - back);
-            let Ok(len) = length(out.read_header(at), self.slots.size) else {
+            let message = self.messages - back;
+            let header = out.read_header(self.slots.header(message));
+            let Ok(len) = length(header, self.slots.size) else {
                 return nothing;
             };
             let Some(begin) = end.checked_sub(len as u64) else {
@@ -167,7 +178,7 @@ impl crate::Sender for Sender {
             if begin <= from && from < end {
                 let skip = crate::areas::count(from - begin);
                 return Piece {
-                    offset: at + HEADER + skip,
+                    offset: self.slots.at(message) + skip,
                     len: len - skip,
                 };
             }
@@ -279,16 +290,23 @@ impl crate::Receiver for Receiver {
     #[inline]
     fn next(&mut self, from: &impl Inbox) -> Result<Piece, Violation> {
         let available = self.available();
-        let at = self.slots.at(self.messages);
         if self.len == 0 && available > 0 {
-            let len = length(from.header(at), self.slots.size)?;
-            if len > available {
-                return Err(Violation); // a message is told of whole
+            let sent = from.told(Word::Segments).as_hearsay();
+            let len = if sent.wrapping_sub(self.messages) == 1 {
+                available // there is no other message
+            } else {
+                length(
+                    from.header(self.slots.header(self.messages)),
+                    self.slots.size,
+                )?
+            };
+            if len > available || len > self.slots.size {
+                return Err(Violation); // a message is told of whole, and fits its slot
             }
             self.len = len;
         }
         Ok(Piece {
-            offset: at + HEADER + self.read,
+            offset: self.slots.at(self.messages) + self.read,
             len: self.len - self.read,
         })
     }

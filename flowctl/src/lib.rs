@@ -166,6 +166,12 @@ pub trait Sender {
         self.room() < want
     }
 
+    /// Whether poll(2) should call the direction writable: a third of what is in use is free, as the
+    /// kernel has it.
+    fn is_roomy(&self) -> bool {
+        self.room() as u64 >= self.limit() / 3
+    }
+
     /// Where the next bytes go: at most `want`, contiguous. Zero length means out of room.
     fn place(&mut self, want: usize) -> Piece;
 

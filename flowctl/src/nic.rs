@@ -132,6 +132,14 @@ impl crate::Sender for Sender {
         count(free.min(self.credits().saturating_mul(self.window)) + self.own)
     }
 
+    fn is_roomy(&self) -> bool {
+        if self.uses_own() {
+            self.own.saturating_sub(self.own_used()) >= self.own / 3
+        } else {
+            self.own > 0 || self.room() as u64 >= self.buffer / 3
+        }
+    }
+
     #[inline]
     fn is_short(&self, want: usize) -> bool {
         self.uses_own() || self.credits().saturating_mul(self.window) < want as u64

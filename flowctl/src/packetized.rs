@@ -98,6 +98,14 @@ impl crate::Sender for Sender {
         })
     }
 
+    fn is_roomy(&self) -> bool {
+        if self.uses_own() {
+            self.own_room() >= self.own / 3
+        } else {
+            self.own > 0 || self.ring_room() >= self.buffer / 3
+        }
+    }
+
     #[inline]
     fn is_short(&self, want: usize) -> bool {
         self.uses_own() || self.ring_room() < want as u64

@@ -213,6 +213,7 @@ fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
 /// variable that is unknown or holds what is not allowed; such a variable counts as its default.
 pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Settings, Vec<String>) {
     let mut values: Vec<&str> = ALL.iter().map(|s| s.default).collect();
+    let mut given = Vec::new();
     let mut complaints = Vec::new();
     for (name, value) in environment {
         if !name.starts_with("SHUNT_") {
@@ -232,6 +233,7 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
             *slot = value;
         } else if setting.accepts(value) {
             *slot = value;
+            given.push(setting.variable);
         } else {
             let mut line = String::new();
             let _ = write!(
@@ -248,7 +250,7 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         at.and_then(|at| values.get(at)).copied().unwrap_or("")
     };
     let count = |name: &str| number(get(name)).unwrap_or(0);
-    let terms = terms(&get, &mut complaints);
+    let terms = terms(&get, &given, &mut complaints);
     let settings = Settings {
         terms,
         shm: matches!(get("SHUNT_TRANSPORT"), "auto" | "shm"),
@@ -271,9 +273,12 @@ const AUTO: Scheme = Scheme::Nic;
 
 /// The schemes' sizes, made to fit each other. What was set and does not fit is said; what was not set
 /// follows.
-fn terms<'a>(get: &impl Fn(&str) -> &'a str, complaints: &mut Vec<String>) -> Terms {
-    let default = |name: &str| ALL.iter().find(|s| s.variable == name).map(|s| s.default);
-    let is_set = |name: &str| Some(get(name)) != default(name);
+fn terms<'a>(
+    get: &impl Fn(&str) -> &'a str,
+    given: &[&str],
+    complaints: &mut Vec<String>,
+) -> Terms {
+    let is_set = |name: &str| given.contains(&name);
     let value = |name: &str| number(get(name)).unwrap_or(1);
     let buf = value("SHUNT_BUF");
     let mut fit = |name: &str, value: u64, low: u64, high: u64, what: &str| {
@@ -398,6 +403,12 @@ mod tests {
         let (s, lines) = read(large.into_iter());
         assert_eq!((s.terms.slot, s.terms.window, lines.len()), (1365, 4096, 2));
         assert!(s.terms.fits(Terms::region(4096)));
+        let (s, lines) = read([("SHUNT_BUF", "64k"), ("SHUNT_CREDITS", "512")].into_iter());
+        assert_eq!(
+            (s.terms.slots, lines.len()),
+            (64, 1),
+            "set to what is the default"
+        );
         let (_, lines) = read([("SHUNT_BUF", "4k")].into_iter());
         assert!(lines.is_empty(), "what was not set follows: {lines:?}");
         assert!(lines.iter().all(|l| !l.contains('\n')));

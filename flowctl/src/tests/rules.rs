@@ -214,7 +214,7 @@ proptest! {
         }
         for slot in 0..4 {
             let len = if small { header % 1200 } else { header };
-            pair.sides[0].wire.write_header(slot * 1088, len);
+            pair.sides[0].wire.write_header(slot * 1088 + 1024, len);
         }
         let side = &mut pair.sides[1];
         if released {

@@ -105,6 +105,7 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
                 tx.attach(&segment, &s.terms());
                 drop(tx);
                 s.record.set_transport(transport::record::Transport::Shm);
+                s.note_scheme();
                 s.set_phase(Phase::Attached);
                 cut(w, s, fd, why, unread);
             }

@@ -319,9 +319,7 @@ fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
         s.mirror_rx(&rx);
     }
     s.record.set_transport(Transport::Shm);
-    s.record
-        .flow
-        .store(s.terms().scheme as u8, Ordering::Relaxed);
+    s.note_scheme();
     s.set_phase(Phase::Attached);
     set::attached(w, s);
 }

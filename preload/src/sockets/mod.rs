@@ -266,6 +266,12 @@ impl Socket {
         terms
     }
 
+    /// Notes by what scheme this socket sends.
+    pub(crate) fn note_scheme(&self) {
+        let scheme = crate::world::settings().terms.scheme;
+        self.record.flow.store(scheme as u8, Ordering::Relaxed);
+    }
+
     /// Brings the record up to date with what flow control has counted.
     pub(crate) fn note_flow(&self) {
         if self.record.flow.load(Ordering::Relaxed) != 0

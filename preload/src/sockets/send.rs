@@ -218,6 +218,7 @@ fn inside(
             Err(e) => return end(walk, Some(e)),
         }
         record::add(&s.no_room, 1);
+        s.note_flow();
         if dont_wait {
             if walk.done() == 0 && is_due(s) && check_kernel(s, fd) {
                 continue;

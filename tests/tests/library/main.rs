@@ -3,4 +3,5 @@
 
 mod command;
 mod exports;
+mod flow;
 mod settings;

@@ -78,7 +78,8 @@ fn good_settings_say_nothing() {
     for (name, value) in [
         ("SHUNT_TRANSPORT", "auto"),
         ("SHUNT_TRANSPORT", "tcp"),
-        ("SHUNT_FLOW", "packetized"),
+        ("SHUNT_FLOW", "credit"),
+        ("SHUNT_FLOW", "nic"),
         ("SHUNT_ZCOPY", "off"),
         ("SHUNT_SPIN_US", "0"),
         ("SHUNT_PEER_USERS", "any"),
@@ -147,7 +148,14 @@ fn small_and_odd_sizes_still_work() {
         &[("SHUNT_BUF", "70000")],
         &[("SHUNT_SPIN_US", "0")],
         &[("SHUNT_SPIN_US", "1000")],
-        &[("SHUNT_FLOW", "packetized")],
+        &[("SHUNT_FLOW", "credit"), ("SHUNT_BUF", "4096")],
+        &[("SHUNT_FLOW", "packetized"), ("SHUNT_BUF", "4096")],
+        &[("SHUNT_FLOW", "nic"), ("SHUNT_WINDOW", "64")],
+        &[
+            ("SHUNT_FLOW", "credit"),
+            ("SHUNT_SLOT", "64"),
+            ("SHUNT_CREDITS", "3"),
+        ],
     ] {
         talk(settings)
             .report

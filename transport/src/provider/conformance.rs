@@ -7,6 +7,7 @@ use crate::sdp::{Put, Rx, Tx, Walk, rx::Got, rx::How};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
 use crate::shm::tests::Joined;
 use flowctl::any::{Receiver, Sender};
+use flowctl::credit::header_in_slot;
 use flowctl::{
     Back, Inbox as _, Outbox as _, Piece, Receiver as _, Scheme, Sender as _, Terms, Word,
 };
@@ -309,7 +310,7 @@ fn lies_are_refused_or_harmless(pair: &impl Pair) {
             a.tell(word, if small { value % (2 * ring) } else { value });
         }
         for slot in 0..4 {
-            let at = slot * Terms::stride(region / 8);
+            let at = slot * Terms::stride(region / 8) + header_in_slot(region / 8);
             a.write_header(at, u32::try_from(dice.next() >> 33).unwrap());
         }
         a.tell(Word::Produced, lie);
@@ -410,7 +411,7 @@ fn a_stream_breaks_on_a_lie(pair: &impl Pair) {
     let mut rx = Rx::new();
     a.offer(&terms(&a, Scheme::Credit));
     a.state(End::Kernel, 0);
-    a.write_header(0, 1 << 20);
+    a.write_header(header_in_slot(a.region() / 8), 1 << 20);
     a.tell(Word::Produced, 10);
     assert_eq!(read(&mut rx, &b, walk()), Got::Broken);
     // Terms that do not fit.

@@ -308,11 +308,11 @@ impl Tx {
     /// # Errors
     /// The peer's counter is impossible.
     pub fn is_writable(&mut self, p: &impl Provider) -> Result<bool, Violation> {
-        let enough = self.flow.limit() / 3;
-        if self.flow.room() as u64 >= enough {
+        if self.flow.is_roomy() {
             return Ok(true);
         }
-        Ok(self.room(p)? as u64 >= enough)
+        self.flow.granted(p)?;
+        Ok(self.flow.is_roomy())
     }
 
     /// Bytes that the peer has not read, to the byte.
