@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::record;
 use transport::sdp::{Leg, Put, Tx, Walk};
-use transport::sys::{Errno, Result, time};
+use transport::sys::{Errno, Result, net, time};
 
 /// Flags that are served here; any other goes to the kernel.
 pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
@@ -279,6 +279,8 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
         && !s.broken.load(Ordering::Acquire)
     {
         if !s.reset_told.swap(true, Ordering::AcqRel) {
+            // The kernel may have it too, and would tell it once more, to whoever asks next.
+            let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
             return Err(Errno::CONNRESET);
         }
         if flags & libc::MSG_NOSIGNAL == 0 {
