@@ -126,10 +126,9 @@ impl crate::Sender for Sender {
         if self.uses_own() {
             return count(self.own.saturating_sub(self.own_used()));
         }
-        let free = self
-            .buffer
-            .saturating_sub(self.boundary.saturating_sub(self.consumed));
-        count(free.min(self.credits().saturating_mul(self.window)) + self.own)
+        // Behind each credit there is a window of room, also if this side has not heard yet of all that
+        // was read.
+        count(self.credits().saturating_mul(self.window) + self.own)
     }
 
     fn is_roomy(&self) -> bool {

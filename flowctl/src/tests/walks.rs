@@ -54,7 +54,7 @@ fn any_terms(region: usize) -> impl Strategy<Value = Terms> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
     fn bytes_are_exact_and_nothing_stalls(

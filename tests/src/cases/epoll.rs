@@ -341,6 +341,11 @@ fn epoll_mixed(s: &Side) {
     s.sync("pipe");
     io::send_all(fd, b"x").ok();
     wait::wait_for(fd, libc::POLLIN);
+    // The kernel shows a byte to poll a moment before it tells epoll sets.
+    let witness = wait::epoll();
+    add(witness, fd, EPOLLIN, 0).ok();
+    epoll_wait(witness, 1, -1);
+    net::close(witness).ok();
     io::write(event, &1u64.to_ne_bytes()).ok();
     io::write(v, b"x").ok();
     for _ in 0..3 {
