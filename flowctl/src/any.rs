@@ -32,6 +32,26 @@ macro_rules! with_scheme {
     };
 }
 
+macro_rules! from_scheme {
+    ($($half:ident $name:ident $scheme:ident;)*) => {$(
+        impl From<$scheme::$half> for $half {
+            #[inline]
+            fn from(half: $scheme::$half) -> Self {
+                Self::$name(half)
+            }
+        }
+    )*};
+}
+
+from_scheme! {
+    Sender Credit credit;
+    Sender Packetized packetized;
+    Sender Nic nic;
+    Receiver Credit credit;
+    Receiver Packetized packetized;
+    Receiver Nic nic;
+}
+
 impl Sender {
     /// A sender into a region, by terms that fit it.
     #[must_use]

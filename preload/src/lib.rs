@@ -7,6 +7,7 @@
 
 mod alloc;
 mod epoll;
+mod fork;
 mod hooks;
 mod init;
 mod poll;

@@ -321,7 +321,7 @@ fn sleep(
                     break;
                 }
                 *counted = Some(s);
-                s.roomers.fetch_add(1, Ordering::SeqCst);
+                s.begins_to_room();
                 event = event.or_else(rouse::event);
                 if let Some(p2) = s.segment() {
                     p2.arm(ready::wishes(p.events));
@@ -353,8 +353,8 @@ fn sleep(
     }
     let slept = clock::ticks() - begun;
     for s in asleep.slice().iter().flatten() {
-        s.roomers.fetch_sub(1, Ordering::SeqCst);
-        s.sleepers.fetch_sub(1, Ordering::AcqRel);
+        s.ends_to_room();
+        s.wakes_up();
         s.budget.learn(slept);
     }
     r?;

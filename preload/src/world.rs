@@ -3,6 +3,7 @@
 
 use crate::epoll::set::Set;
 use crate::sockets::lock::{Slow, SlowHeld};
+use crate::sockets::Socket;
 use crate::sockets::pool::Pool;
 use flowctl::{Scheme, Terms};
 use std::sync::OnceLock;
@@ -22,6 +23,8 @@ pub(crate) struct World {
     pub(crate) diag: Option<Diag>,
     /// Every epoll set, for fork.
     pub(crate) sets: Vec<&'static Set>,
+    /// Sockets that this process has closed and whose streams, of its making, others still hold.
+    pub(crate) lingering: Vec<&'static Socket>,
     /// Connections that have ended.
     pub(crate) report: Option<Report>,
     pub(crate) reported: bool,
@@ -33,6 +36,7 @@ static WORLD: Slow<World> = Slow::new(World {
     families: Vec::new(),
     diag: None,
     sets: Vec::new(),
+    lingering: Vec::new(),
     report: None,
     reported: false,
 });

@@ -43,7 +43,7 @@ reasons! {
     FdTooHigh "fd_too_high" "the descriptor number is beyond what Shunt follows",
     Uncounted "uncounted" "bytes went round the library before the stream could move",
     NotListened "not_listened" "the listening socket came from outside the library's view",
-    Forked "forked" "the socket is shared with another process since fork",
+    Forked "forked" "the socket, or the epoll set that it is in, is used by too many processes since fork",
     Exec "exec" "the socket was kept open across exec",
     Passed "passed" "the descriptor was passed to another process",
     Stdio "stdio" "a stdio stream was opened on the socket",
@@ -56,6 +56,7 @@ reasons! {
     PeerDemoted "peer_demoted" "the other end went back to kernel TCP",
     PeerWentRound "peer_went_round" "bytes of the other end came by the kernel, round its library",
     PeerBroke "peer_broke" "the other end broke the protocol; the connection was reset",
+    ByHolder "by_holder" "another process that holds the socket since fork sent it back to kernel TCP",
     Operator "operator" "an operator asked for it",
 }
 

@@ -33,6 +33,7 @@ pub(crate) unsafe fn ctl(
 ) -> Result<usize> {
     // SAFETY: the program's arguments.
     let kernel = || real::result(unsafe { real::epoll_ctl(ep, op, fd, event) } as isize);
+    set.settle_inherited();
     if event.is_null() && op != libc::EPOLL_CTL_DEL {
         return kernel();
     }

@@ -12,12 +12,14 @@ use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use crate::real;
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
-use crate::sockets::{Phase, Socket, residual};
+use crate::sockets::demote::{Unread, demote};
+use crate::sockets::{Phase, Socket, residual, rouse};
 use crate::world::World;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use transport::reason::Reason;
 use transport::sys::fd::{Fd, as_fd};
 
 /// A socket's place in a set.
@@ -31,6 +33,9 @@ pub(crate) struct Membership {
 /// given a tag of its own.
 pub(crate) const TAG: u64 = 0x5c1f_a3e9 << 32;
 pub(crate) const TAG_MASK: u64 = 0xffff_ffff << 32;
+
+/// The index of the event by which other processes are heard (`rouse`).
+pub(crate) const OTHERS: usize = 0xffff_ffff;
 
 /// The bits of a registration that are not events.
 const ET_ONESHOT_WAKEUP: u32 = 0xf000_0000;
@@ -67,6 +72,10 @@ pub(crate) struct Set {
     /// Something is registered with the kernel that it tells of once only: nobody but the program's own
     /// wait may ask for it.
     pub(crate) edgy: AtomicBool,
+    /// Other processes are heard.
+    hears: AtomicBool,
+    /// Made before this process was forked: its kernel half is the parent's too.
+    inherited: AtomicBool,
 }
 
 // SAFETY: the inner part is reached under the lock.
@@ -85,6 +94,8 @@ impl Set {
             budget: Budget::new(),
             company: Company::new(),
             edgy: AtomicBool::new(false),
+            hears: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
         }))
     }
 
@@ -92,6 +103,66 @@ impl Set {
     pub(crate) fn reset(&self) {
         self.lock.release();
         self.waiters.store(0, Ordering::Relaxed);
+        self.inherited.store(self.is_engaged(), Ordering::Relaxed);
+    }
+
+    /// From now on other processes that hold sockets of this set are heard. Under the registry lock.
+    pub(crate) fn hear_others(&'static self) {
+        if let Some(event) = rouse::for_sets()
+            && self.lock.try_acquire().is_ok_and(|()| {
+                let l = Locked { of: self };
+                !l.by_fd.is_empty()
+            })
+            && !self.hears.swap(true, Ordering::AcqRel)
+        {
+            let events = libc::EPOLLIN.cast_unsigned() | super::entry::ET;
+            self.kernel(libc::EPOLL_CTL_ADD, event, events, TAG | OTHERS as u64);
+        }
+    }
+
+    /// Attached sockets in here that other processes hold too.
+    pub(crate) fn shared_sockets(&'static self) -> Vec<(&'static Socket, i32)> {
+        let Some(l) = self.lock() else {
+            return Vec::new();
+        };
+        let entries = l.entries.iter().flatten();
+        entries
+            .filter(|e| e.managed || e.hot)
+            .filter_map(|e| Some((e.socket().filter(|s| s.is_shared())?, e.fd)))
+            .collect()
+    }
+
+    /// Has the next look include a socket.
+    pub(crate) fn heat_socket(&'static self, s: &'static Socket) {
+        if let Some(mut l) = self.lock() {
+            let same = |e: &Option<Entry>| {
+                e.as_ref()
+                    .and_then(Entry::socket)
+                    .is_some_and(|x| std::ptr::eq(x, s))
+            };
+            if let Some(index) = l.entries.iter().position(same) {
+                l.heat(index);
+            }
+        }
+    }
+
+    /// Before a call on the set: one that a parent uses too is the kernel's alone. Two processes
+    /// would otherwise each know half of what the kernel has been asked.
+    #[inline]
+    pub(crate) fn settle_inherited(&'static self) {
+        if self.inherited.load(Ordering::Relaxed) {
+            self.leave_to_kernel();
+        }
+    }
+
+    #[cold]
+    fn leave_to_kernel(&'static self) {
+        self.inherited.store(false, Ordering::Relaxed);
+        for (s, fd) in self.shared_sockets() {
+            if s.has_others() {
+                demote(s, fd, Reason::Forked, Unread::Keep);
+            }
+        }
     }
 
     pub(crate) fn share(&self) {
@@ -424,6 +495,7 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
     // SAFETY: under the registry lock.
     let sets = std::mem::take(unsafe { &mut *s.sets.get() });
     s.set_count.store(0, Ordering::Release);
+    s.watch_seat();
     for m in sets {
         let Some(mut l) = m.set.lock() else { continue };
         if let Some(e) = l.remove(m.index)
@@ -456,6 +528,10 @@ pub(crate) fn add(
     // SAFETY: under the registry lock.
     unsafe { &mut *s.sets.get() }.push(m);
     s.set_count.fetch_add(1, Ordering::AcqRel);
+    s.watch_seat();
+    if s.is_shared() {
+        set.hear_others();
+    }
     if phase == Phase::Attached {
         manage(&m);
     }
@@ -474,6 +550,7 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
         // SAFETY: under the registry lock.
         unsafe { &mut *s.sets.get() }.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
         s.set_count.fetch_sub(1, Ordering::AcqRel);
+        s.watch_seat();
     }
 }
 
@@ -531,6 +608,7 @@ pub(crate) fn modified(set: &'static Set, l: &mut Locked, index: usize) {
 /// Bells of this socket have been taken off by somebody: whoever sleeps on a set that holds it may have
 /// been waiting for one of them.
 pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
+    rouse::sets_of_others(s);
     if s.set_count.load(Ordering::Acquire) == 0 {
         return;
     }

@@ -2,10 +2,10 @@
 //! kernel, each getting its turn; then a short busy look; then sleep in the kernel, armed.
 
 use super::entry::{Entry, Subject};
-use super::set::{Inner, Set, TAG, TAG_MASK, kernel_wait};
+use super::set::{Inner, OTHERS, Set, TAG, TAG_MASK, kernel_wait};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
-use crate::sockets::{Socket, parked, ready, recv};
+use crate::sockets::{Socket, parked, ready, recv, rouse};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sys::{Errno, Result, barrier};
@@ -70,6 +70,7 @@ pub(crate) unsafe fn wait(
         return None;
     }
     let room = usize::try_from(max).ok()?;
+    set.settle_inherited();
     let mut out = Out {
         at: events,
         room,
@@ -168,9 +169,12 @@ fn from_user(set: &'static Set, out: &mut Out, call: u64) {
     for _ in 0..4 {
         let mut unsettled: Unsettled = [None; 16];
         let mut n = 0;
-        {
+        let stale = {
             let Some(mut l) = set.lock() else { return };
-            look(&mut l, out, call, &mut unsettled, &mut n);
+            look(&mut l, out, call, &mut unsettled, &mut n)
+        };
+        if stale {
+            rouse::heard(set);
         }
         if n == 0 {
             return;
@@ -181,7 +185,15 @@ fn from_user(set: &'static Set, out: &mut Out, call: u64) {
     }
 }
 
-fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &mut usize) {
+/// One look. True if another process has sent a socket back to the kernel that is still ours in here.
+fn look(
+    l: &mut Inner,
+    out: &mut Out,
+    call: u64,
+    unsettled: &mut Unsettled,
+    n: &mut usize,
+) -> bool {
+    let mut stale = false;
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
     let start = if len > out.room { l.next % len } else { 0 };
@@ -205,6 +217,10 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
                 *slot = Some((s, e.fd));
                 *n += 1;
             }
+            continue;
+        }
+        if e.managed && e.socket().is_some_and(|s| !ready::is_ours(s)) {
+            stale = true;
             continue;
         }
         let user = e.managed || matches!(e.subject, Subject::Set(_));
@@ -235,6 +251,7 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
     if cooled {
         drop_cold(l);
     }
+    stale
 }
 
 /// Leaves an entry to its bell. False if there is something after all.
@@ -287,6 +304,7 @@ fn from_kernel(
 fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut Out, call: u64) {
     let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
     let mut count = 0;
+    let mut others = false;
     {
         let Some(mut l) = set.lock() else { return };
         for i in 0..n {
@@ -302,6 +320,7 @@ fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut 
                 out.push(events, data);
                 continue;
             };
+            others |= index == OTHERS;
             let Some(e) = l.entry(index) else { continue };
             e.stir();
             if matches!(e.subject, Subject::Other) {
@@ -323,7 +342,10 @@ fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut 
             recv::kernel_shows(s, fd, bits);
         }
     }
-    if count > 0 {
+    if others {
+        rouse::heard(set);
+    }
+    if count > 0 || others {
         from_user(set, out, call);
     }
 }

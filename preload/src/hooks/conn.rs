@@ -293,7 +293,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             // more: it is shut only for those who already sleep on it, or where the kernel's word counts.
             recv::check_kernel(s, fd);
             let watched = s.set_count.load(Ordering::Acquire) > 0;
-            if s.sleepers.load(Ordering::SeqCst) == 0 && !watched && !s.is_over() {
+            if s.sleepers() == 0 && !watched && !s.is_over() {
                 return 0;
             }
             s.woken_hard.store(true, Ordering::Release);
@@ -328,9 +328,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 
 /// Threads that sleep for room have to notice that there will be none. Without an event for them they
 /// sleep on the kernel connection alone, which only its end wakes.
-fn wake_senders(s: &Socket, fd: c_int) {
-    rouse::sleepers(s);
-    if rouse::event().is_none() && s.sleepers.load(Ordering::Acquire) > 0 {
+fn wake_senders(s: &'static Socket, fd: c_int) {
+    rouse::all(s);
+    if rouse::event().is_none() && s.sleepers() > 0 {
         s.woken_hard.store(true, Ordering::Release);
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };

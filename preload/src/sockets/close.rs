@@ -1,7 +1,9 @@
 //! The end of a socket: the last descriptor is closed, or its number is used for something else.
 //!
 //! [`forget`] does everything but the kernel's close, which the caller does next: what the peer has to
-//! know is in the segment before the kernel's FIN wakes it.
+//! know is in the segment before the kernel's FIN wakes it. While another process holds the stream there is
+//! nothing to tell: the peer hears of the end from the last one, by the segment or, if that died, by the
+//! kernel.
 
 use super::{Phase, Socket, Way};
 use crate::epoll::set;
@@ -11,7 +13,7 @@ use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::sdp::Leg;
-use transport::shm::layout::{FIN_CLOSED, FIN_RESET};
+use transport::shm::layout::{FIN_CLOSED, FIN_RESET, State, generation};
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::net;
 
@@ -76,8 +78,68 @@ pub(crate) fn leave(s: &'static Socket) {
     }
 }
 
-/// Tells the peer, and gives everything back. The kernel connection is closed by the caller, after.
+/// This process is done with a stream: tells the peer, and gives everything back, if no other holds it.
+/// The kernel connection is closed by the caller, after.
 fn finish(w: &mut World, s: &'static Socket, fd: i32) {
+    sweep(w);
+    let shared = s.is_shared();
+    if shared {
+        s.seats.leave(s.seat());
+    }
+    if shared && (s.seats.has_others(None) || s.ended.swap(true, Ordering::AcqRel)) {
+        return part(w, s);
+    }
+    end(w, s, fd);
+}
+
+/// Others go on with the stream. What the rendezvous has lent for it is given back when they are done, by
+/// the process that made it; so is its place in memory.
+fn part(w: &mut World, s: &'static Socket) {
+    set::closed(w, s);
+    if s.record.role.load(Ordering::Relaxed) != 0 {
+        w.report.get_or_insert_default().add(&s.record);
+    }
+    s.record.live.store(0, Ordering::Relaxed);
+    if w.pool.is_maker(s) {
+        w.lingering.push(s);
+    } else {
+        let_go_for(w, s, false);
+        w.pool.give(s);
+    }
+}
+
+/// Gives back what lingers for others that have gone meanwhile.
+pub(crate) fn sweep(w: &mut World) {
+    for s in std::mem::take(&mut w.lingering) {
+        if s.seats.has_others(None) {
+            w.lingering.push(s);
+            continue;
+        }
+        let last = !s.ended.swap(true, Ordering::AcqRel);
+        if last && matches!(super::demote::way(s), Way::Client { .. }) && s.phase() == Phase::Announced {
+            withdraw(w, s);
+        }
+        let_go_for(w, s, last);
+        unexpect(w, s);
+        w.pool.give(s);
+    }
+}
+
+/// A client that never announced the connection will not any more.
+fn unexpect(w: &mut World, s: &Socket) {
+    if matches!(s.phase(), Phase::Fresh)
+        && let Way::Client {
+            target,
+            expected: true,
+            ..
+        } = super::demote::way(s)
+    {
+        w.targets().expect(target, -1);
+    }
+}
+
+/// The last of those who held it ends the stream.
+fn end(w: &mut World, s: &'static Socket, fd: i32) {
     if s.phase() == Phase::Announced && !withdraw(w, s) {
         // Agreed while we were about to leave. Nothing was put by us; what the server has put counts as
         // unread.
@@ -97,15 +159,7 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
     }
     let_go(w, s);
     set::closed(w, s);
-    if matches!(s.phase(), Phase::Fresh)
-        && let Way::Client {
-            target,
-            expected: true,
-            ..
-        } = super::demote::way(s)
-    {
-        w.targets().expect(target, -1);
-    }
+    unexpect(w, s);
     if s.record.role.load(Ordering::Relaxed) != 0 {
         s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
@@ -170,6 +224,9 @@ fn drop_family_if_done(w: &mut World, index: usize) {
 
 /// Takes a standing offer back. False if the server has said yes.
 pub(crate) fn withdraw(w: &mut World, s: &Socket) -> bool {
+    if matches!(super::demote::way(s), Way::Inherited) {
+        return withdraw_inherited(s);
+    }
     let Way::Client {
         target,
         ticket: Some(ticket),
@@ -192,8 +249,30 @@ pub(crate) fn withdraw(w: &mut World, s: &Socket) -> bool {
     taken
 }
 
+/// [`withdraw`] of an offer that a parent has made: the same word, found without its slot.
+fn withdraw_inherited(s: &Socket) -> bool {
+    let (open, yes) = (
+        s.answer_open.load(Ordering::Relaxed),
+        s.answer_yes.load(Ordering::Relaxed),
+    );
+    // SAFETY: null, or a word of an arena that this process keeps mapped.
+    let Some(word) = (unsafe { s.answer_at.load(Ordering::Acquire).as_ref() }) else {
+        return true;
+    };
+    let free = State::Free.word(generation(open));
+    match word.compare_exchange(open, free, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => true,
+        Err(now) => now != yes,
+    }
+}
+
 /// Lets go of the segment, if one is held.
 pub(crate) fn let_go(w: &mut World, s: &Socket) {
+    let_go_for(w, s, true);
+}
+
+/// [`let_go`]; with `last` the server's side is done with the segment, else only this process is.
+fn let_go_for(w: &mut World, s: &Socket, last: bool) {
     match super::demote::way(s) {
         Way::Client {
             target,
@@ -213,7 +292,7 @@ pub(crate) fn let_go(w: &mut World, s: &Socket) {
         Way::Server { family, claim, .. } => {
             if let Some(f) = w.family(family) {
                 if let Some(claim) = claim {
-                    f.release(&claim);
+                    f.release(&claim, last);
                 }
                 f.leave();
             }

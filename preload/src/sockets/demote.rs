@@ -69,13 +69,15 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
         s.record.set_kernel(why);
     }
     if was == Phase::Attached {
-        super::rouse::sleepers(s);
+        super::rouse::all(s);
     }
     // Whoever is at the segment now leaves it before it is another connection's; whoever comes later
     // sees the phase.
     drop(s.tx.lock());
     drop(s.rx.lock());
-    super::close::let_go(w, s);
+    if !s.has_others() {
+        super::close::let_go(w, s); // (the last of several does it at the end)
+    }
     set::detached(w, s, fd);
 }
 
@@ -102,7 +104,9 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
             {
                 // The server has agreed meanwhile: join, so as to part in order.
                 let Ok(mut tx) = s.tx.lock() else { return };
-                tx.attach(&segment, &s.terms());
+                if tx.leg() == Leg::First {
+                    tx.attach(&segment, &s.terms());
+                }
                 drop(tx);
                 s.record.set_transport(transport::record::Transport::Shm);
                 s.note_scheme();
@@ -119,7 +123,7 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
 /// whose bell has come leave first.
 fn let_sleepers_leave(s: &Socket, p: &impl Provider) {
     let begun = clock::ticks();
-    while s.sleepers.load(Ordering::SeqCst) > 0
+    while s.sleepers() > 0
         && s.rx.lock().is_ok_and(|rx| rx.bells_outstanding(p) > 0)
         && clock::ticks() - begun < clock::us(LEAVE_US)
     {
@@ -138,7 +142,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let Some(p) = s.segment() else { return };
     // With others asleep on it nothing more may come before they have heard of what came; then what is
     // left unread is not asked back, since they may be reading it.
-    let crowded = s.sleepers.load(Ordering::SeqCst) > 0;
+    let crowded = s.sleepers() > 0;
     if crowded {
         p.stop_peer(None);
         wait_for_put(p);
@@ -148,6 +152,9 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
         return;
     };
+    if s.phase() != Phase::Attached {
+        return; // another process that holds it was faster
+    }
     let closed = tx.is_finished();
     // A peer that may have shut its kernel half can send nothing again.
     let heard = !closed && !super::ending::is_gone(s, p);

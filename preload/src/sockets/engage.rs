@@ -55,6 +55,7 @@ pub(crate) fn is_answered(s: &Socket) -> bool {
 pub(crate) fn glance(s: &'static Socket, fd: i32) {
     let mut w = world::lock();
     if s.phase() == Phase::Fresh
+        && is_ours_alone(s)
         && let Way::Server {
             family,
             looks,
@@ -70,12 +71,13 @@ pub(crate) fn glance(s: &'static Socket, fd: i32) {
 #[cold]
 fn first_use(s: &'static Socket, fd: i32) {
     let mut w = world::lock();
-    if s.phase() != Phase::Fresh {
+    if s.phase() != Phase::Fresh || !is_ours_alone(s) {
         return;
     }
     // SAFETY: under the registry lock.
     match unsafe { *s.way.get() } {
         Way::Client { target, .. } => announce(&mut w, s, fd, target),
+        Way::Inherited => find_server(&mut w, s, fd),
         Way::Server {
             family,
             looks,
@@ -83,6 +85,55 @@ fn first_use(s: &'static Socket, fd: i32) {
             ..
         } => look(&mut w, s, fd, (family, looks, owner)),
         _ => become_plain(&mut w, s, fd, Reason::NotListened),
+    }
+}
+
+/// Whether no other process holds the connection: what is mapped for it from now on would be mapped in
+/// this one only. Until then bytes go by the kernel, counted by all. A parent that serves by children
+/// closes its own descriptor at once.
+fn is_ours_alone(s: &Socket) -> bool {
+    if !s.is_shared() {
+        return true;
+    }
+    unshare(s);
+    !s.is_shared()
+}
+
+/// No other process holds the stream any more: it is used as if none ever had. Looks that cost system
+/// calls call this now and then.
+pub(crate) fn unshare(s: &Socket) {
+    if !s.has_others()
+        && let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock())
+        && !s.has_others() // (a fork takes seats under these locks)
+    {
+        tx.share(false);
+        rx.share(false);
+    }
+}
+
+/// A client's connection that was made before this process was forked: the server is looked up anew.
+fn find_server(w: &mut World, s: &'static Socket, fd: i32) {
+    let settings = world::settings();
+    let found = net::peer(fd).ok_or(Reason::PeerGone).and_then(|peer| {
+        let World { targets, diag, .. } = w;
+        let region = Terms::region(settings.buf);
+        let targets = targets.get_or_insert_default();
+        targets.resolve(&peer, diag, settings.peer_users, region)
+    });
+    match found {
+        Ok(target) => {
+            w.targets().expect(target, 1);
+            // SAFETY: under the registry lock.
+            unsafe {
+                *s.way.get() = Way::Client {
+                    target,
+                    ticket: None,
+                    expected: true,
+                }
+            };
+            announce(w, s, fd, target);
+        }
+        Err(why) => become_plain(w, s, fd, why),
     }
 }
 
@@ -162,6 +213,7 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
             expected: false,
         };
     }
+    s.answer_open.store(ticket.word, Ordering::Relaxed);
     s.answer_yes.store(
         transport::shm::layout::State::Claimed
             .word(transport::shm::layout::generation(ticket.word)),
@@ -257,7 +309,9 @@ fn look(
 /// wish for a bell, for whoever sleeps in the kernel when it comes into use; where that is nobody the
 /// wish can rest: most short connections need no bell at all then.
 pub(super) fn can_rest(s: &Socket) -> bool {
-    super::lock::is_single_threaded() && s.set_count.load(Ordering::Relaxed) == 0
+    super::lock::is_single_threaded()
+        && !s.is_shared()
+        && s.set_count.load(Ordering::Relaxed) == 0
 }
 
 /// A client's first send, of a connection that has just been announced: where servers have said yes at
@@ -314,7 +368,9 @@ fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
         let (Ok(mut tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;
         };
-        tx.attach(segment, &s.terms());
+        if tx.leg() == transport::sdp::Leg::First {
+            tx.attach(segment, &s.terms()); // (unless another process that holds it was faster)
+        }
         s.mirror_tx(&tx);
         s.mirror_rx(&rx);
     }

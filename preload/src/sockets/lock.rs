@@ -4,16 +4,39 @@
 //! The owner is the thread pointer: one instruction to read, different for every live thread, never 0.
 //! A thread that finds a lock held by itself was interrupted by a signal inside a hook and is now in
 //! the handler; it must not wait.
+//!
+//! The locks of a stream that several processes hold are theirs together: the owner's word names its
+//! process too, and whoever waits for long asks whether that lives. The next owner after one that died
+//! puts the state back to what counts (`transport::sdp::Shareable`).
 
+use super::family;
 use crate::signals;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use transport::sdp::Shareable;
 use transport::sys::{self, time};
 
-/// This thread.
+/// Bits of an owner's word for the thread pointer (user addresses are not longer); the rest names the
+/// process.
+const THREAD_BITS: u32 = 48;
+
+/// This process's part of an owner's word. Children of fork have threads at their parent's addresses.
+static PROCESS: AtomicU64 = AtomicU64::new(1 << THREAD_BITS);
+
+/// In a child after fork: its threads own locks by this member number from now on.
+pub(crate) fn name_process(member: u32) {
+    PROCESS.store(u64::from(member) << THREAD_BITS, Ordering::Relaxed);
+}
+
+/// This thread of this process.
 #[inline]
 pub(crate) fn me() -> u64 {
+    thread() | PROCESS.load(Ordering::Relaxed)
+}
+
+#[inline]
+fn thread() -> u64 {
     let v: u64;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: on x86-64 Linux the first word at fs is the thread pointer itself.
@@ -119,20 +142,55 @@ impl SpinLock {
     }
 }
 
+/// Turns of waiting (each a nap of 50 µs or more) between two questions whether the owner lives.
+const ASK_EVERY: u32 = 40;
+
+/// Takes a lock that other processes take too. True if the owner before died holding it.
+#[cold]
+fn acquire_shared(word: &AtomicU64, me: u64) -> Result<bool, Mine> {
+    let mut turns = 0u32;
+    loop {
+        let owner = word.load(Ordering::Relaxed);
+        if owner == me {
+            return Err(Mine);
+        }
+        let dead = turns > 2000 && turns.is_multiple_of(ASK_EVERY) && owner != 0 && {
+            let member = u32::try_from(owner >> THREAD_BITS).unwrap_or(0);
+            !family::is_alive(member)
+        };
+        if (owner == 0 || dead)
+            && word
+                .compare_exchange_weak(owner, me, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+        {
+            return Ok(dead);
+        }
+        turns = turns.saturating_add(1);
+        match turns {
+            0..100 => std::hint::spin_loop(),
+            100..2000 => sys::yield_core(),
+            _ => drop(time::nap(50)),
+        }
+    }
+}
+
 /// A lock over one direction's state.
 #[derive(Debug)]
 pub(crate) struct Direction<T> {
     owner: AtomicU64,
+    /// Other processes take it too.
+    shared: AtomicBool,
     state: UnsafeCell<T>,
 }
 
 // SAFETY: the state is reached under the lock only.
 unsafe impl<T: Send> Sync for Direction<T> {}
 
-impl<T> Direction<T> {
+impl<T: Shareable> Direction<T> {
     pub(crate) fn new(state: T) -> Self {
         Self {
             owner: AtomicU64::new(0),
+            shared: AtomicBool::new(false),
             state: UnsafeCell::new(state),
         }
     }
@@ -140,8 +198,27 @@ impl<T> Direction<T> {
     /// Takes the lock.
     #[inline]
     pub(crate) fn lock(&self) -> Result<Held<'_, T>, Mine> {
+        if self.is_shared() {
+            return self.lock_shared();
+        }
         acquire(&self.owner)?;
         Ok(Held { of: self })
+    }
+
+    #[cold]
+    fn lock_shared(&self) -> Result<Held<'_, T>, Mine> {
+        let orphaned = acquire_shared(&self.owner, me())?;
+        let mut held = Held { of: self };
+        if orphaned {
+            held.recover();
+        }
+        Ok(held)
+    }
+
+    /// Whether other processes take it too.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
     }
 
     /// In a child after fork, where no other thread exists: free, whatever it was.
@@ -152,18 +229,29 @@ impl<T> Direction<T> {
 
 /// A held direction.
 #[derive(Debug)]
-pub(crate) struct Held<'a, T> {
+pub(crate) struct Held<'a, T: Shareable> {
     of: &'a Direction<T>,
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T: Shareable> Held<'_, T> {
+    /// From now on other processes take the lock too, or none does any more.
+    pub(crate) fn share(&mut self, shared: bool) {
+        self.of.shared.store(shared, Ordering::SeqCst);
+        (**self).share(shared);
+    }
+}
+
+impl<T: Shareable> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        if self.of.is_shared() {
+            self.note();
+        }
         self.of.owner.store(0, Ordering::Release);
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T: Shareable> Deref for Held<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -172,7 +260,7 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T: Shareable> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is held.

@@ -9,6 +9,7 @@ pub(crate) mod close;
 pub(crate) mod demote;
 pub(crate) mod ending;
 pub(crate) mod engage;
+pub(crate) mod family;
 pub(crate) mod lock;
 pub(crate) mod options;
 pub(crate) mod parked;
@@ -17,22 +18,25 @@ pub(crate) mod ready;
 pub(crate) mod recv;
 pub(crate) mod residual;
 pub(crate) mod rouse;
+pub(crate) mod seats;
 pub(crate) mod send;
 pub(crate) mod spin;
+pub(crate) mod stream;
 pub(crate) mod wait;
 
 use crate::epoll::set::Membership;
 use flowctl::{Scheme, Terms};
-use lock::Direction;
 use std::cell::UnsafeCell;
+use std::ops::Deref;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
-use transport::record::Record;
+use stream::Stream;
+use transport::reason::Reason;
+use transport::record::{Record, Transport};
 use transport::rendezvous::client::Ticket;
 use transport::rendezvous::server::Claim;
-use transport::sdp::{Leg, Rx, Tx};
-use transport::shm::segment::Segment;
+use transport::sdp::Leg;
 
 /// Where a socket is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,73 +86,31 @@ pub(crate) enum Way {
         /// Whose the other end is, once the kernel has been asked.
         owner: Option<u32>,
     },
+    /// Held since before this process was forked, from a parent whose client side knew of the server.
+    Inherited,
     /// A listener.
     Listener {
         family: Option<usize>,
     },
 }
 
-/// A TCP socket.
-#[repr(C, align(128))]
+/// A TCP socket: the stream that it stands for, which others may hold too, and what this process alone
+/// knows of it. Reads like its stream.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Socket {
-    phase: AtomicU8,
-    pub(crate) nonblock: AtomicBool,
-    /// The kernel connection has ended (FIN or RST).
-    pub(crate) over: AtomicBool,
+    stream: AtomicPtr<Stream>,
+    /// This process's seat at the stream.
+    seat: AtomicU8,
     /// The kernel has shown something on the connection that has not been looked at, or it may have
     /// before anybody watched.
     pub(crate) kernel_news: AtomicBool,
-    /// The program has shut its receiving.
-    pub(crate) rx_shut: AtomicBool,
-    /// The program has shut its sending.
-    pub(crate) tx_shut: AtomicBool,
-    /// TCP_NODELAY and TCP_CORK as the program has set them, or its listener passed them on: while the
-    /// socket is attached the kernel has them so that a bell never waits.
-    pub(crate) nodelay: AtomicBool,
-    pub(crate) cork: AtomicBool,
-    /// SO_LINGER is set to 0 seconds: closing resets.
-    pub(crate) linger_zero: AtomicBool,
-    /// Both directions are shut, and the kernel connection has been told.
-    pub(crate) fin_sent: AtomicBool,
-    /// Bytes were sent by the kernel after the other end was gone: what it answers counts.
-    pub(crate) sent_late: AtomicBool,
-    /// The kernel's receiving half has been shut by this side: it shows readable for ever.
-    pub(crate) woken_hard: AtomicBool,
-    /// A reset has been reported to the program.
-    pub(crate) reset_told: AtomicBool,
-    /// The peer broke the protocol.
-    pub(crate) broken: AtomicBool,
-    /// Mirror of the receiving leg, for looks without the lock.
-    rx_leg: AtomicU8,
-    tx_leg: AtomicU8,
-    /// Mirror of the bytes read off the fast leg.
-    pub(crate) rx_at: AtomicU64,
-    /// Mirror of the bytes read off the first leg.
-    pub(crate) rx_kernel: AtomicU64,
-    segment: UnsafeCell<Option<Segment>>,
-    pub(crate) tx: Direction<Tx>,
-    pub(crate) rx: Direction<Rx>,
     /// When the kernel connection was last looked at, in ticks.
     pub(crate) checked: AtomicU64,
-    pub(crate) lowat: AtomicU32,
-    /// SO_SNDBUF and SO_RCVBUF as the program has set them, in bytes; 0 if it has not.
-    pub(crate) sndbuf: AtomicU32,
-    pub(crate) rcvbuf: AtomicU32,
-    /// Times that a send found no room: what an edge of writability is an answer to.
-    pub(crate) no_room: AtomicU64,
     /// When the first look for an announcement was taken, in ticks; 0 for never.
     pub(crate) first_look: AtomicU64,
-    /// Since when, in ticks, the peer is seen to have parked bytes and nothing else has come; 0 if not.
-    pub(crate) starving: AtomicU64,
-    /// They are pulled from now on.
-    pub(crate) pulls: AtomicBool,
     /// The descriptor of the call that parked bytes.
     pub(crate) parked_fd: AtomicI32,
-    /// Threads asleep in the kernel on this very socket.
-    pub(crate) sleepers: AtomicU32,
-    /// Those of them that [`rouse`] wakes.
-    pub(crate) roomers: AtomicU32,
     /// Threads in a wait, spinning or asleep.
     pub(crate) waiters: AtomicU32,
     pub(crate) budget: spin::Budget,
@@ -158,10 +120,6 @@ pub(crate) struct Socket {
     pub(crate) generation: AtomicU32,
     /// A hidden duplicate of the descriptor, for threads that wait in a socket that was closed.
     pub(crate) shadow: AtomicI32,
-    /// Slot state to look at while announced, and what it says once the server has agreed.
-    pub(crate) answer_at: AtomicPtr<AtomicU32>,
-    pub(crate) answer_yes: AtomicU32,
-    pub(crate) residual: AtomicPtr<residual::Residual>,
     pub(crate) way: UnsafeCell<Way>,
     pub(crate) sets: UnsafeCell<Vec<Membership>>,
     /// How many there are in `sets`, for looks without the lock.
@@ -169,58 +127,35 @@ pub(crate) struct Socket {
     pub(crate) record: Record,
 }
 
-// SAFETY: the cells are reached under the registry lock (`way`, `sets`), or written before the phase
-// that makes readers look at them (`segment`).
+// SAFETY: the cells (`way`, `sets`) are reached under the registry lock.
 unsafe impl Sync for Socket {}
 
+impl Deref for Socket {
+    type Target = Stream;
+    #[inline]
+    fn deref(&self) -> &Stream {
+        // SAFETY: set when the socket was made, to memory that is never unmapped.
+        unsafe { &*self.stream.load(Ordering::Relaxed) }
+    }
+}
+
 impl Socket {
+    /// The socket's seat among those who hold its stream.
     #[inline]
-    pub(crate) fn phase(&self) -> Phase {
-        Phase::from_number(self.phase.load(Ordering::Acquire))
+    pub(crate) fn seat(&self) -> usize {
+        usize::from(self.seat.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_phase(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Release);
+    /// In a child after fork: stands for this stream from now on, from this seat.
+    pub(crate) fn rebind(&self, stream: *mut Stream, seat: usize) {
+        self.stream.store(stream, Ordering::Relaxed);
+        self.seat
+            .store(u8::try_from(seat).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The segment, from `Announced` on.
-    #[inline]
-    pub(crate) fn segment(&self) -> Option<&Segment> {
-        // SAFETY: written before the phase that leads here, and not changed while the socket lives.
-        unsafe { &*self.segment.get() }.as_ref()
-    }
-
-    /// # Safety
-    /// Nobody looks yet: the phase is before `Announced`.
-    pub(crate) unsafe fn set_segment(&self, segment: Option<Segment>) {
-        // SAFETY: the caller's promise.
-        unsafe { *self.segment.get() = segment };
-    }
-
-    #[inline]
-    pub(crate) fn rx_leg(&self) -> Leg {
-        leg(self.rx_leg.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    pub(crate) fn tx_leg(&self) -> Leg {
-        leg(self.tx_leg.load(Ordering::Relaxed))
-    }
-
-    /// Copies what lock-free looks need. Called with the lock held, after a change.
-    #[inline]
-    pub(crate) fn mirror_rx(&self, rx: &Rx) {
-        self.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
-        self.rx_kernel.store(rx.kernel_bytes(), Ordering::Relaxed);
-        self.rx_leg.store(rx.leg() as u8, Ordering::Relaxed);
-        if rx.kernel_over && !self.over.load(Ordering::Relaxed) {
-            self.over.store(true, Ordering::Release);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn mirror_tx(&self, tx: &Tx) {
-        self.tx_leg.store(tx.leg() as u8, Ordering::Relaxed);
+    /// Whether another process holds the stream too. Asks the kernel who lives, where there is anybody.
+    pub(crate) fn has_others(&self) -> bool {
+        self.is_shared() && self.seats.has_others(Some(self.seat()))
     }
 
     /// The descriptor to use for a call of the program's on `fd`: the one it named, or the hidden
@@ -272,17 +207,23 @@ impl Socket {
         self.record.flow.store(scheme as u8, Ordering::Relaxed);
     }
 
-    /// Brings the record up to date with what flow control has counted.
+    /// Brings the record up to date with what flow control has counted, and with what another process
+    /// that holds the stream has done to it.
     pub(crate) fn note_flow(&self) {
+        let shm = self.record.transport.load(Ordering::Relaxed) == Transport::Shm as u8;
+        match self.phase() {
+            Phase::Attached if !shm => {
+                self.record.set_transport(Transport::Shm);
+                self.note_scheme();
+            }
+            Phase::Plain if shm => self.record.set_demoted(Reason::ByHolder),
+            _ => {}
+        }
         if self.record.flow.load(Ordering::Relaxed) != 0
             && let Ok(tx) = self.tx.lock()
         {
             self.record.set_flow(tx.counts(), tx.buffer());
         }
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
     }
 }
 

@@ -1,15 +1,16 @@
-//! Where sockets live: one reserved mapping, filled from the front, used again last in, first out.
-//! A named page beside it tells `shunt stat` where to look.
+//! Where sockets live: one reserved mapping, filled from the front, used again last in, first out; and
+//! their streams, each at its socket's index of a second mapping, which children of fork share. A child
+//! keeps the streams that it inherits where they are and makes new ones in a mapping of its own. A named
+//! page tells `shunt stat` where to look.
 
-use super::lock::Direction;
-use super::{Phase, Socket, Way, residual};
+use super::stream::Stream;
+use super::{Phase, Socket, Way};
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::reason::Reason;
 use transport::record::{Record, STAT_MAGIC, STAT_NAME};
-use transport::sdp::{Rx, Tx};
 use transport::stat::Directory;
 use transport::sys;
 use transport::sys::mem::{Mapping, memory_file};
@@ -21,6 +22,7 @@ const SIZES: [usize; 3] = [1 << 20, 1 << 16, 1 << 12];
 #[derive(Debug)]
 pub(crate) struct Pool {
     base: *mut Socket,
+    streams: *mut Stream,
     size: usize,
     used: usize,
     free: Vec<&'static Socket>,
@@ -34,6 +36,7 @@ impl Pool {
     pub(crate) const fn empty() -> Self {
         Self {
             base: ptr::null_mut(),
+            streams: ptr::null_mut(),
             size: 0,
             used: 0,
             free: Vec::new(),
@@ -43,14 +46,64 @@ impl Pool {
 
     pub(crate) fn init(&mut self) {
         for size in SIZES {
-            if let Ok(m) = Mapping::private(size * size_of::<Socket>()) {
+            if let Ok(m) = Mapping::private(size * size_of::<Socket>())
+                && let Some(streams) = streams_for(size)
+            {
                 m.advise(libc::MADV_DONTDUMP);
                 self.base = m.leak().cast().as_ptr();
+                self.streams = streams;
                 self.size = size;
                 break;
             }
         }
         self.publish();
+    }
+
+    /// After fork, in the child: the streams are the parent's. Those that it was given a seat at it
+    /// shares; of the others in use it gets copies. Calls `each` with what it shares. False without memory.
+    pub(crate) fn part(&mut self, member: u32, mut each: impl FnMut(&'static Socket)) -> bool {
+        let Some(streams) = streams_for(self.size) else {
+            self.size = self.used; // no new ones
+            self.free.clear();
+            self.streams = ptr::null_mut();
+            return false;
+        };
+        self.streams = streams;
+        for i in 0..self.used {
+            // SAFETY: the first `used` are initialised; both mappings are as long. A stream that is only
+            // copied is not in use by the copy's owner yet, and has nothing to drop.
+            unsafe {
+                let s: &'static Socket = &*self.base.add(i);
+                let own = self.streams.add(i);
+                match s.seats.sit(member) {
+                    Some(seat) if s.record.live.load(Ordering::Relaxed) != 0 => {
+                        s.rebind(ptr::from_ref(&**s).cast_mut(), seat);
+                        each(s);
+                    }
+                    _ => {
+                        if s.record.live.load(Ordering::Relaxed) == 0 {
+                            ptr::write(own, Stream::new());
+                        } else {
+                            ptr::copy_nonoverlapping(ptr::from_ref(&**s), own, 1);
+                            (*own).tx.reset();
+                            (*own).rx.reset();
+                        }
+                        s.rebind(own, 0);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether the socket's stream is one that this process has made.
+    pub(crate) fn is_maker(&self, s: &Socket) -> bool {
+        if self.streams.is_null() {
+            return false;
+        }
+        let at = ptr::from_ref::<Stream>(s).cast_mut();
+        // SAFETY: one mapping.
+        (self.streams..unsafe { self.streams.add(self.size) }).contains(&at)
     }
 
     /// Makes the page that `shunt stat` finds by name.
@@ -85,10 +138,12 @@ impl Pool {
             // SAFETY: in the free list, so nobody holds it except through stale references, which only
             // look at atomics.
             unsafe {
+                let index = ptr::from_ref(s).offset_from(self.base).cast_unsigned();
                 fill(
                     ptr::from_ref(s).cast_mut(),
+                    self.streams.add(index),
                     s.generation.load(Ordering::Relaxed),
-                )
+                );
             };
             return Some(s);
         }
@@ -96,10 +151,10 @@ impl Pool {
             return None;
         }
         // SAFETY: below `size`, and not handed out before.
-        let at = unsafe { self.base.add(self.used) };
+        let (at, stream) = unsafe { (self.base.add(self.used), self.streams.add(self.used)) };
         self.used += 1;
         // SAFETY: fresh memory of the right size and alignment.
-        unsafe { fill(at, 0) };
+        unsafe { fill(at, stream, 0) };
         if !self.directory.is_null() {
             // SAFETY: the page lives for ever.
             unsafe { &(*self.directory).count }.store(self.used as u64, Ordering::Release);
@@ -110,6 +165,19 @@ impl Pool {
 
     /// Takes a socket back that no descriptor stands for any more.
     pub(crate) fn give(&mut self, s: &'static Socket) {
+        if self.streams.is_null() {
+            return;
+        }
+        if !self.is_maker(s) {
+            // Others may go on with the stream: leave it as it is.
+            // SAFETY: the place of this socket's own stream, which is not in use.
+            unsafe {
+                let index = ptr::from_ref(s).offset_from(self.base).cast_unsigned();
+                let own = self.streams.add(index);
+                ptr::write(own, Stream::new());
+                s.rebind(own, 0);
+            }
+        }
         s.set_phase(Phase::Idle);
         s.record.live.store(0, Ordering::Relaxed);
         s.generation.fetch_add(1, Ordering::AcqRel);
@@ -128,56 +196,35 @@ impl Pool {
     }
 }
 
+/// Memory for as many streams, which children of fork will share.
+fn streams_for(size: usize) -> Option<*mut Stream> {
+    let m = Mapping::family(size * size_of::<Stream>()).ok()?;
+    m.advise(libc::MADV_DONTDUMP);
+    Some(m.leak().cast().as_ptr())
+}
+
 /// # Safety
-/// `at` is memory for a socket that nobody else changes.
-unsafe fn fill(at: *mut Socket, generation: u32) {
+/// `at` and `stream` are memory for a socket and its stream that nobody else changes.
+unsafe fn fill(at: *mut Socket, stream: *mut Stream, generation: u32) {
     // SAFETY: the caller's promise. Written whole; what was there has nothing to drop but `sets`, which
     // is empty when a socket is given back.
     unsafe {
+        ptr::write(stream, Stream::new());
         ptr::write(
             at,
             Socket {
-                phase: 0.into(),
-                nonblock: false.into(),
-                over: false.into(),
+                stream: AtomicPtr::new(stream),
+                seat: 0.into(),
                 kernel_news: true.into(),
-                rx_shut: false.into(),
-                tx_shut: false.into(),
-                nodelay: false.into(),
-                cork: false.into(),
-                linger_zero: false.into(),
-                fin_sent: false.into(),
-                sent_late: false.into(),
-                woken_hard: false.into(),
-                reset_told: false.into(),
-                broken: false.into(),
-                rx_leg: 0.into(),
-                tx_leg: 0.into(),
-                rx_at: 0.into(),
-                rx_kernel: 0.into(),
-                segment: UnsafeCell::new(None),
-                tx: Direction::new(Tx::new()),
-                rx: Direction::new(Rx::new()),
                 checked: 0.into(),
-                lowat: 1.into(),
-                sndbuf: 0.into(),
-                rcvbuf: 0.into(),
-                no_room: 0.into(),
-                parked_fd: (-1).into(),
-                starving: 0.into(),
                 first_look: 0.into(),
-                pulls: false.into(),
-                sleepers: 0.into(),
-                roomers: 0.into(),
+                parked_fd: (-1).into(),
                 waiters: 0.into(),
                 budget: super::spin::Budget::new(),
                 company: super::spin::Company::new(),
                 refs: 1.into(),
                 generation: AtomicU32::new(generation),
                 shadow: (-1).into(),
-                answer_at: AtomicPtr::new(ptr::null_mut()),
-                answer_yes: 0.into(),
-                residual: AtomicPtr::new(ptr::null_mut::<residual::Residual>()),
                 way: UnsafeCell::new(Way::None),
                 sets: UnsafeCell::new(Vec::new()),
                 set_count: 0.into(),

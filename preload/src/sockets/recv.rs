@@ -393,6 +393,9 @@ pub(crate) fn is_due(s: &Socket) -> bool {
 /// Looks whether the kernel connection has ended, or carries bytes that are not bells. True if
 /// something is new.
 pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
+    if s.is_shared() {
+        engage::unshare(s);
+    }
     let bits = net::ready_now(fd, libc::POLLIN | libc::POLLRDHUP);
     kernel_shows(s, fd, bits)
 }
@@ -420,7 +423,7 @@ pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
         // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared
         // away, unless somebody else may still have to see one.
         let alone =
-            s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers.load(Ordering::Acquire) == 0;
+            s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers() == 0;
         let take = alone && (BELLS..=bells).contains(&unread);
         if take {
             rx.take_bells(p, fd, usize::MAX);

@@ -2,7 +2,7 @@
 //! They are read before anything on the kernel connection. The memory is shared with children of fork,
 //! so that parent and child take each byte once.
 
-use super::Socket;
+use super::{Socket, family};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::{self, mem::Mapping};
@@ -28,10 +28,15 @@ pub(crate) fn keep(s: &Socket, bytes: &[u8]) -> bool {
     if bytes.is_empty() {
         return true;
     }
-    let Ok(m) = Mapping::family(size_of::<Residual>() + bytes.len()) else {
+    let len = size_of::<Residual>() + bytes.len();
+    let at = if s.is_shared() {
+        family::memory(len) // the others have to see it too, where they are
+    } else {
+        Mapping::family(len).ok().map(|m| m.leak().as_ptr())
+    };
+    let Some(r) = at.map(<*mut u8>::cast::<Residual>) else {
         return false;
     };
-    let r: *mut Residual = m.leak().cast().as_ptr();
     // SAFETY: fresh zeroed memory of that size; nobody else sees it before the store below.
     unsafe {
         (*r).len = bytes.len();

@@ -4,8 +4,13 @@
 //!
 //! Threads that sleep for data need none of this: data, by whatever leg, wakes them by itself. A program
 //! of one thread has nobody to wake, and no descriptor for it.
+//!
+//! Processes that hold a stream together have one event among them, inherited over fork. Another, which is
+//! never read, tells epoll sets of one process what another has done: that a stream went back to the
+//! kernel, or that bells were taken which some set has not seen.
 
 use super::{Socket, lock};
+use crate::epoll::set;
 use crate::world;
 use std::sync::atomic::{AtomicI32, Ordering};
 use transport::sys::fd::{Fd, as_fd};
@@ -14,21 +19,29 @@ use transport::{clock, sys, syscall};
 /// The event's descriptor, hidden; -1 before it is needed.
 static EVENT: AtomicI32 = AtomicI32::new(-1);
 
+/// The event that epoll sets of the family watch; -1 before the first fork that shares streams.
+static SETS: AtomicI32 = AtomicI32::new(-1);
+
 /// How long (µs) woken threads may take to leave.
 const LEAVE_US: u64 = 20_000;
 
 /// The descriptor to watch, made when first needed. `None` where there is nobody to wake, or no
 /// descriptor to be had.
 pub(crate) fn event() -> Option<i32> {
-    if lock::is_single_threaded() {
-        return None;
-    }
     let known = EVENT.load(Ordering::Acquire);
     if known >= 0 {
         return Some(known);
     }
+    if lock::is_single_threaded() {
+        return None;
+    }
     let _w = world::lock();
-    let known = EVENT.load(Ordering::Acquire);
+    made(&EVENT)
+}
+
+/// The event in a place, made if there is none. Under the registry lock.
+fn made(place: &AtomicI32) -> Option<i32> {
+    let known = place.load(Ordering::Acquire);
     if known >= 0 {
         return Some(known);
     }
@@ -36,21 +49,52 @@ pub(crate) fn event() -> Option<i32> {
     // SAFETY: no pointers.
     let made = unsafe { syscall!(eventfd2, 0, flags) }.ok()?;
     let fd = Fd::own(as_fd(made)).hide().leak();
-    EVENT.store(fd, Ordering::Release);
+    place.store(fd, Ordering::Release);
     Some(fd)
+}
+
+/// Before a fork that shares streams: both events are there to be inherited. False if they cannot be.
+pub(crate) fn prepare() -> bool {
+    made(&EVENT).is_some() && made(&SETS).is_some()
+}
+
+/// What epoll sets watch on behalf of other processes, if any share streams with this one.
+pub(crate) fn for_sets() -> Option<i32> {
+    Some(SETS.load(Ordering::Acquire)).filter(|&fd| fd >= 0)
+}
+
+fn signal(event: i32) {
+    let one = 1u64;
+    // SAFETY: eight readable bytes.
+    let _ = unsafe { syscall!(write, event, &raw const one, 8) };
+}
+
+/// Has the epoll sets of other processes look at a stream that they hold too.
+pub(crate) fn sets_of_others(s: &Socket) {
+    if s.is_shared()
+        && s.is_watched_by_others()
+        && let Some(event) = for_sets()
+    {
+        signal(event);
+    }
+}
+
+/// The stream has gone back to the kernel, or was shut: whoever sleeps on it for room, here or in another
+/// process, and whoever watches it in another, has to look.
+pub(crate) fn all(s: &'static Socket) {
+    sleepers(s);
+    sets_of_others(s);
 }
 
 /// Wakes the threads that sleep for room on this socket, and waits until they have left.
 pub(crate) fn sleepers(s: &Socket) {
     let event = EVENT.load(Ordering::Acquire);
-    if event < 0 || s.roomers.load(Ordering::SeqCst) == 0 {
+    if event < 0 || s.roomers() == 0 {
         return;
     }
-    let one = 1u64;
-    // SAFETY: eight readable bytes.
-    let _ = unsafe { syscall!(write, event, &raw const one, 8) };
+    signal(event);
     let begun = clock::ticks();
-    while s.roomers.load(Ordering::SeqCst) > 0 && clock::ticks() - begun < clock::us(LEAVE_US) {
+    while s.roomers() > 0 && clock::ticks() - begun < clock::us(LEAVE_US) {
         sys::yield_core();
     }
     let mut taken = 0u64;
@@ -58,10 +102,25 @@ pub(crate) fn sleepers(s: &Socket) {
     let _ = unsafe { syscall!(read, event, &raw mut taken, 8) };
 }
 
-/// In a child after fork: the event is the parent's.
+/// In a child after fork that shares no stream with its parent: the events are the parent's.
 pub(crate) fn restart() {
-    let event = EVENT.swap(-1, Ordering::AcqRel);
-    if event >= 0 {
-        drop(Fd::own(event));
+    for place in [&EVENT, &SETS] {
+        let event = place.swap(-1, Ordering::AcqRel);
+        if event >= 0 {
+            drop(Fd::own(event));
+        }
+    }
+}
+
+/// An epoll set was told by another process that a stream has changed: looks at all in it that are shared.
+#[cold]
+pub(crate) fn heard(set: &'static set::Set) {
+    let mut w = world::lock();
+    for (s, fd) in set.shared_sockets() {
+        if s.phase() == super::Phase::Plain {
+            set::detached(&mut w, s, fd);
+        } else {
+            set.heat_socket(s);
+        }
     }
 }

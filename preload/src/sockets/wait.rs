@@ -187,7 +187,7 @@ impl Wait {
                 Want::Room => doorbell::SPACE,
             });
         } else {
-            s.sleepers.fetch_add(1, Ordering::AcqRel);
+            s.falls_asleep();
             // The direction may move to its fast leg during the sleep.
             if self.want == Want::Data
                 && s.phase() == Phase::Attached
@@ -201,7 +201,7 @@ impl Wait {
         } else {
             self.block(s, fd, kernel)
         };
-        s.sleepers.fetch_sub(1, Ordering::AcqRel);
+        s.wakes_up();
         r
     }
 
@@ -214,7 +214,7 @@ impl Wait {
             revents: 0,
         };
         let mut both = [entry(fd), entry(event)];
-        s.roomers.fetch_add(1, Ordering::SeqCst);
+        s.begins_to_room();
         let r = if may_go(s, Want::Room) || s.phase() != Phase::Attached {
             Ok(0)
         } else {
@@ -223,7 +223,7 @@ impl Wait {
                 real::ppoll(both.as_mut_ptr(), 2, std::ptr::null(), std::ptr::null())
             } as isize)
         };
-        s.roomers.fetch_sub(1, Ordering::SeqCst);
+        s.ends_to_room();
         match r {
             Err(Errno::INTR) if time::all_restart() => return Ok(()),
             r => r?,
@@ -341,14 +341,14 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32) -> bool {
     for turn in 0..200 {
         if let Ok(mut rx) = s.rx.lock() {
             if rx.bells_outstanding(p) == 0 {
-                s.sleepers.fetch_add(1, Ordering::AcqRel);
+                s.falls_asleep();
                 return true;
             }
-            if s.sleepers.load(Ordering::Acquire) == 0 {
+            if s.sleepers() == 0 {
                 rx.pass_first(p);
                 rx.take_bells(p, fd, usize::MAX);
                 s.mirror_rx(&rx);
-                s.sleepers.fetch_add(1, Ordering::AcqRel);
+                s.falls_asleep();
                 drop(rx);
                 crate::epoll::set::kick_others(s, std::ptr::null());
                 return true;

@@ -22,6 +22,7 @@ mod nonblock;
 mod options;
 mod poll;
 mod process;
+mod sharing;
 mod shutdown;
 mod signals;
 mod timeouts;
@@ -116,6 +117,7 @@ pub fn all() -> Vec<Case> {
         many::CASES,
         dups::CASES,
         process::CASES,
+        sharing::CASES,
         death::CASES,
         limits::CASES,
         bulk::CASES,

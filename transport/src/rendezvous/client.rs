@@ -378,6 +378,16 @@ impl Targets {
         ours
     }
 
+    /// In a child after fork, which holds connections made before: forgets the servers, but leaves the
+    /// segments mapped, for good.
+    pub fn leave_mapped(self) {
+        for target in self.served.into_iter().flatten() {
+            for shared in target.arenas {
+                shared.arena.leave_mapped();
+            }
+        }
+    }
+
     /// This side is done with a claimed slot; it is used again once the server is done with it too.
     pub fn rest(&mut self, ticket: &Ticket) {
         if let Some(s) = self.shared(ticket) {

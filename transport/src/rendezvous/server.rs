@@ -378,10 +378,12 @@ impl Family {
         Ok(segment)
     }
 
-    /// This side is done with a claimed segment.
-    pub fn release(&mut self, claim: &Claim) {
+    /// This process is done with a claimed segment; with `last`, this side is.
+    pub fn release(&mut self, claim: &Claim, last: bool) {
         if let Some(p) = self.peers.iter_mut().find(|p| p.file == claim.file) {
-            p.arena.release(claim.slot);
+            if last {
+                p.arena.release(claim.slot);
+            }
             p.users = p.users.saturating_sub(1);
         }
     }

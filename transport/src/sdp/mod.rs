@@ -9,10 +9,12 @@
 //! Called by `preload::sockets`, which owns the locks: [`Tx`] and [`Rx`] are used under the lock of
 //! their direction, and nothing here waits.
 
+mod journal;
 pub mod rx;
 pub mod tx;
 pub mod walk;
 
+pub use journal::Shareable;
 pub use rx::{Due, Got, Rx};
 pub use tx::{Put, Tx};
 pub use walk::Walk;

@@ -4,6 +4,7 @@
 //! doorbell byte; which it is follows from the counts, never from the value. Used under the receiving
 //! lock.
 
+use super::journal::{Journal, Shareable};
 use super::{Leg, Walk, walk::BATCH};
 use crate::clock;
 use crate::provider::{End, Provider};
@@ -50,6 +51,9 @@ pub struct How {
 #[derive(Debug)]
 pub struct Rx {
     flow: Receiver,
+    journal: Journal<Receiver>,
+    /// Whoever used it last died in the middle of it, and may have taken bells that it did not count.
+    orphaned: bool,
     /// The peer's terms are known: it has begun its fast leg.
     open: bool,
     leg: Leg,
@@ -89,6 +93,8 @@ impl Rx {
     pub fn new() -> Self {
         Self {
             flow: Receiver::new(4096, &super::tx::UNKNOWN),
+            journal: Journal::off(),
+            orphaned: false,
             open: false,
             leg: Leg::First,
             kernel: 0,
@@ -172,6 +178,9 @@ impl Rx {
         walk: &mut Walk,
         how: How,
     ) -> Result<Got> {
+        if self.orphaned {
+            self.count_bells(p, fd);
+        }
         let before = walk.done();
         // SAFETY: passed on to the caller.
         let got = unsafe { self.read_legs(p, fd, walk, how) }?;
@@ -317,9 +326,9 @@ impl Rx {
             // SAFETY: passed on to the caller.
             unsafe {
                 if how.peek {
-                    read_by(&mut flow.clone(), p, walk, how)
+                    read_by(&mut flow.clone(), &mut Journal::off(), p, walk, how)
                 } else {
-                    read_by(flow, p, walk, how)
+                    read_by(flow, &mut self.journal, p, walk, how)
                 }
             }
         });
@@ -449,6 +458,24 @@ impl Rx {
         }
     }
 
+    /// Counts anew how many bells have been taken: whoever died may have taken some without a word. On the
+    /// fast leg every byte on the kernel connection is one, and while the peer is not in the middle of a
+    /// put every bell that it has counted has come.
+    #[cold]
+    fn count_bells(&mut self, p: &impl Provider, fd: i32) {
+        if self.leg != Leg::Fast {
+            self.orphaned = false;
+            return;
+        }
+        let counted = p.bells();
+        let still = !p.peer_is_putting();
+        let lying = net::unread(fd) as u64;
+        if still && !p.peer_is_putting() && p.bells() == counted {
+            self.orphaned = false;
+            self.bells = self.bells.max(counted.saturating_sub(lying));
+        }
+    }
+
     /// The peer will put no more: if all that is unread lies on the kernel connection, with no bell
     /// among it, it can stay there. The kernel connection alone goes on then.
     ///
@@ -530,8 +557,9 @@ fn settle(granted: Granted, p: &impl Provider) -> Due {
 /// # Safety
 /// The walk's buffers are writable.
 #[inline]
-unsafe fn read_by(
-    flow: &mut impl flowctl::Receiver,
+unsafe fn read_by<F: flowctl::Receiver + Clone + Into<Receiver>>(
+    flow: &mut F,
+    journal: &mut Journal<Receiver>,
     p: &impl Provider,
     walk: &mut Walk,
     how: How,
@@ -553,6 +581,7 @@ unsafe fn read_by(
         }
         walk.advance(piece.len);
         flow.consume(piece.len);
+        journal.note(|| flow.clone().into());
         if !how.peek {
             p.took(flow.consumed());
             let now = settle(flow.grant(false, p), p);
@@ -561,6 +590,21 @@ unsafe fn read_by(
         }
     }
     Ok(due)
+}
+
+impl Shareable for Rx {
+    fn share(&mut self, shared: bool) {
+        self.journal.turn(shared, &self.flow);
+    }
+
+    fn note(&mut self) {
+        self.journal.note(|| self.flow.clone());
+    }
+
+    fn recover(&mut self) {
+        self.journal.recover(&mut self.flow);
+        self.orphaned = true;
+    }
 }
 
 impl Default for Rx {

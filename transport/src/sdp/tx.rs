@@ -3,6 +3,7 @@
 //! Rule: a byte goes out on exactly one leg, and the end of a leg is stated only when no byte can
 //! follow on it. Used under the sending lock.
 
+use super::journal::{Journal, Shareable};
 use super::{Due, Leg, Walk, walk::BATCH};
 use crate::clock;
 use crate::doorbell;
@@ -44,6 +45,9 @@ pub enum Put {
 #[derive(Debug)]
 pub struct Tx {
     flow: Sender,
+    journal: Journal<Sender>,
+    /// Whoever used it last died in the middle of it.
+    orphaned: bool,
     /// The peer sends by credits, which are acknowledged on what goes from here.
     acks: Option<bool>,
     /// The most that was in use at the receiver when there was no room, and how often that was seen.
@@ -67,6 +71,8 @@ impl Tx {
     pub fn new() -> Self {
         Self {
             flow: Sender::new(4096, &UNKNOWN),
+            journal: Journal::off(),
+            orphaned: false,
             acks: None,
             peak: 0,
             starved: 0,
@@ -149,11 +155,12 @@ impl Tx {
     ) -> Result<Put, Violation> {
         let acks = self.acknowledges(p)?;
         let looked = &mut self.looked;
+        let journal = &mut self.journal;
         let put = with_scheme!(Sender, &mut self.flow, flow => {
             look_if_due(flow, looked, p, walk.left())?;
             if p.enter() {
                 // SAFETY: passed on to the caller.
-                let put = unsafe { put_by(flow, acks, p, walk) };
+                let put = unsafe { put_by(flow, journal, acks, p, walk) };
                 if flow.counts().starved != self.starved {
                     self.starved = flow.counts().starved;
                     self.peak = self.peak.max(flow.held(p.taken()));
@@ -212,6 +219,7 @@ impl Tx {
                 Ok(0) => failed = Some(None),
                 Ok(n) => {
                     self.flow.commit(n.min(len), p);
+                    self.journal.note(|| self.flow.clone());
                     let ring = tell(&mut self.flow, acks, p);
                     total += n.min(len);
                     if p.must_ring(ring) {
@@ -268,6 +276,7 @@ impl Tx {
             return;
         }
         if self.flow.granted(p).is_ok() && self.flow.control(p) {
+            self.journal.note(|| self.flow.clone());
             credit::acknowledge(p);
             if p.must_ring(doorbell::SPACE) {
                 self.send_bell(p, fd);
@@ -331,6 +340,9 @@ impl Tx {
     pub fn end_fast(&mut self, p: &impl Provider) {
         if self.leg != Leg::Fast {
             return;
+        }
+        if std::mem::take(&mut self.orphaned) {
+            p.leave(); // whoever was in the middle of a put will not end it
         }
         let end = self.flow.accepted();
         self.leg = Leg::Last;
@@ -520,8 +532,9 @@ fn tell(flow: &mut impl flowctl::Sender, acks: bool, p: &impl Provider) -> u32 {
 /// # Safety
 /// The walk's buffers are readable.
 #[inline]
-unsafe fn put_by<F: flowctl::Sender>(
+unsafe fn put_by<F: flowctl::Sender + Clone + Into<Sender>>(
     flow: &mut F,
+    journal: &mut Journal<Sender>,
     acks: bool,
     p: &impl Provider,
     walk: &mut Walk,
@@ -547,6 +560,7 @@ unsafe fn put_by<F: flowctl::Sender>(
         flow.commit(piece.len, p);
         unpublished += piece.len;
         if unpublished >= PUBLISH || walk.left() == 0 {
+            journal.note(|| flow.clone().into());
             ring |= tell(flow, acks, p);
             unpublished = 0;
         }
@@ -555,6 +569,7 @@ unsafe fn put_by<F: flowctl::Sender>(
         }
     }
     if unpublished > 0 {
+        journal.note(|| flow.clone().into());
         ring |= tell(flow, acks, p);
     }
     Ok((walk.done() - before, ring))
@@ -580,6 +595,21 @@ unsafe fn fill_piece(p: &impl Provider, mut piece: Piece, walk: &mut Walk) {
         walk.advance(part.len);
         piece.offset += part.len;
         piece.len -= part.len;
+    }
+}
+
+impl Shareable for Tx {
+    fn share(&mut self, shared: bool) {
+        self.journal.turn(shared, &self.flow);
+    }
+
+    fn note(&mut self) {
+        self.journal.note(|| self.flow.clone());
+    }
+
+    fn recover(&mut self) {
+        self.journal.recover(&mut self.flow);
+        self.orphaned = true;
     }
 }
 

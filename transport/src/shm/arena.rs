@@ -101,6 +101,14 @@ impl Arena {
         unsafe { self.header.base().cast::<Header>().as_ref() }
     }
 
+    /// Closes the file and leaves what is mapped to those who still look there.
+    pub fn leave_mapped(self) {
+        self.header.leak();
+        for segment in self.segments.into_iter().flatten() {
+            segment.leak();
+        }
+    }
+
     /// The count of connections that may still be announced here.
     #[must_use]
     pub fn pending(&self) -> &AtomicU32 {

@@ -89,7 +89,8 @@ impl Mapping {
     /// # Errors
     /// As mmap(2).
     pub fn family(len: usize) -> Result<Self> {
-        Self::map(len, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0)
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Self::map(len, flags, -1, 0)
     }
 
     fn map(len: usize, flags: i32, fd: i32, offset: usize) -> Result<Self> {

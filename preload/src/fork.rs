@@ -1,0 +1,149 @@
+//! What happens around fork. Parent and child hold the same connections afterwards, and go on with them
+//! side by side: their streams lie in memory that both have (`sockets::stream`), each stream has a seat for
+//! each of them (`sockets::seats`), and its locks are theirs together, which is what others call a token:
+//! whoever makes a call has it for as long as the call works on the stream, and finds all that the
+//! other has received or sent. Nobody keeps it outside a call, so nobody has to be asked for it; one
+//! that dies with it is replaced (`sockets::lock`).
+//!
+//! A stream for which there is no seat, or no memory, goes back to the kernel before the fork.
+
+use crate::sockets::demote::{Unread, begin_many, demote_held};
+use crate::sockets::{Phase, Socket, Way, family, rouse};
+use crate::world::World;
+use crate::{alloc, report, table, world};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use transport::reason::Reason;
+use transport::sys;
+use transport::sys::fd::Fd;
+
+/// Once, at start.
+pub(crate) fn init() {
+    // SAFETY: the three handlers are of the right type and live for ever.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+}
+
+/// The signal mask while fork is under way.
+static MASK: AtomicU64 = AtomicU64::new(0);
+
+/// The child's number among those who share streams; 0 if it will share none.
+static CHILD: AtomicU32 = AtomicU32::new(0);
+
+/// Before fork: every stream gets a seat for the child; then nobody is inside the registry or the heap
+/// while they are copied.
+extern "C" fn before_fork() {
+    let mask = world::raw().hold();
+    MASK.store(mask, Ordering::Relaxed);
+    // SAFETY: held just above, and no other reference is alive in this thread.
+    let w = unsafe { world::raw().held() };
+    let mut streams: Vec<(&'static Socket, i32)> = Vec::new();
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry
+            && matches!(s.phase(), Phase::Fresh | Phase::Announced | Phase::Attached)
+        {
+            streams.push((s, fd));
+        }
+    });
+    let child = if streams.is_empty() || !rouse::prepare() {
+        None
+    } else {
+        family::expect_child()
+    };
+    begin_many();
+    for &(s, fd) in &streams {
+        if !child.is_some_and(|child| share(s, child)) {
+            demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
+        }
+    }
+    CHILD.store(child.unwrap_or(0), Ordering::Relaxed);
+    if child.is_some() {
+        for set in &w.sets {
+            set.hear_others();
+        }
+    }
+    drop(streams);
+    alloc::OWN.hold();
+}
+
+/// Makes room for the child at a stream.
+fn share(s: &Socket, child: u32) -> bool {
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return false;
+    };
+    s.seats.name(s.seat());
+    if s.seats.take_for_child(child).is_none() {
+        return false;
+    }
+    tx.share(true);
+    rx.share(true);
+    true
+}
+
+extern "C" fn in_parent() {
+    alloc::OWN.let_go();
+    world::raw().let_go(MASK.load(Ordering::Relaxed));
+}
+
+extern "C" fn in_child() {
+    alloc::OWN.let_go();
+    world::set_pid(sys::pid());
+    // SAFETY: held since `before_fork`, and there is no other thread.
+    let w = unsafe { world::raw().held() };
+    let child = CHILD.load(Ordering::Relaxed);
+    if child != 0 {
+        family::be_born(child);
+    }
+    let inherits = inherit(w, child);
+    if child == 0 {
+        rouse::restart();
+    }
+    for set in &w.sets {
+        set.reset();
+    }
+    // The client side belongs to the parent: its slots are handed out there. So does the kernel's
+    // answering machine, whose answers would be mixed up.
+    if let Some(targets) = w.targets.take()
+        && inherits
+    {
+        targets.leave_mapped();
+    }
+    w.diag = None;
+    w.pool.rename();
+    report::restart(w);
+    for family in w.families.iter_mut().flatten() {
+        family.join();
+    }
+    world::raw().let_go(MASK.load(Ordering::Relaxed));
+}
+
+/// Takes on the sockets: those whose streams are shared, and copies of the others. True if some of the
+/// shared ones lie in memory of the client side.
+fn inherit(w: &mut World, child: u32) -> bool {
+    let mut inherits = false;
+    w.lingering.clear();
+    w.pool.part(child, |s| {
+        // SAFETY: under the registry lock.
+        let way = unsafe { &mut *s.way.get() };
+        if matches!(way, Way::Client { .. }) {
+            inherits = true;
+            *way = Way::Inherited;
+        }
+    });
+    w.pool.each(|s| {
+        s.watch_seat();
+        s.waiters.store(0, Ordering::Relaxed);
+        let shadow = s.shadow.swap(-1, Ordering::Relaxed);
+        if shadow >= 0 {
+            drop(Fd::own(shadow)); // for threads of the parent
+        }
+        // What the parent has carried is in the parent's report.
+        for c in [
+            &s.record.bytes_sent,
+            &s.record.bytes_received,
+            &s.record.messages_sent,
+            &s.record.messages_received,
+        ] {
+            c.store(0, Ordering::Relaxed);
+        }
+    });
+    inherits
+}

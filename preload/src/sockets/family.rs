@@ -1,0 +1,138 @@
+//! The processes that fork has made of one: who they are to each other, and which of them live. Used for
+//! streams that several of them hold.
+//!
+//! A *member* is a number that is never given out again. Each living member keeps a record lock on the byte
+//! of that number in a memory file that all have inherited. The kernel drops it when the process ends,
+//! however it ends, and says who holds it whatever PID namespace the asker lives in: process ids would
+//! be mistaken for one another there, and are used again.
+
+use crate::sockets::lock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use transport::clock;
+use transport::sys::fd::Fd;
+use transport::sys::mem::{Mapping, memory_file};
+use transport::syscall;
+
+/// The first process.
+const ROOT: u32 = 1;
+
+/// How long (µs) a child may take from fork to its first instruction of ours. One that was killed on
+/// that way is given up then.
+const BIRTH_US: u64 = 10_000_000;
+
+/// Bytes of shared memory that a family can use beside its streams.
+const ROOM: usize = 1 << 28;
+
+/// This process.
+static ME: AtomicU32 = AtomicU32::new(ROOT);
+/// The file whose bytes are locked; -1 before the first fork that needs it.
+static LOCKS: AtomicI32 = AtomicI32::new(-1);
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+/// When this process last forked, in ticks.
+static FORKED: AtomicU64 = AtomicU64::new(0);
+
+/// The memory that all members share.
+#[repr(C)]
+struct Shared {
+    /// The member number given out last.
+    last: AtomicU32,
+    /// Bytes of [`ROOM`] that are in use.
+    used: AtomicUsize,
+}
+
+fn shared() -> Option<&'static Shared> {
+    // SAFETY: null, or a mapping that is never unmapped; zero is a valid value.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+/// This process's number.
+#[inline]
+pub(crate) fn me() -> u32 {
+    ME.load(Ordering::Relaxed)
+}
+
+/// Makes ready for a child that will hold streams of this process. Its number; `None` where that cannot
+/// be had. Before fork, under the registry lock.
+pub(crate) fn expect_child() -> Option<u32> {
+    if shared().is_none() {
+        let m = Mapping::family(ROOM).ok()?;
+        m.advise(libc::MADV_DONTDUMP);
+        let at: *mut Shared = m.leak().cast().as_ptr();
+        // SAFETY: fresh memory of that size.
+        unsafe {
+            (*at).last.store(me(), Ordering::Relaxed);
+            (*at)
+                .used
+                .store(size_of::<Shared>().next_multiple_of(64), Ordering::Relaxed);
+        }
+        SHARED.store(at, Ordering::Release);
+    }
+    if LOCKS.load(Ordering::Relaxed) < 0 {
+        LOCKS.store(
+            memory_file(c"shunt-family", 0).ok()?.hide().leak(),
+            Ordering::Relaxed,
+        );
+        if !lock_byte(me()) {
+            drop(Fd::own(LOCKS.swap(-1, Ordering::Relaxed)));
+            return None;
+        }
+    }
+    FORKED.store(clock::ticks(), Ordering::Relaxed);
+    let child = shared()?.last.fetch_add(1, Ordering::AcqRel) + 1;
+    (child < 1 << 31).then_some(child)
+}
+
+/// In a child after fork: takes on the number that was given to it.
+pub(crate) fn be_born(child: u32) {
+    ME.store(child, Ordering::Relaxed);
+    lock::name_process(child);
+    lock_byte(child);
+}
+
+/// Whether a child of this process may still be on its way into life.
+pub(crate) fn may_be_born() -> bool {
+    clock::ticks().wrapping_sub(FORKED.load(Ordering::Relaxed)) < clock::us(BIRTH_US)
+}
+
+fn record(member: u32) -> libc::flock {
+    // SAFETY: all-zero is a valid flock.
+    let mut l: libc::flock = unsafe { std::mem::zeroed() };
+    l.l_type = libc::F_WRLCK as i16;
+    l.l_whence = libc::SEEK_SET as i16;
+    l.l_start = i64::from(member);
+    l.l_len = 1;
+    l
+}
+
+fn lock_byte(member: u32) -> bool {
+    let l = record(member);
+    let fd = LOCKS.load(Ordering::Relaxed);
+    // SAFETY: a valid flock.
+    unsafe { syscall!(fcntl, fd, libc::F_SETLK, &raw const l) }.is_ok()
+}
+
+/// Whether a member lives. In doubt it does.
+pub(crate) fn is_alive(member: u32) -> bool {
+    if member == me() {
+        return true;
+    }
+    let mut l = record(member);
+    let fd = LOCKS.load(Ordering::Relaxed);
+    // SAFETY: a valid flock, for the kernel to fill.
+    let asked = unsafe { syscall!(fcntl, fd, libc::F_GETLK, &raw mut l) };
+    asked.is_err() || l.l_type != libc::F_UNLCK as i16
+}
+
+/// Memory that every member sees at the same address, for good. `None` once it is used up.
+pub(crate) fn memory(len: usize) -> Option<*mut u8> {
+    let base = SHARED.load(Ordering::Acquire);
+    let len = len.checked_next_multiple_of(64)?;
+    let used = &shared()?.used;
+    let at = used
+        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |at| {
+            at.checked_add(len).filter(|&end| end <= ROOM)
+        })
+        .ok()?;
+    // SAFETY: inside the mapping, by the check above.
+    Some(unsafe { base.cast::<u8>().add(at) })
+}

@@ -1,0 +1,195 @@
+//! Who holds a stream: a seat for each process, in the memory that they share. A process takes one for its
+//! child before fork, and leaves its own when it closes its last descriptor; whoever finds every other
+//! seat empty is the last and may end the stream, or use it as if nobody had ever shared it.
+//!
+//! Rule: a seat is given up for its holder only when the kernel says that it has died (`family`).
+
+use super::{Socket, family};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Processes that can hold one stream at a time; what a further child would need goes to the kernel.
+pub(crate) const SEATS: usize = 8;
+
+/// The holder has been forked and does not run yet.
+const UNBORN: u32 = 1 << 31;
+
+/// One process's place at a stream.
+#[derive(Debug)]
+struct Seat {
+    /// Member of the family; 0 for nobody.
+    holder: AtomicU32,
+    /// Its threads asleep in the kernel on this very connection.
+    sleepers: AtomicU32,
+    /// Those of them that `rouse` wakes.
+    roomers: AtomicU32,
+    /// Its epoll sets that hold the connection.
+    sets: AtomicU32,
+}
+
+impl Seat {
+    fn clear(&self) {
+        for count in [&self.sleepers, &self.roomers, &self.sets] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All places at one stream. Before the first fork the one process sits at the first, nameless.
+#[derive(Debug)]
+pub(crate) struct Seats([Seat; SEATS]);
+
+impl Seats {
+    pub(crate) const fn new() -> Self {
+        const EMPTY: Seat = Seat {
+            holder: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            roomers: AtomicU32::new(0),
+            sets: AtomicU32::new(0),
+        };
+        Self([EMPTY; SEATS])
+    }
+
+    fn at(&self, seat: usize) -> Option<&Seat> {
+        self.0.get(seat)
+    }
+
+    /// This process, which alone knew of the stream, or has a seat, sits down by name.
+    pub(crate) fn name(&self, seat: usize) {
+        if let Some(s) = self.at(seat) {
+            s.holder.store(family::me(), Ordering::Release);
+        }
+    }
+
+    /// Takes a seat for a child that is about to be forked. `None` if all are taken by the living.
+    pub(crate) fn take_for_child(&self, child: u32) -> Option<usize> {
+        self.0.iter().position(|s| {
+            let holder = s.holder.load(Ordering::Acquire);
+            if holder == child | UNBORN {
+                return true;
+            }
+            let free = holder == 0 || !is_alive(holder);
+            let taken = free
+                && s.holder
+                    .compare_exchange(holder, child | UNBORN, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok();
+            if taken {
+                s.clear();
+            }
+            taken
+        })
+    }
+
+    /// The seat that was taken for this process before it was forked; from now on it is seen to live.
+    pub(crate) fn sit(&self, me: u32) -> Option<usize> {
+        self.0.iter().position(|s| {
+            s.holder
+                .compare_exchange(me | UNBORN, me, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    }
+
+    /// Gives up this process's seat.
+    pub(crate) fn leave(&self, seat: usize) {
+        if let Some(s) = self.at(seat) {
+            s.clear();
+            s.holder.store(0, Ordering::Release);
+        }
+    }
+
+    /// Whether anybody else holds the stream. Seats of the dead are cleared on the way.
+    pub(crate) fn has_others(&self, mine: Option<usize>) -> bool {
+        let mut others = false;
+        for (i, s) in self.0.iter().enumerate() {
+            let holder = s.holder.load(Ordering::Acquire);
+            if holder == 0 || Some(i) == mine {
+                continue;
+            }
+            if is_alive(holder) {
+                others = true;
+            } else {
+                s.clear();
+                let _ =
+                    s.holder
+                        .compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+        others
+    }
+
+    fn sum(&self, of: impl Fn(&Seat) -> &AtomicU32) -> u32 {
+        self.0
+            .iter()
+            .map(|s| of(s).load(Ordering::SeqCst))
+            .fold(0, u32::wrapping_add)
+    }
+}
+
+fn is_alive(holder: u32) -> bool {
+    if holder & UNBORN != 0 {
+        return family::may_be_born();
+    }
+    family::is_alive(holder)
+}
+
+/// Counts of sleeping threads, of this process in its own seat.
+impl Socket {
+    fn own_seat(&self) -> Option<&Seat> {
+        self.seats.at(self.seat())
+    }
+
+    /// Threads asleep in the kernel on this connection, of all that hold it.
+    #[inline]
+    pub(crate) fn sleepers(&self) -> u32 {
+        if self.is_shared() {
+            return self.seats.sum(|s| &s.sleepers);
+        }
+        self.own_seat()
+            .map_or(0, |s| s.sleepers.load(Ordering::SeqCst))
+    }
+
+    /// One thread more is asleep, or on its way to.
+    pub(crate) fn falls_asleep(&self) {
+        if let Some(s) = self.own_seat() {
+            s.sleepers.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn wakes_up(&self) {
+        if let Some(s) = self.own_seat() {
+            s.sleepers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How many epoll sets of this process hold the connection, for other processes to see.
+    pub(crate) fn watch_seat(&self) {
+        if let Some(s) = self.own_seat() {
+            s.sets
+                .store(self.set_count.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    /// Whether an epoll set of another process holds the connection.
+    pub(crate) fn is_watched_by_others(&self) -> bool {
+        let mine = self
+            .own_seat()
+            .map_or(0, |s| s.sets.load(Ordering::Acquire));
+        self.seats.sum(|s| &s.sets) > mine
+    }
+
+    /// Those of the sleepers that watch `rouse`'s event too.
+    pub(crate) fn roomers(&self) -> u32 {
+        self.seats.sum(|s| &s.roomers)
+    }
+
+    pub(crate) fn begins_to_room(&self) {
+        if let Some(s) = self.own_seat() {
+            s.roomers.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn ends_to_room(&self) {
+        if let Some(s) = self.own_seat() {
+            s.roomers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What every process that holds a connection has in common: one *stream*, as the kernel has one open
+//! file. It lies in memory that children of fork share with their parent, so that whoever makes the next
+//! call finds the stream where the last one left it; what a process knows by itself is in [`super::Socket`],
+//! which reads like its stream.
+//!
+//! Rule: nothing in here points to memory of one process only. The segment and the arena's words are
+//! mapped before a fork and so lie at the same address in all; a stream that several hold is not
+//! attached, nor let go of, before one is left (`seats`).
+
+use super::lock::Direction;
+use super::residual::Residual;
+use super::seats::Seats;
+use super::{Phase, leg};
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use transport::sdp::{Leg, Rx, Tx};
+use transport::shm::segment::Segment;
+
+/// One connection, for all that hold it.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct Stream {
+    phase: AtomicU8,
+    pub(crate) nonblock: AtomicBool,
+    /// The kernel connection has ended (FIN or RST).
+    pub(crate) over: AtomicBool,
+    /// The program has shut its receiving.
+    pub(crate) rx_shut: AtomicBool,
+    /// The program has shut its sending.
+    pub(crate) tx_shut: AtomicBool,
+    /// TCP_NODELAY and TCP_CORK as the program has set them, or its listener passed them on: while the
+    /// socket is attached the kernel has them so that a bell never waits.
+    pub(crate) nodelay: AtomicBool,
+    pub(crate) cork: AtomicBool,
+    /// SO_LINGER is set to 0 seconds: closing resets.
+    pub(crate) linger_zero: AtomicBool,
+    /// Both directions are shut, and the kernel connection has been told.
+    pub(crate) fin_sent: AtomicBool,
+    /// Bytes were sent by the kernel after the other end was gone: what it answers counts.
+    pub(crate) sent_late: AtomicBool,
+    /// The kernel's receiving half has been shut by this side: it shows readable for ever.
+    pub(crate) woken_hard: AtomicBool,
+    /// A reset has been reported to the program.
+    pub(crate) reset_told: AtomicBool,
+    /// The peer broke the protocol.
+    pub(crate) broken: AtomicBool,
+    /// The last holder has said goodbye and let go of the segment.
+    pub(crate) ended: AtomicBool,
+    /// Mirror of the receiving leg, for looks without the lock.
+    rx_leg: AtomicU8,
+    tx_leg: AtomicU8,
+    /// Mirror of the bytes read off the fast leg.
+    pub(crate) rx_at: AtomicU64,
+    /// Mirror of the bytes read off the first leg.
+    pub(crate) rx_kernel: AtomicU64,
+    segment: UnsafeCell<Option<Segment>>,
+    pub(crate) tx: Direction<Tx>,
+    pub(crate) rx: Direction<Rx>,
+    pub(crate) lowat: AtomicU32,
+    /// SO_SNDBUF and SO_RCVBUF as the program has set them, in bytes; 0 if it has not.
+    pub(crate) sndbuf: AtomicU32,
+    pub(crate) rcvbuf: AtomicU32,
+    /// Times that a send found no room: what an edge of writability is an answer to.
+    pub(crate) no_room: AtomicU64,
+    /// Since when, in ticks, the peer is seen to have parked bytes and nothing else has come; 0 if not.
+    pub(crate) starving: AtomicU64,
+    /// They are pulled from now on.
+    pub(crate) pulls: AtomicBool,
+    /// Slot state to look at while announced, what it says while the offer stands, and what once the
+    /// server has agreed.
+    pub(crate) answer_at: AtomicPtr<AtomicU32>,
+    pub(crate) answer_open: AtomicU32,
+    pub(crate) answer_yes: AtomicU32,
+    pub(crate) residual: AtomicPtr<Residual>,
+    pub(crate) seats: Seats,
+}
+
+// SAFETY: the one cell (`segment`) is written before the phase that makes readers look at it.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: 0.into(),
+            nonblock: false.into(),
+            over: false.into(),
+            rx_shut: false.into(),
+            tx_shut: false.into(),
+            nodelay: false.into(),
+            cork: false.into(),
+            linger_zero: false.into(),
+            fin_sent: false.into(),
+            sent_late: false.into(),
+            woken_hard: false.into(),
+            reset_told: false.into(),
+            broken: false.into(),
+            ended: false.into(),
+            rx_leg: 0.into(),
+            tx_leg: 0.into(),
+            rx_at: 0.into(),
+            rx_kernel: 0.into(),
+            segment: UnsafeCell::new(None),
+            tx: Direction::new(Tx::new()),
+            rx: Direction::new(Rx::new()),
+            lowat: 1.into(),
+            sndbuf: 0.into(),
+            rcvbuf: 0.into(),
+            no_room: 0.into(),
+            starving: 0.into(),
+            pulls: false.into(),
+            answer_at: AtomicPtr::new(ptr::null_mut()),
+            answer_open: 0.into(),
+            answer_yes: 0.into(),
+            residual: AtomicPtr::new(ptr::null_mut()),
+            seats: Seats::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        Phase::from_number(self.phase.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// The segment, from `Announced` on.
+    #[inline]
+    pub(crate) fn segment(&self) -> Option<&Segment> {
+        // SAFETY: written before the phase that leads here, and not changed while the socket lives.
+        unsafe { &*self.segment.get() }.as_ref()
+    }
+
+    /// # Safety
+    /// Nobody looks yet: the phase is before `Announced`.
+    pub(crate) unsafe fn set_segment(&self, segment: Option<Segment>) {
+        // SAFETY: the caller's promise.
+        unsafe { *self.segment.get() = segment };
+    }
+
+    #[inline]
+    pub(crate) fn rx_leg(&self) -> Leg {
+        leg(self.rx_leg.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn tx_leg(&self) -> Leg {
+        leg(self.tx_leg.load(Ordering::Relaxed))
+    }
+
+    /// Copies what lock-free looks need. Called with the lock held, after a change.
+    #[inline]
+    pub(crate) fn mirror_rx(&self, rx: &Rx) {
+        self.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
+        self.rx_kernel.store(rx.kernel_bytes(), Ordering::Relaxed);
+        self.rx_leg.store(rx.leg() as u8, Ordering::Relaxed);
+        if rx.kernel_over && !self.over.load(Ordering::Relaxed) {
+            self.over.store(true, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mirror_tx(&self, tx: &Tx) {
+        self.tx_leg.store(tx.leg() as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Whether several processes hold it, or did when somebody last looked.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.tx.is_shared()
+    }
+}

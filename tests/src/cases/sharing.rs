@@ -1,0 +1,507 @@
+//! Streams that several processes hold after fork and go on using side by side: attached ones stay
+//! attached, whoever makes the next call.
+
+use super::Case;
+use crate::log;
+use crate::side::{Side, hash};
+use crate::sys::{Fd, io, net, proc, wait};
+
+const LEFT: &str = "two processes use one epoll set, which the kernel alone can serve";
+const CROWD: &str = "there are more holders than seats";
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("share_alternating", share_alternating).processes_only(),
+    Case::pair("share_chain", share_chain).processes_only(),
+    Case::pair("share_daemon", share_daemon).processes_only(),
+    Case::pair("share_last_close_ends", share_last_close_ends).processes_only(),
+    Case::pair("share_shutdown_counts_for_all", share_shutdown).processes_only(),
+    Case::pair("share_nonblocking_counts_for_all", share_nonblocking).processes_only(),
+    Case::pair("share_both_asleep", share_both_asleep).processes_only(),
+    Case::pair("share_both_send_much", share_both_send_much).processes_only(),
+    Case::pair("share_while_thread_sends", share_while_thread_sends).processes_only(),
+    Case::pair("share_many_connections", share_many_connections).processes_only(),
+    Case::pair("share_parent_goes_on_with_epoll", share_parent_epoll).processes_only(),
+    Case::pair("share_child_makes_epoll", share_child_epoll).processes_only(),
+    Case::pair("share_both_use_one_epoll", share_one_epoll)
+        .processes_only()
+        .any_path(LEFT),
+    Case::pair("share_with_a_crowd", share_with_a_crowd)
+        .processes_only()
+        .any_path(CROWD),
+    Case::pair("share_killed_holder", share_killed_holder).processes_only(),
+];
+
+/// Two pipes, to take turns by.
+struct Turns {
+    parent: (Fd, Fd),
+    child: (Fd, Fd),
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self {
+            parent: net::pipe(),
+            child: net::pipe(),
+        }
+    }
+
+    fn to_child(&self) {
+        io::write(self.child.1, b"!").ok();
+    }
+
+    fn to_parent(&self) {
+        io::write(self.parent.1, b"!").ok();
+    }
+
+    fn child_waits(&self) {
+        io::read(self.child.0, &mut [0; 1]).ok();
+    }
+
+    fn parent_waits(&self) {
+        io::read(self.parent.0, &mut [0; 1]).ok();
+    }
+}
+
+/// B: gives back whatever comes, until the end.
+fn echo(s: &Side, fd: Fd) {
+    let mut total = 0;
+    let mut buf = [0u8; 4096];
+    loop {
+        let n = io::recv(fd, &mut buf, 0);
+        if n.0 <= 0 {
+            log!(s, "echoed {total}, end {n}");
+            break;
+        }
+        total += n.0;
+        io::send_all(fd, &buf[..n.0 as usize]).ok();
+    }
+    s.sync("done");
+}
+
+fn there_and_back(fd: Fd, byte: u8) {
+    io::send_all(fd, &[byte]).ok();
+    assert_eq!(io::recv_exact(fd, 1).0, [byte]);
+}
+
+/// Parent and child take turns byte by byte.
+fn share_alternating(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        return echo(s, fd);
+    }
+    let turns = Turns::new();
+    let child = proc::fork(|| {
+        for i in 0..200 {
+            turns.child_waits();
+            there_and_back(fd, i as u8);
+            turns.to_parent();
+        }
+        0
+    });
+    for i in 0..200 {
+        there_and_back(fd, 255 - i as u8);
+        turns.to_child();
+        turns.parent_waits();
+    }
+    log!(s, "{}", proc::wait_child(child));
+    there_and_back(fd, 9);
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+/// Each child forks the next; all use the stream, the first one last.
+fn share_chain(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        return echo(s, fd);
+    }
+    fn link(fd: Fd, depth: u8) -> i32 {
+        there_and_back(fd, depth);
+        if depth < 5 {
+            let child = proc::fork(|| link(fd, depth + 1));
+            let _ = proc::wait_child(child);
+        }
+        there_and_back(fd, 100 + depth);
+        i32::from(depth)
+    }
+    let child = proc::fork(|| link(fd, 1));
+    log!(s, "{}", proc::wait_child(child));
+    there_and_back(fd, 77);
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+/// As daemon(3) does: the parents go, the grandchild goes on.
+fn share_daemon(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        return echo(s, fd);
+    }
+    let (done_r, done_w) = net::pipe();
+    let child = proc::fork(|| {
+        proc::fork(|| {
+            for i in 0..50 {
+                there_and_back(fd, i);
+            }
+            net::close(fd).ok();
+            io::write(done_w, b"!").ok();
+            0
+        });
+        0
+    });
+    log!(s, "{}", proc::wait_child(child));
+    net::close(fd).ok();
+    io::read(done_r, &mut [0; 1]).ok();
+    s.sync("done");
+}
+
+/// The peer sees the end when the last holder closes, not before.
+fn share_last_close_ends(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        s.sync("one has closed");
+        log!(s, "{}", io::recv(fd, &mut [0; 1], libc::MSG_DONTWAIT));
+        s.sync("looked");
+        log!(s, "{}", io::recv(fd, &mut [0; 9], 0));
+        log!(s, "{}", io::recv(fd, &mut [0; 9], 0));
+        s.sync("done");
+        return;
+    }
+    let turns = Turns::new();
+    let child = proc::fork(|| {
+        turns.child_waits();
+        io::send_all(fd, b"x").ok();
+        net::close(fd).ok();
+        0
+    });
+    net::close(fd).ok();
+    s.sync("one has closed");
+    s.sync("looked");
+    turns.to_child();
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("done");
+}
+
+/// What one shuts is shut for all, also for one that is blocked in it.
+fn share_shutdown(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        log!(s, "{}", io::recv(fd, &mut [0; 1], 0));
+        s.sync("done");
+        return;
+    }
+    let child = proc::fork(|| {
+        let n = io::recv(fd, &mut [0; 1], 0);
+        log!(s, "child {n}");
+        log!(s, "child {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        0
+    });
+    proc::Thread::of(child as u32, child).wait_asleep();
+    net::shutdown(fd, libc::SHUT_RDWR).ok();
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("done");
+}
+
+fn share_nonblocking(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        return echo(s, fd);
+    }
+    let child = proc::fork(|| {
+        net::set_nonblocking(fd, true).ok();
+        0
+    });
+    log!(s, "{}", proc::wait_child(child));
+    log!(s, "{} {}", net::is_nonblocking(fd), io::recv(fd, &mut [0; 1], 0));
+    net::set_nonblocking(fd, false).ok();
+    there_and_back(fd, 1);
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+/// Both are asleep in a read; each of two messages wakes somebody, and both are read.
+fn share_both_asleep(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    for _ in 0..3 {
+        if !s.a() {
+            s.sync("asleep");
+            io::send_all(fd, b"1").ok();
+            s.sync("again");
+            io::send_all(fd, b"2").ok();
+            s.sync("round");
+            continue;
+        }
+        let child = proc::fork(|| io::recv(fd, &mut [0; 1], 0).0 as i32);
+        let other = proc::fork(|| io::recv(fd, &mut [0; 1], 0).0 as i32);
+        for pid in [child, other] {
+            proc::Thread::of(pid as u32, pid).wait_asleep();
+        }
+        s.sync("asleep");
+        s.sync("again");
+        log!(s, "{} {}", proc::wait_child(child), proc::wait_child(other));
+        s.sync("round");
+    }
+    s.sync("done");
+}
+
+/// Two processes send at once. Each one's bytes stay in order, and none is lost.
+fn share_both_send_much(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    const EACH: usize = 3 << 20;
+    if !s.a() {
+        let (got, last) = io::recv_to_end(fd);
+        let of = |high: bool| -> Vec<u8> {
+            let mine = |b: &u8| (*b >= 128) == high;
+            got.iter().copied().filter(mine).collect()
+        };
+        for half in [of(false), of(true)] {
+            let in_order = half.windows(2).all(|w| w[1] & 127 == (w[0] + 1) & 127);
+            log!(s, "{} {in_order} {:x}", half.len(), hash(&half));
+        }
+        log!(s, "{last}");
+        s.sync("done");
+        return;
+    }
+    let bytes = |high: u8| -> Vec<u8> { (0..EACH).map(|i| high | (i & 127) as u8).collect() };
+    let child = proc::fork(|| {
+        for piece in bytes(128).chunks(10_000) {
+            io::send_all(fd, piece).ok();
+        }
+        0
+    });
+    for piece in bytes(0).chunks(70_000) {
+        io::send_all(fd, piece).ok();
+    }
+    log!(s, "{}", proc::wait_child(child));
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+/// A fork in one thread while another is inside send; the child sends too, after it.
+fn share_while_thread_sends(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    const MUCH: usize = 8 << 20;
+    if !s.a() {
+        let (got, last) = io::recv_to_end(fd);
+        let a = got.iter().filter(|b| **b == b'a').count();
+        log!(s, "{a} {} {last}", got.len() - a);
+        s.sync("done");
+        return;
+    }
+    let sender = std::thread::spawn(move || io::send_all(fd, &vec![b'a'; MUCH]).ok());
+    let children: Vec<i32> = (0..5)
+        .map(|_| {
+            proc::fork(|| {
+                io::send_all(fd, b"child").ok();
+                0
+            })
+        })
+        .collect();
+    for child in children {
+        log!(s, "{}", proc::wait_child(child));
+    }
+    sender.join().unwrap();
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+/// A program with many connections forks; the child uses every other one, the parent the rest, then
+/// all.
+fn share_many_connections(s: &Side) {
+    let fds: Vec<Fd> = (0..60).map(|_| s.pair()).collect();
+    for &fd in &fds {
+        s.always_warm_up(fd);
+    }
+    if !s.a() {
+        for round in 0..2 {
+            for (i, &fd) in fds.iter().enumerate() {
+                let (got, _) = io::recv_exact(fd, 3);
+                if i < 4 {
+                    log!(s, "{round} {got:?}");
+                }
+                io::send_all(fd, b"ack").ok();
+            }
+        }
+        s.sync("done");
+        return;
+    }
+    let child = proc::fork(|| {
+        for &fd in fds.iter().step_by(2) {
+            io::send_all(fd, b"abc").ok();
+            assert_eq!(io::recv_exact(fd, 3).0, b"ack");
+        }
+        0
+    });
+    for &fd in fds.iter().skip(1).step_by(2) {
+        io::send_all(fd, b"def").ok();
+        assert_eq!(io::recv_exact(fd, 3).0, b"ack");
+    }
+    log!(s, "{}", proc::wait_child(child));
+    for &fd in &fds {
+        io::send_all(fd, b"ghi").ok();
+        assert_eq!(io::recv_exact(fd, 3).0, b"ack");
+    }
+    s.sync("done");
+}
+
+/// An event loop forks a helper that never looks at the sockets, as for a snapshot: it goes on.
+fn share_parent_epoll(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        for i in 0..50 {
+            there_and_back(fd, i);
+        }
+        s.sync("done");
+        return;
+    }
+    let set = wait::epoll();
+    wait::add(set, fd, libc::EPOLLIN, 7).ok();
+    let (go_r, go_w) = net::pipe();
+    let mut child = 0;
+    for i in 0..50 {
+        if i == 10 {
+            child = proc::fork(|| {
+                io::read(go_r, &mut [0; 1]).ok();
+                0
+            });
+        }
+        assert_eq!(wait::epoll_wait(set, 4, 5000).ret.0, 1);
+        let (got, _) = io::recv_exact(fd, 1);
+        io::send_all(fd, &got).ok();
+    }
+    io::write(go_w, b"!").ok();
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("done");
+}
+
+/// The child watches an inherited socket by a set of its own, while the parent sleeps in a set too.
+fn share_child_epoll(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        for i in 0..30 {
+            there_and_back(fd, i);
+        }
+        s.sync("done");
+        return;
+    }
+    let child = proc::fork(|| {
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN, 7).ok();
+        for _ in 0..30 {
+            assert_eq!(wait::epoll_wait(set, 4, 5000).ret.0, 1);
+            let (got, _) = io::recv_exact(fd, 1);
+            io::send_all(fd, &got).ok();
+        }
+        0
+    });
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("done");
+}
+
+/// Parent and child wait on the same set, one after the other.
+fn share_one_epoll(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        for i in 0..20 {
+            there_and_back(fd, i);
+        }
+        s.sync("done");
+        return;
+    }
+    let set = wait::epoll();
+    wait::add(set, fd, libc::EPOLLIN, 7).ok();
+    let turns = Turns::new();
+    let serve = || {
+        let woken = wait::epoll_wait(set, 4, 5000).ret.0;
+        let (got, _) = io::recv_exact(fd, 1);
+        io::send_all(fd, &got).ok();
+        woken
+    };
+    let child = proc::fork(|| {
+        for _ in 0..10 {
+            turns.child_waits();
+            assert_eq!(serve(), 1);
+            turns.to_parent();
+        }
+        0
+    });
+    for _ in 0..10 {
+        assert_eq!(serve(), 1);
+        turns.to_child();
+        turns.parent_waits();
+    }
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("done");
+}
+
+/// More children than there are seats, all alive at once.
+fn share_with_a_crowd(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        return echo(s, fd);
+    }
+    let children: Vec<(i32, Fd)> = (0..12u8)
+        .map(|i| {
+            let (go_r, go_w) = net::pipe();
+            let child = proc::fork(|| {
+                io::read(go_r, &mut [0; 1]).ok();
+                there_and_back(fd, i);
+                0
+            });
+            (child, go_w)
+        })
+        .collect();
+    for (child, go) in children {
+        there_and_back(fd, 200);
+        io::write(go, b"!").ok();
+        log!(s, "{}", proc::wait_child(child));
+    }
+    there_and_back(fd, 201);
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+/// A holder is killed in the middle of sending much: what it had sent is followed by all of the other's.
+fn share_killed_holder(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        let (got, last) = io::recv_to_end(fd);
+        let mine: Vec<u8> = got.into_iter().filter(|b| *b < 128).collect();
+        let in_order = mine.windows(2).all(|w| w[1] == (w[0] + 1) & 127);
+        log!(s, "{} {in_order} {last}", mine.len());
+        s.sync("done");
+        return;
+    }
+    let mine: Vec<u8> = (0..128 * 400).map(|i| (i & 127) as u8).collect();
+    for round in 0..12u64 {
+        let child = proc::fork(|| {
+            let bytes = vec![200u8; 300_000];
+            loop {
+                if io::send(fd, &bytes, 0).0 < 0 {
+                    return 0;
+                }
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_micros(300 + 217 * round));
+        io::send_all(fd, &mine[..128 * 100]).ok();
+        proc::kill(child, libc::SIGKILL).ok();
+        let _ = proc::wait_child(child);
+        io::send_all(fd, &mine).ok();
+    }
+    net::close(fd).ok();
+    s.sync("done");
+}
