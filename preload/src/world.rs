@@ -2,8 +2,8 @@
 //! paths only (connect, accept's first use, close, epoll_ctl); taken with signals blocked.
 
 use crate::epoll::set::Set;
-use crate::sockets::lock::{Slow, SlowHeld};
 use crate::sockets::Socket;
+use crate::sockets::lock::{Slow, SlowHeld};
 use crate::sockets::pool::Pool;
 use flowctl::{Scheme, Terms};
 use std::sync::OnceLock;

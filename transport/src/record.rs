@@ -195,6 +195,14 @@ impl Record {
         self.reason.store(reason as u8, Ordering::Relaxed);
     }
 
+    /// Whether this process has sent or received anything on it.
+    #[must_use]
+    pub fn has_carried(&self) -> bool {
+        [&self.bytes_sent, &self.bytes_received]
+            .iter()
+            .any(|n| n.load(Ordering::Relaxed) > 0)
+    }
+
     /// The connection went back to kernel TCP.
     pub fn set_demoted(&self, reason: Reason) {
         self.set_kernel(reason);

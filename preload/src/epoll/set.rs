@@ -10,9 +10,9 @@
 
 use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use crate::real;
+use crate::sockets::demote::{Unread, demote};
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
-use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Phase, Socket, residual, rouse};
 use crate::world::World;
 use std::cell::UnsafeCell;

@@ -186,13 +186,7 @@ fn from_user(set: &'static Set, out: &mut Out, call: u64) {
 }
 
 /// One look. True if another process has sent a socket back to the kernel that is still ours in here.
-fn look(
-    l: &mut Inner,
-    out: &mut Out,
-    call: u64,
-    unsettled: &mut Unsettled,
-    n: &mut usize,
-) -> bool {
+fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &mut usize) -> bool {
     let mut stale = false;
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.

@@ -96,7 +96,9 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
 /// the process that made it; so is its place in memory.
 fn part(w: &mut World, s: &'static Socket) {
     set::closed(w, s);
-    if s.record.role.load(Ordering::Relaxed) != 0 {
+    // (whoever goes on with it reports it; here it counts if this process has used it)
+    if s.record.role.load(Ordering::Relaxed) != 0 && s.record.has_carried() {
+        s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
     }
     s.record.live.store(0, Ordering::Relaxed);
@@ -116,7 +118,10 @@ pub(crate) fn sweep(w: &mut World) {
             continue;
         }
         let last = !s.ended.swap(true, Ordering::AcqRel);
-        if last && matches!(super::demote::way(s), Way::Client { .. }) && s.phase() == Phase::Announced {
+        if last
+            && matches!(super::demote::way(s), Way::Client { .. })
+            && s.phase() == Phase::Announced
+        {
             withdraw(w, s);
         }
         let_go_for(w, s, last);

@@ -104,7 +104,8 @@ fn is_ours_alone(s: &Socket) -> bool {
 pub(crate) fn unshare(s: &Socket) {
     if !s.has_others()
         && let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock())
-        && !s.has_others() // (a fork takes seats under these locks)
+        && !s.has_others()
+    // (a fork takes seats under these locks)
     {
         tx.share(false);
         rx.share(false);
@@ -309,9 +310,7 @@ fn look(
 /// wish for a bell, for whoever sleeps in the kernel when it comes into use; where that is nobody the
 /// wish can rest: most short connections need no bell at all then.
 pub(super) fn can_rest(s: &Socket) -> bool {
-    super::lock::is_single_threaded()
-        && !s.is_shared()
-        && s.set_count.load(Ordering::Relaxed) == 0
+    super::lock::is_single_threaded() && !s.is_shared() && s.set_count.load(Ordering::Relaxed) == 0
 }
 
 /// A client's first send, of a connection that has just been announced: where servers have said yes at

@@ -422,8 +422,7 @@ pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
         let bells = rx.bells_outstanding(p);
         // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared
         // away, unless somebody else may still have to see one.
-        let alone =
-            s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers() == 0;
+        let alone = s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers() == 0;
         let take = alone && (BELLS..=bells).contains(&unread);
         if take {
             rx.take_bells(p, fd, usize::MAX);

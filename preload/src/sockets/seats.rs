@@ -27,6 +27,15 @@ struct Seat {
 }
 
 impl Seat {
+    const fn new() -> Self {
+        Self {
+            holder: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            roomers: AtomicU32::new(0),
+            sets: AtomicU32::new(0),
+        }
+    }
+
     fn clear(&self) {
         for count in [&self.sleepers, &self.roomers, &self.sets] {
             count.store(0, Ordering::Relaxed);
@@ -40,13 +49,7 @@ pub(crate) struct Seats([Seat; SEATS]);
 
 impl Seats {
     pub(crate) const fn new() -> Self {
-        const EMPTY: Seat = Seat {
-            holder: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
-            roomers: AtomicU32::new(0),
-            sets: AtomicU32::new(0),
-        };
-        Self([EMPTY; SEATS])
+        Self([const { Seat::new() }; SEATS])
     }
 
     fn at(&self, seat: usize) -> Option<&Seat> {
@@ -108,9 +111,9 @@ impl Seats {
                 others = true;
             } else {
                 s.clear();
-                let _ =
-                    s.holder
-                        .compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed);
+                let _ = s
+                    .holder
+                    .compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
         others

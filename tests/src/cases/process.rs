@@ -125,9 +125,10 @@ fn fork_reader_and_writer(s: &Side) {
             log!(side, "child {} {:x} {last}", got.len(), hash(&got));
             0
         });
-        log!(s, "{}", io::send_all(fd, &big));
+        let sent = io::send_all(fd, &big);
         net::shutdown(fd, libc::SHUT_WR).ok();
         log!(s, "{}", proc::wait_child(child));
+        log!(s, "{sent}");
     } else {
         let sender = std::thread::spawn(move || {
             io::send_all(fd, &big).ok();

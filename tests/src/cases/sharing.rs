@@ -218,7 +218,12 @@ fn share_nonblocking(s: &Side) {
         0
     });
     log!(s, "{}", proc::wait_child(child));
-    log!(s, "{} {}", net::is_nonblocking(fd), io::recv(fd, &mut [0; 1], 0));
+    log!(
+        s,
+        "{} {}",
+        net::is_nonblocking(fd),
+        io::recv(fd, &mut [0; 1], 0)
+    );
     net::set_nonblocking(fd, false).ok();
     there_and_back(fd, 1);
     net::close(fd).ok();
