@@ -56,8 +56,10 @@ pub(crate) unsafe fn recv(
         {
             return Ok(counted(s, n, how));
         }
+        // (nothing, on a connection that is over, has to be looked at with that in mind)
+        let got = (got != Got::Empty || !s.is_over()).then_some(got);
         // SAFETY: the caller's promise.
-        return unsafe { rest(s, fd, walk, flags, how, Some(got)) };
+        return unsafe { rest(s, fd, walk, flags, how, got) };
     }
     // SAFETY: the caller's promise.
     unsafe { rest(s, fd, walk, flags, how, None) }

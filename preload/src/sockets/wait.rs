@@ -196,7 +196,8 @@ impl Wait {
                 p.arm(doorbell::DATA);
             }
         }
-        let r = if may_go(s, self.want) {
+        // (the direction may have gone back to the kernel on the way here: then another sleep is due)
+        let r = if may_go(s, self.want) || (!kernel && by_kernel(s, self.want)) {
             Ok(())
         } else {
             self.block(s, fd, kernel)
