@@ -224,7 +224,10 @@ unsafe fn inside(
                     if n > 0 && walk.left() > 0 && !how.peek && goes_on_elsewhere(s, fd) {
                         // The next bytes may be there already, on the leg that follows.
                         // SAFETY: the caller's promise.
-                        let _ = unsafe { look(s, fd, walk, flags, how) };
+                        if matches!(unsafe { look(s, fd, walk, flags, how) }, Ok(Got::Kernel)) {
+                            // SAFETY: as above.
+                            let _ = unsafe { kernel_once(s, fd, walk, flags, how) };
+                        }
                     }
                     return done(walk);
                 }
