@@ -26,6 +26,8 @@ const PATIENCE_US: u64 = 5_000;
 const LONGEST_PATIENCE_US: u64 = 1_000_000;
 /// Most connections that pass before an answer is waited for again.
 const LONGEST_PASS: u32 = 1023;
+/// Arenas at most for one address.
+const ARENAS: usize = 1024;
 /// Addresses remembered at most; beyond, the memory starts afresh.
 const TARGETS: usize = 4096;
 
@@ -34,7 +36,9 @@ const TARGETS: usize = 4096;
 pub struct Target {
     address: Endpoint,
     owner: u32,
-    /// One a listener: with SO_REUSEPORT there are several.
+    /// The names at which notices are left, one a listener: with SO_REUSEPORT there are several.
+    boards: Vec<String>,
+    /// One a notice.
     channels: Vec<Fd>,
     arenas: Vec<Shared>,
     checked: u64,
@@ -192,7 +196,7 @@ impl Targets {
                 }
             });
         }
-        let mut channels = Vec::new();
+        let (mut boards, mut channels) = (Vec::new(), Vec::new());
         for inode in inodes {
             let name = board_name(u64::from(inode));
             let file = match file {
@@ -210,16 +214,21 @@ impl Targets {
             // The board belongs to whoever owns the listener, or it is somebody else's squat.
             let mut fds = vec![file];
             fds.extend(target.arenas.iter().skip(1).map(|s| s.arena.file().raw()));
+            let before = channels.len();
             for f in fds {
                 if let Ok(c) = leave(&name, &[f], |uid| uid == found.uid) {
                     channels.push(c.hide());
                 }
+            }
+            if channels.len() > before {
+                boards.push(name);
             }
         }
         if channels.is_empty() {
             return Err(Reason::PeerPlain);
         }
         target.owner = found.uid;
+        target.boards = boards;
         target.channels = channels;
         target.checked = clock::ticks();
         target.noticed = target.checked;
@@ -238,6 +247,7 @@ impl Targets {
         self.served.push(Some(Target {
             address: *address,
             owner,
+            boards: Vec::new(),
             channels: Vec::new(),
             arenas: Vec::new(),
             checked: 0,
@@ -421,11 +431,30 @@ impl Target {
                 return Ok((i, slot));
             }
         }
-        // A further arena needs a notice of its own, which the next resolve leaves.
-        self.unanswered += 1;
-        if self.arenas.len() < 1024 {
-            self.grow(region)?;
+        if self.arenas.len() >= ARENAS {
+            return Err(Reason::NoSlot);
         }
-        Err(Reason::NoSlot)
+        // Connections that are open already may all be announced now, with no resolve in between: the
+        // notice is left at once.
+        let file = self.grow(region)?;
+        if !self.notify(file) {
+            self.arenas.pop();
+            self.unanswered += 1; // the next resolve looks for the boards anew
+            return Err(Reason::NoSlot);
+        }
+        let last = self.arenas.len() - 1;
+        let slot = self.arenas.get_mut(last).and_then(|s| s.free.pop());
+        slot.map(|slot| (last, slot)).ok_or(Reason::NoSlot)
+    }
+
+    /// Leaves a notice of one more arena at the boards. False if nobody got it.
+    fn notify(&mut self, file: i32) -> bool {
+        let before = self.channels.len();
+        for name in &self.boards {
+            if let Ok(c) = leave(name, &[file], |uid| uid == self.owner) {
+                self.channels.push(c.hide());
+            }
+        }
+        self.channels.len() > before
     }
 }
