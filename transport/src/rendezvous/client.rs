@@ -3,62 +3,25 @@
 //!
 //! Rule: a plain server costs one look a quarter of a second, never a wait.
 
+use super::target::{PATIENCE_US, Shared, Target};
 use super::{board_name, leave, permits};
 use crate::clock;
 use crate::provider::Provider as _;
 use crate::reason::Reason;
 use crate::settings::PeerUsers;
-use crate::shm::arena::{Arena, Tuple};
-use crate::shm::layout::SLOTS;
+use crate::shm::arena::Tuple;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use crate::sys::diag::Diag;
-use crate::sys::fd::Fd;
 use crate::sys::net::{self, Endpoint};
 use std::collections::BTreeMap;
 
 /// How long (µs) an address found plain is taken for plain.
 const PLAIN_FOR_US: u64 = 250_000;
-/// How often (µs) a known server is checked for being alive.
-const CHECK_EVERY_US: u64 = 1_000;
-/// Patience with unanswered announcements, at first and at most (µs).
-const PATIENCE_US: u64 = 5_000;
-const LONGEST_PATIENCE_US: u64 = 1_000_000;
 /// Most connections that pass before an answer is waited for again.
 const LONGEST_PASS: u32 = 1023;
-/// Arenas at most for one address.
-const ARENAS: usize = 1024;
 /// Addresses remembered at most; beyond, the memory starts afresh.
 const TARGETS: usize = 4096;
-
-/// A served address.
-#[derive(Debug)]
-pub struct Target {
-    address: Endpoint,
-    owner: u32,
-    /// The names at which notices are left, one a listener: with SO_REUSEPORT there are several.
-    boards: Vec<String>,
-    /// One a notice.
-    channels: Vec<Fd>,
-    arenas: Vec<Shared>,
-    checked: u64,
-    /// Connections announced since the last notice that nobody said yes to.
-    unanswered: u32,
-    noticed: u64,
-    /// How long (µs) unanswered announcements are borne before another notice is left.
-    patience: u64,
-    /// Connections to let pass before an answer is waited for again, and how many it was the last time.
-    pass: u32,
-    passed: u32,
-}
-
-#[derive(Debug)]
-struct Shared {
-    arena: Arena,
-    free: Vec<usize>,
-    /// Slots this side is done with and the server not yet.
-    resting: Vec<usize>,
-}
 
 #[derive(Debug)]
 enum Entry {
@@ -100,7 +63,8 @@ impl Targets {
             Some(Entry::Plain { until, why }) if now < *until => return Err(*why),
             Some(Entry::Served(i)) => {
                 let i = *i;
-                if self.is_current(i, now) {
+                let target = self.served.get_mut(i).and_then(Option::as_mut);
+                if target.is_some_and(|t| t.is_current(now)) {
                     return Ok(i);
                 }
             }
@@ -128,24 +92,6 @@ impl Targets {
         let until = clock::ticks() + clock::us(10 * PLAIN_FOR_US);
         self.by_address
             .insert(*address, Entry::Plain { until, why });
-    }
-
-    fn is_current(&mut self, i: usize, now: u64) -> bool {
-        let Some(Some(t)) = self.served.get_mut(i) else {
-            return false;
-        };
-        // A worker that came later, or a restarted server, may not know the arena.
-        if t.unanswered > 0 && now.wrapping_sub(t.noticed) > clock::us(t.patience) {
-            t.patience = (t.patience * 2).min(LONGEST_PATIENCE_US);
-            return false;
-        }
-        if now.wrapping_sub(t.checked) > clock::us(CHECK_EVERY_US) {
-            if t.channels.iter().any(net::hung_up) {
-                return false;
-            }
-            t.checked = now;
-        }
-        true
     }
 
     /// Looks the address up in the kernel and leaves notices at its boards.
@@ -244,19 +190,7 @@ impl Targets {
         if let Some(i) = self.served.iter().position(known) {
             return i;
         }
-        self.served.push(Some(Target {
-            address: *address,
-            owner,
-            boards: Vec::new(),
-            channels: Vec::new(),
-            arenas: Vec::new(),
-            checked: 0,
-            unanswered: 0,
-            noticed: 0,
-            patience: PATIENCE_US,
-            pass: 0,
-            passed: 0,
-        }));
+        self.served.push(Some(Target::new(address, owner)));
         self.served.len() - 1
     }
 
@@ -398,63 +332,4 @@ impl Targets {
 
 const fn v4_any() -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]
-}
-
-impl Target {
-    fn grow(&mut self, region: usize) -> Result<i32, Reason> {
-        let arena = Arena::create(region).map_err(|_| Reason::NoMemory)?;
-        let file = arena.file().raw();
-        self.arenas.push(Shared {
-            arena,
-            free: (0..SLOTS).rev().collect(),
-            resting: Vec::new(),
-        });
-        Ok(file)
-    }
-
-    /// A free slot, the one used last first (its pages are warm).
-    fn take_slot(&mut self, region: usize) -> Result<(usize, usize), Reason> {
-        for (i, s) in self.arenas.iter_mut().enumerate() {
-            let Shared {
-                arena,
-                free,
-                resting,
-            } = s;
-            let looked_at = if free.is_empty() { resting.len() } else { 4 };
-            let start = resting.len().saturating_sub(looked_at);
-            for at in (start..resting.len()).rev() {
-                if resting.get(at).is_some_and(|&slot| arena.is_released(slot)) {
-                    free.push(resting.remove(at));
-                }
-            }
-            if let Some(slot) = s.free.pop() {
-                return Ok((i, slot));
-            }
-        }
-        if self.arenas.len() >= ARENAS {
-            return Err(Reason::NoSlot);
-        }
-        // Connections that are open already may all be announced now, with no resolve in between: the
-        // notice is left at once.
-        let file = self.grow(region)?;
-        if !self.notify(file) {
-            self.arenas.pop();
-            self.unanswered += 1; // the next resolve looks for the boards anew
-            return Err(Reason::NoSlot);
-        }
-        let last = self.arenas.len() - 1;
-        let slot = self.arenas.get_mut(last).and_then(|s| s.free.pop());
-        slot.map(|slot| (last, slot)).ok_or(Reason::NoSlot)
-    }
-
-    /// Leaves a notice of one more arena at the boards. False if nobody got it.
-    fn notify(&mut self, file: i32) -> bool {
-        let before = self.channels.len();
-        for name in &self.boards {
-            if let Ok(c) = leave(name, &[file], |uid| uid == self.owner) {
-                self.channels.push(c.hide());
-            }
-        }
-        self.channels.len() > before
-    }
 }
