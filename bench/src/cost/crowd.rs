@@ -114,36 +114,52 @@ fn mappings(end: &End) -> String {
     )
 }
 
-/// Busy connections alone, and among many idle ones.
+/// Busy connections alone, and among many idle ones: by the clock, and by CPU time, which stands still while somebody
+/// else has the core.
 pub(super) fn active(lab: &Lab, plan: &Plan) -> Vec<Row> {
     let seconds = plan.pick(0.5, 2.0);
-    let mut shares = Samples::default();
-    let mut rates: [[Vec<f64>; 2]; 2] = Default::default();
+    let (mut rates, mut costs) = (Samples::default(), Samples::default());
+    let mut seen: [[Vec<f64>; 2]; 2] = Default::default();
     plan.turns(1, |side| {
-        let of_side = &mut rates[usize::from(side == Side::Shunt)];
-        let mut rate = |all: usize| {
+        let [alone_seen, among_seen] = &mut seen[usize::from(side == Side::Shunt)];
+        let once = |all: usize, seen: &mut Vec<f64>| {
             let ends = run(lab, side, all, ACTIVE, seconds)?;
             ends.iter().try_for_each(|end| end.all_attached(all))?;
-            let rate = ends[0].number("/per_second")?;
-            ensure!(rate > 0.0, "nothing was measured");
-            of_side[usize::from(all == MANY)].push(rate);
-            anyhow::Ok(rate)
+            let [client, _] = ends;
+            let rate = client.number("/per_second")?;
+            let cost = client.number("/cpu_ns_per_message")?;
+            ensure!(rate > 0.0 && cost > 0.0, "nothing was measured");
+            seen.push(rate);
+            anyhow::Ok((rate, cost))
         };
-        let share = rate(ACTIVE).and_then(|alone| Ok(rate(MANY)? / alone));
-        shares.add(side, share)
+        let both = once(ACTIVE, alone_seen).and_then(|alone| Ok((alone, once(MANY, among_seen)?)));
+        match both {
+            Ok((alone, among)) => {
+                rates.add(side, Ok(among.0 / alone.0)) && costs.add(side, Ok(among.1 / alone.1))
+            }
+            Err(error) => rates.add(side, Err(error)),
+        }
     });
     let median =
         |values: &[f64]| Spread::of(values).map_or("–".into(), |rate| short(rate.median));
     let [kernel, shunt] =
-        rates.map(|[alone, among]| format!("{} → {}", median(&alone), median(&among)));
-    let row = Row::judge(
-        "active",
-        format!(
-            "64 B round trips of {ACTIVE} busy connections among {MANY}, over their rate alone"
+        seen.map(|[alone, among]| format!("{} → {}", median(&alone), median(&among)));
+    let busy = format!("{ACTIVE} busy connections among {MANY}, over the same alone");
+    vec![
+        Row::judge(
+            "active",
+            format!("rate of 64 B round trips of {busy}"),
+            "×",
+            Target::AtLeast(LEAST_SHARE),
+            rates,
+        )
+        .note(format!("per second: kernel TCP {kernel}, Shunt {shunt}")),
+        Row::judge(
+            "active-cpu",
+            format!("the client's CPU time for a round trip of {busy}"),
+            "×",
+            Target::AtMost(1.0 / LEAST_SHARE),
+            costs,
         ),
-        "×",
-        Target::AtLeast(LEAST_SHARE),
-        shares,
-    );
-    vec![row.note(format!("per second: kernel TCP {kernel}, Shunt {shunt}"))]
+    ]
 }

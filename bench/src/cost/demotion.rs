@@ -7,7 +7,7 @@ use anyhow::ensure;
 use super::Plan;
 use super::pair::{Lab, Pair};
 use super::row::{Row, Samples, Target};
-use crate::stats::{Spread, short};
+use crate::stats::Spread;
 
 /// A call, what the report says of it, and in words.
 const CALLS: [(&str, &str, &str); 2] = [
@@ -19,7 +19,7 @@ const CALLS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// What the issue of it is: a millisecond.
+/// A millisecond.
 const MOST_US: f64 = 1000.0;
 
 pub(super) fn rows(lab: &Lab, plan: &Plan) -> Vec<Row> {
@@ -58,10 +58,8 @@ fn row(lab: &Lab, plan: &Plan, (call, reason, what): (&str, &str, &str)) -> Row 
         };
         samples.add(side, once())
     });
-    let [p50, max, answer] = more.map(|values| {
-        let median = Spread::of(&values).map_or(f64::NAN, |spread| spread.median);
-        short(median)
-    });
+    let [p50, max, answer] =
+        more.map(|values| Spread::of(&values).map_or("–".into(), |spread| spread.to_string()));
     let name = format!("demotion-{call}");
     let what = format!("{what}, 99 of 100 calls");
     Row::judge(name, what, "µs", Target::AtMost(MOST_US), samples).note(format!(

@@ -126,11 +126,14 @@ pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
     if args.active > 0 {
         crowd.exchange(&active, Length::seconds(WARM_UP))?;
     }
+    let cpu = sys::cpu_time();
     let (exchanged, busy) = crowd.exchange(&active, args.length)?;
+    let cpu = sys::cpu_time() - cpu;
     super::print(&json!({
         "prog": "crowd-client", "connections": args.connections, "active": args.active,
         "setup_seconds": took.as_secs_f64(), "growth": growth, "messages": exchanged,
-        "per_second": exchanged as f64 / busy.as_secs_f64().max(1e-9), "cpu_ns_per_message": cpu_ns_per(exchanged),
+        "per_second": exchanged as f64 / busy.as_secs_f64().max(1e-9),
+        "cpu_ns_per_message": cpu.as_nanos() as f64 / exchanged.max(1) as f64,
     }));
     Ok(())
 }
