@@ -2,11 +2,12 @@
 //!
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
 //! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result,
-//! `figures` sets the flow-control schemes side by side.
+//! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod compare;
+mod cost;
 mod figures;
 mod floor;
 mod machine;
@@ -33,6 +34,8 @@ enum Command {
     Prog(prog::Prog),
     /// Kernel TCP and Shunt in turn, for every measurement; writes out/compare.* and docs/img/compare.*
     Compare(compare::Args),
+    /// What Shunt costs: demotion, foreign descriptors, memory, idle connections; writes out/cost.*
+    Cost(cost::Args),
     /// The flow-control schemes and kernel TCP: the figures of chapter 4 of the SDP thesis
     Figures(figures::Args),
 }
@@ -42,6 +45,7 @@ fn main() -> anyhow::Result<()> {
         Command::Floor(args) => floor::main(&args),
         Command::Prog(prog) => prog::main(&prog),
         Command::Compare(args) => compare::main(&args),
+        Command::Cost(args) => cost::main(&args),
         Command::Figures(args) => figures::main(&args),
     }
 }

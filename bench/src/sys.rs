@@ -113,6 +113,27 @@ pub(crate) fn recv(fd: &impl AsRawFd, bytes: &mut [u8], flags: i32) -> io::Resul
     } as _)
 }
 
+/// One `dprintf` of a text that needs no conversion.
+pub(crate) fn dprintf(fd: &impl AsRawFd, text: &[u8]) -> io::Result<usize> {
+    unsafe extern "C" {
+        fn dprintf(fd: libc::c_int, format: *const libc::c_char, ...) -> libc::c_int;
+    }
+    let length = libc::c_int::try_from(text.len()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the format takes a length and a pointer to as many bytes.
+    check(unsafe { dprintf(fd.as_raw_fd(), c"%.*s".as_ptr(), length, text.as_ptr()) }.into())
+}
+
+/// Allows this process as many descriptors as it may have, as servers with many connections do.
+pub(crate) fn raise_files() -> io::Result<()> {
+    // SAFETY: getrlimit fills the structure it is given, and setrlimit reads it.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit).into())?;
+        limit.rlim_cur = limit.rlim_max;
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit).into()).map(drop)
+    }
+}
+
 /// A TCP socket that is not connected yet: options that matter to the handshake are set before it.
 pub(crate) fn tcp_socket() -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed; the descriptor is new and owned by nobody else.

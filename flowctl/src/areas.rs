@@ -1,5 +1,5 @@
 //! Where positions of the stream lie in a region of two halves: the receive ring and the sender's own
-//! buffer. Shared by `packetized` and `nic`.
+//! buffer; and what a receiver knows of them. Shared by `packetized` and `nic`.
 
 use crate::{Piece, Violation};
 

@@ -34,6 +34,7 @@ pub mod any;
 mod areas;
 pub mod credit;
 pub mod nic;
+mod outgoing;
 pub mod packetized;
 pub mod terms;
 #[cfg(test)]

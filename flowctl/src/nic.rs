@@ -15,63 +15,33 @@
 //! sender, and that is the receiver: once its ring is empty (so all of it is free) it pulls segments from
 //! the sender's own buffer, and runs the event's handler itself. No third thread takes part.
 
-use crate::areas::{Areas, View, WARM, count, lazy};
+use crate::areas::{Areas, View, count, lazy};
+use crate::outgoing::Outgoing;
 use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Terms, Violation, Word};
 
-/// The sending half. Positions: `consumed <= accepted`, `boundary <= posted <= accepted`.
+/// The sending half: `posted` lies between the boundary and what was accepted.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    areas: Areas,
+    halves: Outgoing,
     window: u64,
-    buffer: u64,
-    own: u64,
-    boundary: u64,
     posted: u64,
-    accepted: u64,
-    consumed: u64,
-    origin: u64,
     /// Segments put under an advertised receive.
     segments: u64,
     advertised: u64,
-    in_own: bool,
-    counts: Counts,
 }
 
 impl Sender {
     /// A sender into a region of two halves, by terms that fit it.
     #[must_use]
     pub fn new(region: usize, terms: &Terms) -> Self {
-        let areas = Areas::new(region);
-        let (buffer, window) = sizes(areas, terms);
+        let (buffer, window) = sizes(Areas::new(region), terms);
         Self {
-            areas,
+            halves: Outgoing::new(region, terms),
             window,
-            buffer,
-            own: terms.own.min(areas.half()),
-            boundary: 0,
             posted: 0,
-            accepted: 0,
-            consumed: 0,
-            origin: 0,
             segments: 0,
             advertised: buffer / window,
-            in_own: false,
-            counts: Counts::default(),
         }
-    }
-
-    #[inline]
-    const fn uses_own(&self) -> bool {
-        self.accepted > self.boundary
-    }
-
-    const fn own_used(&self) -> u64 {
-        let from = if self.boundary > self.consumed {
-            self.boundary
-        } else {
-            self.consumed
-        };
-        self.accepted - from
     }
 
     #[inline]
@@ -79,13 +49,16 @@ impl Sender {
         self.advertised.saturating_sub(self.segments)
     }
 
-    /// How much the NIC-handled part takes before bytes coalesce.
-    const fn nic_part(&self) -> u64 {
-        self.own / 2
+    /// Bytes that have a credit. Behind each there is a window of room, also if this side has not heard
+    /// yet of all that was read.
+    #[inline]
+    const fn credited(&self) -> u64 {
+        self.credits().saturating_mul(self.window)
     }
 
-    const fn has_software_part(&self) -> bool {
-        self.accepted > self.posted
+    /// How much the NIC-handled part takes before bytes coalesce.
+    const fn nic_part(&self) -> u64 {
+        self.halves.own() / 2
     }
 }
 
@@ -98,100 +71,80 @@ fn sizes(areas: Areas, terms: &Terms) -> (u64, u64) {
 impl crate::Sender for Sender {
     #[inline]
     fn granted(&mut self, out: &impl Outbox) -> Result<(), Violation> {
-        self.consumed = out
-            .handed_back(Back::Consumed)
-            .within(self.consumed, self.accepted)?;
-        let most = self.segments.saturating_add(self.buffer / self.window);
+        self.halves.read_so_far(out)?;
+        let most = self
+            .segments
+            .saturating_add(self.halves.buffer / self.window);
         self.advertised = out
             .handed_back(Back::Advertised)
             .within(0, most)?
             .max(self.advertised);
-        if self.uses_own() {
-            let evented = out.handed_back(Back::Evented).within(0, self.accepted)?;
+        if self.halves.uses_own() {
+            let accepted = self.halves.accepted;
+            let evented = out.handed_back(Back::Evented).within(0, accepted)?;
             if evented > self.posted {
-                self.counts.wire += (evented - self.posted).div_ceil(self.window);
+                self.halves.counts.wire += (evented - self.posted).div_ceil(self.window);
                 self.posted = evented;
             }
-            self.counts.events = out.handed_back(Back::Events).as_hearsay();
-            if self.consumed == self.accepted {
-                self.boundary = self.accepted;
-                self.posted = self.accepted;
+            self.halves.counts.events = out.handed_back(Back::Events).as_hearsay();
+            if self.halves.consumed == accepted {
+                self.posted = accepted;
             }
+            self.halves.leave_empty_own();
         }
         Ok(())
     }
 
     #[inline]
     fn room(&self) -> usize {
-        if self.uses_own() {
-            return count(self.own.saturating_sub(self.own_used()));
-        }
-        // Behind each credit there is a window of room, also if this side has not heard yet of all that
-        // was read.
-        count(self.credits().saturating_mul(self.window) + self.own)
+        count(if self.halves.uses_own() {
+            self.halves.own_room()
+        } else {
+            self.credited() + self.halves.own()
+        })
     }
 
     fn is_roomy(&self) -> bool {
-        if self.uses_own() {
-            self.own.saturating_sub(self.own_used()) >= self.own / 3
-        } else {
-            self.own > 0 || self.room() as u64 >= self.buffer / 3
-        }
+        self.halves.is_roomy(self.credited())
     }
 
     #[inline]
     fn is_short(&self, want: usize) -> bool {
-        self.uses_own() || self.credits().saturating_mul(self.window) < want as u64
+        self.halves.uses_own() || self.credited() < want as u64
     }
 
     #[inline]
     fn place(&mut self, want: usize) -> Piece {
-        let want = want as u64;
-        self.in_own = self.uses_own() || self.credits() == 0;
-        if !self.in_own {
-            if self.boundary == self.consumed && self.boundary - self.origin >= WARM {
-                self.origin = self.boundary;
-            }
-            let len = want.min(self.window);
-            return self.areas.ring(self.boundary, self.origin, len);
+        let mut len = want as u64;
+        if !self.halves.uses_own() && self.credits() > 0 {
+            return self.halves.place_in_ring(len.min(self.window));
         }
-        if !self.uses_own() {
-            self.counts.starved += 1;
+        let (used, part) = (self.halves.own_used(), self.nic_part());
+        if self.posted == self.halves.accepted && used < part {
+            len = len.min(self.window).min(part - used);
         }
-        let used = self.own_used();
-        let mut len = want.min(self.own.saturating_sub(used));
-        if !self.has_software_part() && used < self.nic_part() {
-            len = len.min(self.window).min(self.nic_part() - used);
-        }
-        self.areas.own(self.accepted, self.boundary, len)
+        self.halves.place_in_own(len)
     }
 
     #[inline]
     fn commit(&mut self, len: usize, _out: &impl Outbox) {
-        let len = len as u64;
-        if !self.in_own {
-            self.accepted += len;
-            self.boundary = self.accepted;
-            self.posted = self.accepted;
+        let behind_nic = self.posted == self.halves.accepted;
+        if self.halves.commit(len as u64) {
+            self.posted = self.halves.accepted;
             self.segments += 1;
-            self.counts.wire += 1;
-            return;
+        } else if behind_nic && self.halves.own_used() <= self.nic_part() {
+            self.posted = self.halves.accepted;
+            self.halves.counts.wire += 1;
         }
-        if !self.has_software_part() && self.own_used() + len <= self.nic_part() {
-            self.posted += len;
-            self.counts.wire += 1;
-        }
-        self.accepted += len;
     }
 
     #[inline]
     fn publish(&mut self, out: &impl Outbox) {
-        out.tell(Word::Origin, self.origin);
-        out.tell(Word::Boundary, self.boundary);
-        if self.uses_own() {
+        self.halves.publish_places(out);
+        if self.halves.uses_own() {
             out.tell(Word::Posted, self.posted);
         }
-        out.tell(Word::Produced, self.accepted);
+        out.tell(Word::Produced, self.halves.accepted);
         // Last: a receiver that sees a segment as arrived sees its bytes too, and so never advertises
         // the room they take.
         out.tell(Word::Segments, self.segments);
@@ -199,38 +152,33 @@ impl crate::Sender for Sender {
 
     #[inline]
     fn accepted(&self) -> u64 {
-        self.accepted
+        self.halves.accepted
     }
 
     #[inline]
     fn limit(&self) -> u64 {
-        self.buffer + self.own
+        self.halves.limit()
     }
 
     fn piece_at(&self, from: u64, _out: &impl Outbox) -> Piece {
-        if from < self.boundary {
-            self.areas.ring(from, self.origin, self.boundary - from)
-        } else {
-            let len = self.accepted.saturating_sub(from);
-            self.areas.own(from, self.boundary, len)
-        }
+        self.halves.piece_at(from)
     }
 
     fn resize(&mut self, own: usize) {
-        self.own = (own as u64).min(self.areas.half());
+        self.halves.resize(own);
     }
 
     fn held(&self, taken: u64) -> u64 {
-        self.boundary.saturating_sub(taken)
+        self.halves.held(taken)
     }
 
     fn reserved(&self) -> u64 {
-        self.buffer
+        self.halves.buffer
     }
 
     #[inline]
     fn counts(&self) -> Counts {
-        self.counts
+        self.halves.counts
     }
 }
 

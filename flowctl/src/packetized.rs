@@ -21,189 +21,133 @@
 //!   to wait, so that small messages do not bounce a cache line each.
 
 pub use crate::areas::WARM;
-use crate::areas::{Areas, View, count, lazy};
+use crate::areas::{View, count, lazy};
+use crate::outgoing::Outgoing;
 use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Terms, Violation, Word};
 
-/// The sending half. Positions: `consumed <= shown <= accepted`, `boundary <= accepted`.
+/// The sending half: what is shown lies between what was consumed and what was accepted.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    areas: Areas,
-    buffer: u64,
-    own: u64,
-    boundary: u64,
+    halves: Outgoing,
     shown: u64,
-    accepted: u64,
-    consumed: u64,
-    origin: u64,
-    in_own: bool,
-    counts: Counts,
 }
 
 impl Sender {
     /// A sender into a region of two halves, by terms that fit it.
     #[must_use]
     pub fn new(region: usize, terms: &Terms) -> Self {
-        let areas = Areas::new(region);
         Self {
-            areas,
-            buffer: terms.buffer.clamp(1, areas.half()),
-            own: terms.own.min(areas.half()),
-            boundary: 0,
+            halves: Outgoing::new(region, terms),
             shown: 0,
-            accepted: 0,
-            consumed: 0,
-            origin: 0,
-            in_own: false,
-            counts: Counts::default(),
         }
-    }
-
-    #[inline]
-    const fn uses_own(&self) -> bool {
-        self.accepted > self.boundary
-    }
-
-    fn own_room(&self) -> u64 {
-        let used = self.accepted - self.boundary.max(self.consumed);
-        self.own.saturating_sub(used)
-    }
-
-    #[inline]
-    const fn ring_room(&self) -> u64 {
-        self.buffer
-            .saturating_sub(self.boundary.saturating_sub(self.consumed))
     }
 }
 
 impl crate::Sender for Sender {
     #[inline]
     fn granted(&mut self, out: &impl Outbox) -> Result<(), Violation> {
+        self.halves.read_so_far(out)?;
         // A receiver that has waited for long may take parked bytes by itself.
-        self.consumed = out
-            .handed_back(Back::Consumed)
-            .within(self.consumed, self.accepted)?;
-        self.shown = self.shown.max(self.consumed);
-        if self.consumed == self.accepted {
-            self.boundary = self.accepted; // the own buffer is empty: on with the ring
-        }
+        self.shown = self.shown.max(self.halves.consumed);
+        self.halves.leave_empty_own();
         Ok(())
     }
 
     #[inline]
     fn room(&self) -> usize {
-        count(if self.uses_own() {
-            self.own_room()
+        count(if self.halves.uses_own() {
+            self.halves.own_room()
         } else {
-            self.ring_room() + self.own
+            self.halves.ring_room() + self.halves.own()
         })
     }
 
     fn is_roomy(&self) -> bool {
-        if self.uses_own() {
-            self.own_room() >= self.own / 3
-        } else {
-            self.own > 0 || self.ring_room() >= self.buffer / 3
-        }
+        self.halves.is_roomy(self.halves.ring_room())
     }
 
     #[inline]
     fn is_short(&self, want: usize) -> bool {
-        self.uses_own() || self.ring_room() < want as u64
+        self.halves.uses_own() || self.halves.ring_room() < want as u64
     }
 
     #[inline]
     fn place(&mut self, want: usize) -> Piece {
-        let room = if self.uses_own() { 0 } else { self.ring_room() };
-        self.in_own = room == 0;
-        if self.in_own {
-            if !self.uses_own() {
-                self.counts.starved += 1;
-            }
-            let len = self.own_room().min(want as u64);
-            return self.areas.own(self.accepted, self.boundary, len);
+        let (want, room) = (want as u64, self.halves.ring_room());
+        if self.halves.uses_own() || room == 0 {
+            self.halves.place_in_own(want)
+        } else {
+            self.halves.place_in_ring(want.min(room))
         }
-        if self.boundary == self.consumed && self.boundary - self.origin >= WARM {
-            self.origin = self.boundary;
-        }
-        self.areas
-            .ring(self.boundary, self.origin, room.min(want as u64))
     }
 
     #[inline]
     fn commit(&mut self, len: usize, _out: &impl Outbox) {
-        self.accepted += len as u64;
-        if !self.in_own {
-            self.boundary = self.accepted;
-            self.shown = self.accepted;
-            self.counts.wire += 1;
+        if self.halves.commit(len as u64) {
+            self.shown = self.halves.accepted;
         }
     }
 
     #[inline]
     fn publish(&mut self, out: &impl Outbox) {
-        out.tell(Word::Origin, self.origin);
-        out.tell(Word::Boundary, self.boundary);
+        self.halves.publish_places(out);
         out.tell(Word::Produced, self.shown);
-        if self.uses_own() {
-            out.tell(Word::Queued, self.accepted);
-        }
-    }
-
-    #[inline]
-    fn accepted(&self) -> u64 {
-        self.accepted
-    }
-
-    #[inline]
-    fn limit(&self) -> u64 {
-        self.buffer + self.own
-    }
-
-    fn piece_at(&self, from: u64, _out: &impl Outbox) -> Piece {
-        if from < self.boundary {
-            self.areas.ring(from, self.origin, self.boundary - from)
-        } else {
-            let len = self.accepted.saturating_sub(from);
-            self.areas.own(from, self.boundary, len)
+        if self.halves.uses_own() {
+            out.tell(Word::Queued, self.halves.accepted);
         }
     }
 
     #[inline]
     fn is_parked(&self) -> bool {
-        self.shown < self.accepted
+        self.shown < self.halves.accepted
     }
 
     fn post(&mut self, all: bool, out: &impl Outbox) -> bool {
         let free = if all {
             u64::MAX
         } else {
-            self.buffer.saturating_sub(self.shown - self.consumed)
+            let shown = self.shown - self.halves.consumed;
+            self.halves.buffer.saturating_sub(shown)
         };
-        let shown = self.accepted.min(self.shown.saturating_add(free));
+        let shown = self.halves.accepted.min(self.shown.saturating_add(free));
         if shown == self.shown {
             return false;
         }
         self.shown = shown;
-        self.counts.wire += 1;
+        self.halves.counts.wire += 1;
         out.tell(Word::Produced, shown);
         true
     }
 
+    #[inline]
+    fn accepted(&self) -> u64 {
+        self.halves.accepted
+    }
+
+    #[inline]
+    fn limit(&self) -> u64 {
+        self.halves.limit()
+    }
+
+    fn piece_at(&self, from: u64, _out: &impl Outbox) -> Piece {
+        self.halves.piece_at(from)
+    }
+
     fn resize(&mut self, own: usize) {
-        self.own = (own as u64).min(self.areas.half());
+        self.halves.resize(own);
     }
 
     fn held(&self, taken: u64) -> u64 {
-        self.boundary.saturating_sub(taken)
+        self.halves.held(taken)
     }
 
     fn reserved(&self) -> u64 {
-        self.buffer
+        self.halves.buffer
     }
 
     #[inline]
     fn counts(&self) -> Counts {
-        self.counts
+        self.halves.counts
     }
 }
 

@@ -38,7 +38,7 @@ reasons! {
     PeerSilent "peer_silent" "the other end runs Shunt but did not answer the offer",
     NoSockDiag "no_sock_diag" "the kernel does not answer who owns a connection (sock_diag)",
     NoMemory "no_memory" "no shared memory, address space or descriptor could be had",
-    NoSlot "no_slot" "all slots of the shared arena are in use; further connections get a new one",
+    NoSlot "no_slot" "all slots of the shared arenas are in use, and the other end could not be told of another arena",
     BoardTaken "board_taken" "the listener's rendezvous name is already taken",
     FdTooHigh "fd_too_high" "the descriptor number is beyond what Shunt follows",
     Uncounted "uncounted" "bytes went round the library before the stream could move",

@@ -51,8 +51,8 @@ impl Transport {
 /// Demotions that a record can hold.
 const DEMOTIONS: usize = 4;
 
-/// One connection.
-#[repr(C, align(64))]
+/// One connection. (No alignment of its own: it is part of what a process holds for each connection.)
+#[repr(C)]
 #[derive(Debug, Default)]
 pub struct Record {
     /// Not 0 while the connection is open.

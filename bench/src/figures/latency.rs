@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::pair::{Lab, Pair};
 use super::plot::{self, Axis, Line, Of, Panel, Picture, Scale};
 use super::scheme::Scheme;
-use super::table::{self, Table, groups, spread};
-use super::{Plan, about_tcp};
+use super::table::{self, Table, groups, keys, spread};
+use super::{Plan, notes};
 use crate::stats::Quartiles;
 
 /// How both sides wait for the next message.
@@ -177,16 +177,12 @@ fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
     };
     let panel = |wait: Wait| Panel {
         title: wait.title().into(),
-        x: Axis {
-            label: "message size, bytes",
-            scale: Scale::Doublings,
-            words: table::size,
-        },
-        y: Axis {
-            label: "latency (half of the round trip), µs",
-            scale: Scale::Decades,
-            words: table::tick,
-        },
+        x: Axis::message_size(),
+        y: Axis::new(
+            "latency (half of the round trip), µs",
+            Scale::Decades,
+            table::tick,
+        ),
         lines: plan
             .schemes
             .iter()
@@ -194,11 +190,7 @@ fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
             .collect(),
     };
     let kernel = runs.iter().find_map(|run| run.sndbuf.zip(run.rcvbuf));
-    let mut notes = vec![format!(
-        "Sizes: {}; one core a side; every echo checked; points: median of {} runs, bars: quartiles.",
-        plan.params, plan.reps
-    )];
-    notes.extend(about_tcp(kernel));
+    let mut notes = notes(plan, "echo", kernel);
     notes.extend(broken(points).map(|words| format!("{words}.")));
     Picture {
         title: "Figure 4.4: ping-pong latency under the three flow controls".into(),
@@ -246,10 +238,7 @@ fn tables(points: &[Point]) -> String {
             .filter(|point| point.wait == wait)
             .cloned()
             .collect();
-        let schemes: Vec<Scheme> = groups(&of_wait, |point| point.scheme)
-            .into_iter()
-            .map(|(scheme, _)| scheme)
-            .collect();
+        let schemes = keys(&of_wait, |point| point.scheme);
         let head = ["bytes"]
             .into_iter()
             .chain(schemes.iter().map(|scheme| scheme.title()));

@@ -181,6 +181,15 @@ fn provenance(plan: &Plan, load: f64, fallen: usize) -> String {
     )
 }
 
+/// What a reader must know of a figure over message sizes. `checked`: what the programs checked all of.
+fn notes(plan: &Plan, checked: &str, kernel: Option<(i64, i64)>) -> Vec<String> {
+    let how = format!(
+        "Sizes: {}; one core a side; every {checked} checked; points: median of {} runs, bars: quartiles.",
+        plan.params, plan.reps
+    );
+    [how].into_iter().chain(about_tcp(kernel)).collect()
+}
+
 /// How kernel TCP was set up, for the notes of a picture.
 fn about_tcp(sizes: Option<(i64, i64)>) -> Option<String> {
     let (send, receive) = sizes?;

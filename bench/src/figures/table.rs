@@ -33,6 +33,12 @@ pub(super) fn groups<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec
     groups
 }
 
+/// What `key` says of the items, each once, in the order in which they first came.
+pub(super) fn keys<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<K> {
+    let groups = groups(items, key).into_iter();
+    groups.map(|(key, _)| key).collect()
+}
+
 /// The median of those values that are known.
 pub(super) fn median<T>(items: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     spread(items, of).map(|spread| spread.median)

@@ -1,9 +1,12 @@
-//! `bench prog`: ordinary socket programs. They know nothing of Shunt; `compare` and `figures` start them with and
+//! `bench prog`: ordinary socket programs. They know nothing of Shunt; `compare`, `figures` and `cost` start them with and
 //! without LD_PRELOAD. Each prints one line of JSON when it is done. A server listens on the loopback address, serves the number
 //! of connections it was told and exits; a client connects once per connection.
 
+mod crowd;
 mod crr;
+mod demote;
 mod mc_load;
+mod memory;
 mod overlap;
 mod payload;
 mod pingpong;
@@ -32,6 +35,12 @@ pub(crate) enum Prog {
     CrrServer(crr::Server),
     /// Connects, exchanges one byte, closes
     CrrClient(crr::Client),
+    /// Echoes on many connections
+    CrowdServer(crowd::Server),
+    /// Opens many connections, of which some are busy
+    CrowdClient(crowd::Client),
+    /// Time of a call that takes idle connections back to kernel TCP; the server is pingpong-server
+    DemoteClient(demote::Client),
     /// Time of read() on a descriptor that is no socket
     ReadOther(read_other::Args),
     /// GET load on memcached over several connections from one thread
@@ -48,6 +57,9 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
         Prog::OverlapClient(args) => overlap::drive(args),
         Prog::CrrServer(args) => crr::serve(args),
         Prog::CrrClient(args) => crr::drive(args),
+        Prog::CrowdServer(args) => crowd::serve(args),
+        Prog::CrowdClient(args) => crowd::drive(args),
+        Prog::DemoteClient(args) => demote::drive(args),
         Prog::ReadOther(args) => read_other::main(args),
         Prog::McLoad(args) => mc_load::main(args),
     }
@@ -67,6 +79,13 @@ struct Length {
 }
 
 impl Length {
+    fn seconds(seconds: f64) -> Self {
+        Self {
+            seconds,
+            count: u64::MAX,
+        }
+    }
+
     fn end(&self) -> Instant {
         Instant::now() + Duration::from_secs_f64(self.seconds)
     }

@@ -87,6 +87,8 @@ impl Child {
         command
             .stdout(File::create(&start.output)?)
             .stderr(File::create(errors_of(&start.output))?);
+        // What failed stands in the last line of its errors then.
+        command.env("RUST_BACKTRACE", "0");
         for (key, _) in std::env::vars_os() {
             let shunt = key.as_encoded_bytes().starts_with(b"SHUNT_");
             let ours = start.preload.is_some() && start.settings.is_none();

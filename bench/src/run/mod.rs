@@ -1,4 +1,4 @@
-//! Starting programs and ending them: what `compare` and `figures` share. This file owns the folder for what they leave
+//! Starting programs and ending them: what `compare`, `cost` and `figures` share. This file owns the folder for what they leave
 //! and the way to the library; `child` is one process, `port` finds a port and waits for its server.
 
 mod child;

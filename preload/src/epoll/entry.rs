@@ -130,14 +130,16 @@ impl Entry {
         let bits = match self.subject {
             Subject::Socket(..) => {
                 let s = self.socket()?;
-                let edge = ready::edge(s, self.fd);
+                // (asks the kernel while the stream is still on it, so not where nobody wants to know)
+                let edges = self.events & ET != 0;
+                let edge = if edges { ready::edge(s, self.fd) } else { 0 };
                 let lack = s.no_room.load(Ordering::Relaxed);
                 let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
                 if hit == 0 {
                     return None;
                 }
-                if self.events & ET != 0 {
+                if edges {
                     let room = lack != self.seen_lack && hit & libc::EPOLLOUT.cast_unsigned() != 0;
                     if !self.fresh && edge == self.seen_edge && !room {
                         return None;

@@ -3,5 +3,6 @@
 
 pub(crate) mod ctl;
 pub(crate) mod entry;
+mod hot;
 pub(crate) mod set;
 pub(crate) mod wait;

@@ -526,7 +526,11 @@ pub(crate) fn add(
     drop(l);
     let m = Membership { set, index };
     // SAFETY: under the registry lock.
-    unsafe { &mut *s.sets.get() }.push(m);
+    let sets = unsafe { &mut *s.sets.get() };
+    if sets.is_empty() {
+        sets.reserve_exact(1); // nearly every socket is in one set, and there may be very many
+    }
+    sets.push(m);
     s.set_count.fetch_add(1, Ordering::AcqRel);
     s.watch_seat();
     if s.is_shared() {

@@ -1,7 +1,8 @@
 //! epoll_wait on a set with attached sockets: what is ready in user space and what is ready in the
 //! kernel, each getting its turn; then a short busy look; then sleep in the kernel, armed.
 
-use super::entry::{Entry, Subject};
+use super::entry::Subject;
+use super::hot;
 use super::set::{Inner, OTHERS, Set, TAG, TAG_MASK, kernel_wait};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
@@ -12,8 +13,6 @@ use transport::sys::{Errno, Result, barrier};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
 const BATCH: usize = 64;
-/// Looks in a row that find nothing before an entry is armed and left to its bell.
-const COOL: u32 = 512;
 /// In how many calls the kernel is asked first, so that a full array serves its events too.
 const KERNEL_TURN: u64 = 8;
 /// Room for fewer than this is soon full: then it is every other call.
@@ -191,7 +190,7 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
     let start = if len > out.room { l.next % len } else { 0 };
-    let mut cooled = false;
+    let (patience, mut tired) = (hot::patience(len), false);
     for turn in 0..len {
         let Some(&index) = l.hot.get((start + turn) % len) else {
             continue;
@@ -199,9 +198,7 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
         let Some(e) = l.entry(index) else { continue };
         if e.is_quiet() {
             e.idle += 1;
-            if e.idle > COOL && cool(e) {
-                cooled = true;
-            }
+            tired |= hot::is_tiring(e, patience);
             continue;
         }
         if let Some(s) = e.socket()
@@ -235,35 +232,14 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
             }
             None => {
                 e.idle += 1;
-                if e.idle > COOL && e.managed && matches!(e.subject, Subject::Socket(..)) && cool(e)
-                {
-                    cooled = true;
-                }
+                tired |= hot::is_tiring(e, patience);
             }
         }
     }
-    if cooled {
-        drop_cold(l);
+    if tired {
+        hot::cool(l, patience);
     }
     stale
-}
-
-/// Leaves an entry to its bell. False if there is something after all.
-fn cool(e: &mut Entry) -> bool {
-    if e.wish() {
-        barrier::heavy();
-    }
-    if e.is_ready() || e.is_starving() {
-        return false;
-    }
-    e.hot = false;
-    true
-}
-
-fn drop_cold(l: &mut Inner) {
-    let mut hot = std::mem::take(&mut l.hot);
-    hot.retain(|&i| l.entry(i).is_some_and(|e| e.hot));
-    l.hot = hot;
 }
 
 /// Asks the kernel, for `ns` or without end, and reports what is not ours; what is ours is looked at.
@@ -409,7 +385,7 @@ fn sleep(
     let alone = set.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
     set.budget.learn(clock::ticks() - begun);
     if alone {
-        disarm(set);
+        hot::disarm(set);
     }
     r?;
     from_user(set, out, call);
@@ -419,29 +395,6 @@ fn sleep(
 fn arm(set: &'static Set) {
     if set.wish_all() {
         barrier::heavy();
-    }
-}
-
-/// After a sleep: entries with recent traffic are looked at again without a bell; the others stay armed
-/// and are left to it.
-fn disarm(set: &'static Set) {
-    let Some(mut l) = set.lock() else { return };
-    let mut cooled = false;
-    for at in 0..l.hot.len() {
-        let Some(&i) = l.hot.get(at) else { break };
-        let Some(e) = l.entry(i) else { continue };
-        if !e.managed {
-            continue;
-        }
-        if e.idle < COOL / 4 {
-            e.disarm();
-        } else if !e.is_ready() && !e.is_starving() {
-            e.hot = false;
-            cooled = true;
-        }
-    }
-    if cooled {
-        drop_cold(&mut l);
     }
 }
 

@@ -9,7 +9,6 @@ use super::{Phase, Socket, Way};
 use crate::epoll::set;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
-use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::sdp::Leg;
@@ -145,19 +144,13 @@ fn unexpect(w: &mut World, s: &Socket) {
 
 /// The last of those who held it ends the stream.
 fn end(w: &mut World, s: &'static Socket, fd: i32) {
-    if s.phase() == Phase::Announced && !withdraw(w, s) {
-        // Agreed while we were about to leave. Nothing was put by us; what the server has put counts as
-        // unread.
-        if let Some(p) = s.segment()
-            && let Ok(mut tx) = s.tx.lock()
-        {
-            if p.told(Word::Produced).is(0) {
-                tx.finish(p, FIN_CLOSED);
-            } else {
-                tx.finish(p, FIN_RESET);
-                net::reset_on_close(fd);
-            }
-        }
+    if s.phase() == Phase::Announced
+        && !withdraw(w, s)
+        && let Some(p) = s.segment().copied()
+    {
+        // Agreed, and this side has sent nothing since; it may have read what the server has put, all of
+        // it or not. Join, so as to part in order.
+        super::engage::attach(w, s, &p);
     }
     if s.phase() == Phase::Attached {
         say_goodbye(s, fd);

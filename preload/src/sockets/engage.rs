@@ -359,7 +359,7 @@ fn answered(s: &'static Socket) {
 }
 
 /// Opens the fast leg of this side's sending.
-fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
+pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
     if can_rest(s) {
         segment.disarm(doorbell::DATA);
     }

@@ -16,6 +16,11 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("forked_workers", forked_workers).processes_only(),
     Case::pair("reuseport_processes", reuseport_processes).processes_only(),
     Case::pair("many_open_at_once", many_open_at_once).conns(200),
+    Case::pair(
+        "many_open_before_the_first_byte",
+        open_before_the_first_byte,
+    )
+    .conns(600),
 ];
 
 fn serve(s: &Side) -> (Fd, SocketAddr) {
@@ -252,6 +257,25 @@ fn many_open_at_once(s: &Side) {
             let (got, _) = io::recv_exact(*fd, 64);
             assert_eq!(got, [i as u8; 64]);
         }
+    }
+    log!(s, "{}", all.len());
+    s.sync("done");
+}
+
+/// More connections than an arena has room for are opened before any of them is used: there is no later
+/// connect that could tell the server of further arenas.
+fn open_before_the_first_byte(s: &Side) {
+    let count = 600;
+    let all: Vec<Fd> = if s.accepts() {
+        let (lis, _) = serve(s);
+        (0..count).map(|_| net::accept(lis).fd()).collect()
+    } else {
+        let to = target(s);
+        (0..count).map(|_| open(to)).collect()
+    };
+    s.sync("all are open");
+    for fd in &all {
+        exchange(*fd, s.accepts());
     }
     log!(s, "{}", all.len());
     s.sync("done");

@@ -3,58 +3,25 @@
 //!
 //! Rule: a plain server costs one look a quarter of a second, never a wait.
 
+use super::target::{PATIENCE_US, Shared, Target};
 use super::{board_name, leave, permits};
 use crate::clock;
 use crate::provider::Provider as _;
 use crate::reason::Reason;
 use crate::settings::PeerUsers;
-use crate::shm::arena::{Arena, Tuple};
-use crate::shm::layout::SLOTS;
+use crate::shm::arena::Tuple;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use crate::sys::diag::Diag;
-use crate::sys::fd::Fd;
 use crate::sys::net::{self, Endpoint};
 use std::collections::BTreeMap;
 
 /// How long (µs) an address found plain is taken for plain.
 const PLAIN_FOR_US: u64 = 250_000;
-/// How often (µs) a known server is checked for being alive.
-const CHECK_EVERY_US: u64 = 1_000;
-/// Patience with unanswered announcements, at first and at most (µs).
-const PATIENCE_US: u64 = 5_000;
-const LONGEST_PATIENCE_US: u64 = 1_000_000;
 /// Most connections that pass before an answer is waited for again.
 const LONGEST_PASS: u32 = 1023;
 /// Addresses remembered at most; beyond, the memory starts afresh.
 const TARGETS: usize = 4096;
-
-/// A served address.
-#[derive(Debug)]
-pub struct Target {
-    address: Endpoint,
-    owner: u32,
-    /// One a listener: with SO_REUSEPORT there are several.
-    channels: Vec<Fd>,
-    arenas: Vec<Shared>,
-    checked: u64,
-    /// Connections announced since the last notice that nobody said yes to.
-    unanswered: u32,
-    noticed: u64,
-    /// How long (µs) unanswered announcements are borne before another notice is left.
-    patience: u64,
-    /// Connections to let pass before an answer is waited for again, and how many it was the last time.
-    pass: u32,
-    passed: u32,
-}
-
-#[derive(Debug)]
-struct Shared {
-    arena: Arena,
-    free: Vec<usize>,
-    /// Slots this side is done with and the server not yet.
-    resting: Vec<usize>,
-}
 
 #[derive(Debug)]
 enum Entry {
@@ -96,7 +63,8 @@ impl Targets {
             Some(Entry::Plain { until, why }) if now < *until => return Err(*why),
             Some(Entry::Served(i)) => {
                 let i = *i;
-                if self.is_current(i, now) {
+                let target = self.served.get_mut(i).and_then(Option::as_mut);
+                if target.is_some_and(|t| t.is_current(now)) {
                     return Ok(i);
                 }
             }
@@ -124,24 +92,6 @@ impl Targets {
         let until = clock::ticks() + clock::us(10 * PLAIN_FOR_US);
         self.by_address
             .insert(*address, Entry::Plain { until, why });
-    }
-
-    fn is_current(&mut self, i: usize, now: u64) -> bool {
-        let Some(Some(t)) = self.served.get_mut(i) else {
-            return false;
-        };
-        // A worker that came later, or a restarted server, may not know the arena.
-        if t.unanswered > 0 && now.wrapping_sub(t.noticed) > clock::us(t.patience) {
-            t.patience = (t.patience * 2).min(LONGEST_PATIENCE_US);
-            return false;
-        }
-        if now.wrapping_sub(t.checked) > clock::us(CHECK_EVERY_US) {
-            if t.channels.iter().any(net::hung_up) {
-                return false;
-            }
-            t.checked = now;
-        }
-        true
     }
 
     /// Looks the address up in the kernel and leaves notices at its boards.
@@ -192,7 +142,7 @@ impl Targets {
                 }
             });
         }
-        let mut channels = Vec::new();
+        let (mut boards, mut channels) = (Vec::new(), Vec::new());
         for inode in inodes {
             let name = board_name(u64::from(inode));
             let file = match file {
@@ -210,16 +160,21 @@ impl Targets {
             // The board belongs to whoever owns the listener, or it is somebody else's squat.
             let mut fds = vec![file];
             fds.extend(target.arenas.iter().skip(1).map(|s| s.arena.file().raw()));
+            let before = channels.len();
             for f in fds {
                 if let Ok(c) = leave(&name, &[f], |uid| uid == found.uid) {
                     channels.push(c.hide());
                 }
+            }
+            if channels.len() > before {
+                boards.push(name);
             }
         }
         if channels.is_empty() {
             return Err(Reason::PeerPlain);
         }
         target.owner = found.uid;
+        target.boards = boards;
         target.channels = channels;
         target.checked = clock::ticks();
         target.noticed = target.checked;
@@ -235,18 +190,7 @@ impl Targets {
         if let Some(i) = self.served.iter().position(known) {
             return i;
         }
-        self.served.push(Some(Target {
-            address: *address,
-            owner,
-            channels: Vec::new(),
-            arenas: Vec::new(),
-            checked: 0,
-            unanswered: 0,
-            noticed: 0,
-            patience: PATIENCE_US,
-            pass: 0,
-            passed: 0,
-        }));
+        self.served.push(Some(Target::new(address, owner)));
         self.served.len() - 1
     }
 
@@ -398,44 +342,4 @@ impl Targets {
 
 const fn v4_any() -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]
-}
-
-impl Target {
-    fn grow(&mut self, region: usize) -> Result<i32, Reason> {
-        let arena = Arena::create(region).map_err(|_| Reason::NoMemory)?;
-        let file = arena.file().raw();
-        self.arenas.push(Shared {
-            arena,
-            free: (0..SLOTS).rev().collect(),
-            resting: Vec::new(),
-        });
-        Ok(file)
-    }
-
-    /// A free slot, the one used last first (its pages are warm).
-    fn take_slot(&mut self, region: usize) -> Result<(usize, usize), Reason> {
-        for (i, s) in self.arenas.iter_mut().enumerate() {
-            let Shared {
-                arena,
-                free,
-                resting,
-            } = s;
-            let looked_at = if free.is_empty() { resting.len() } else { 4 };
-            let start = resting.len().saturating_sub(looked_at);
-            for at in (start..resting.len()).rev() {
-                if resting.get(at).is_some_and(|&slot| arena.is_released(slot)) {
-                    free.push(resting.remove(at));
-                }
-            }
-            if let Some(slot) = s.free.pop() {
-                return Ok((i, slot));
-            }
-        }
-        // A further arena needs a notice of its own, which the next resolve leaves.
-        self.unanswered += 1;
-        if self.arenas.len() < 1024 {
-            self.grow(region)?;
-        }
-        Err(Reason::NoSlot)
-    }
 }

@@ -11,6 +11,7 @@
 
 pub mod client;
 pub mod server;
+mod target;
 
 use crate::settings::PeerUsers;
 use crate::sys::{self, Result, fd::Fd, net};

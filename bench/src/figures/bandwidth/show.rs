@@ -2,8 +2,8 @@
 
 use super::super::plot::{Axis, Line, Of, Panel, Picture, Scale};
 use super::super::scheme::Scheme;
-use super::super::table::{self, Table, groups};
-use super::super::{Plan, about_tcp};
+use super::super::table::{self, Table, groups, keys};
+use super::super::{Plan, notes};
 use super::{Point, Receiver, Run};
 use crate::stats::Quartiles;
 
@@ -26,16 +26,8 @@ pub(super) fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
         };
         Panel {
             title,
-            x: Axis {
-                label: "message size, bytes",
-                scale: Scale::Doublings,
-                words: table::size,
-            },
-            y: Axis {
-                label,
-                scale,
-                words,
-            },
+            x: Axis::message_size(),
+            y: Axis::new(label, scale, words),
             lines: plan
                 .schemes
                 .iter()
@@ -84,14 +76,9 @@ pub(super) fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
         ));
     }
     let kernel = runs.iter().find_map(|run| run.sndbuf.zip(run.rcvbuf));
-    let mut notes = vec![format!(
-        "Sizes: {}; one core a side; every byte checked; points: median of {} runs, bars: quartiles.",
-        plan.params, plan.reps
-    )];
-    notes.extend(about_tcp(kernel));
     Picture {
         title: "Figure 4.5: one-way bandwidth under the three flow controls".into(),
-        notes,
+        notes: notes(plan, "byte", kernel),
         columns: 2,
         panels,
     }
@@ -105,10 +92,7 @@ pub(super) fn tables(points: &[Point]) -> String {
             .filter(|point| point.receiver == receiver)
             .cloned()
             .collect();
-        let schemes: Vec<Scheme> = groups(&chosen, |point| point.scheme)
-            .into_iter()
-            .map(|(scheme, _)| scheme)
-            .collect();
+        let schemes = keys(&chosen, |point| point.scheme);
         let mut matrix = |title: &str, shown: &[Scheme], cell: &dyn Fn(&Point) -> String| {
             let mut table = Table::new(
                 ["bytes"]

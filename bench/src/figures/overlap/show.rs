@@ -118,16 +118,8 @@ impl Shown<'_> {
         ];
         Panel {
             title: self.title(variant),
-            x: Axis {
-                label: view.x,
-                scale: Scale::Linear,
-                words: table::tick,
-            },
-            y: Axis {
-                label: view.y,
-                scale: Scale::Linear,
-                words: table::tick,
-            },
+            x: Axis::new(view.x, Scale::Linear, table::tick),
+            y: Axis::new(view.y, Scale::Linear, table::tick),
             lines: schemes.map(measured).chain(models).collect(),
         }
     }

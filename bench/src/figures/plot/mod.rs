@@ -15,6 +15,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::scheme::Scheme;
+use super::table;
 use crate::stats::Quartiles;
 pub(super) use axis::Scale;
 use frame::Frame;
@@ -40,6 +41,21 @@ pub(super) struct Axis {
     pub scale: Scale,
     /// How a mark is written.
     pub words: fn(f64) -> String,
+}
+
+impl Axis {
+    pub(super) fn new(label: &'static str, scale: Scale, words: fn(f64) -> String) -> Self {
+        Self {
+            label,
+            scale,
+            words,
+        }
+    }
+
+    /// What the sizes of messages are drawn on.
+    pub(super) fn message_size() -> Self {
+        Self::new("message size, bytes", Scale::Doublings, table::size)
+    }
 }
 
 pub(super) struct Line {

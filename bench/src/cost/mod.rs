@@ -1,0 +1,137 @@
+//! `bench cost`: what Shunt costs where it gains nothing: going back to kernel TCP, descriptors that are not its own,
+//! memory, and many connections of which few are busy. This file owns the command line and the order of events;
+//! `pair` runs programs with and without the library and proves what carried them, `demotion`, `foreign` and `crowd`
+//! are what is measured, `row` judges it, `output` writes it down.
+//!
+//! Kernel TCP and Shunt take turns within one run. A run with the library that was not on shared memory is a failure,
+//! never a figure.
+
+mod crowd;
+mod demotion;
+mod foreign;
+mod output;
+mod pair;
+mod row;
+
+use std::path::PathBuf;
+
+use pair::Lab;
+use row::Row;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The library under test; by default the one that was built with this program
+    #[arg(long)]
+    lib: Option<PathBuf>,
+    /// Repetitions of each measurement on each side
+    #[arg(long, default_value_t = 5)]
+    reps: usize,
+    /// Three short repetitions: a look, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Only these
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Measure>,
+    /// Where cost.csv and cost.json go
+    #[arg(long, default_value = "out")]
+    out: PathBuf,
+}
+
+/// One line of the list of costs, which may be several rows of the table. A new one (such as the hand-over of a
+/// connection between processes) is a name here and a module beside this one.
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+enum Measure {
+    /// A call that takes an idle connection back to kernel TCP
+    Demotion,
+    /// read() on a descriptor that is not ours
+    Foreign,
+    /// Private memory of a connection
+    Memory,
+    /// Busy connections among many idle ones
+    Active,
+}
+
+impl Measure {
+    const ALL: [Self; 4] = [Self::Demotion, Self::Foreign, Self::Memory, Self::Active];
+
+    fn rows(self, lab: &Lab, plan: &Plan) -> Vec<Row> {
+        match self {
+            Self::Demotion => demotion::rows(lab, plan),
+            Self::Foreign => foreign::rows(lab, plan),
+            Self::Memory => crowd::memory(lab, plan),
+            Self::Active => crowd::active(lab, plan),
+        }
+    }
+}
+
+/// How much is measured.
+struct Plan {
+    reps: usize,
+    quick: bool,
+}
+
+impl Plan {
+    /// Chooses by whether this is only a look.
+    fn pick<T>(&self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Calls `once` for either side in turn, which goes first in turn too.
+    fn turns(&self, times: usize, mut once: impl FnMut(pair::Side) -> bool) {
+        for turn in 0..2 * self.reps * times {
+            let first = (turn / 2) % 2;
+            let side = pair::Side::BOTH[(turn + first) % 2];
+            if !once(side) {
+                return;
+            }
+        }
+    }
+}
+
+pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+    let lab = Lab::new(args.lib.as_deref())?;
+    let plan = Plan {
+        reps: if args.quick { 3 } else { args.reps.max(1) },
+        quick: args.quick,
+    };
+    let mut rows = Vec::new();
+    for measure in Measure::ALL {
+        if args.only.is_empty() || args.only.contains(&measure) {
+            for row in measure.rows(&lab, &plan) {
+                println!("{}", output::line(&row));
+                rows.push(row);
+            }
+        }
+    }
+    println!();
+    output::print(&rows);
+    output::write(&args.out, &rows, &plan)?;
+    // A missed target is a result; a failed run is not.
+    let failed = rows.iter().filter(|row| row.failed.is_some()).count();
+    anyhow::ensure!(
+        failed == 0,
+        "{failed} of {} measurements failed",
+        rows.len()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pair::Side::{Kernel, Shunt};
+    use super::*;
+
+    #[test]
+    fn sides_take_turns_and_take_turns_at_going_first() {
+        let plan = Plan {
+            reps: 2,
+            quick: false,
+        };
+        let mut seen = Vec::new();
+        plan.turns(1, |side| {
+            seen.push(side);
+            true
+        });
+        assert_eq!(seen, [Kernel, Shunt, Shunt, Kernel]);
+    }
+}

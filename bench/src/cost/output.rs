@@ -1,0 +1,106 @@
+//! The table on the terminal, out/cost.csv and out/cost.json. Called by `cost`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::Plan;
+use super::row::Row;
+use crate::stats::{Spread, short};
+use crate::{machine, sys};
+
+const HEAD: [&str; 6] = [
+    "what it costs",
+    "kernel TCP",
+    "Shunt",
+    "target",
+    "reached",
+    "met",
+];
+
+/// One line while the measurements go on.
+pub(super) fn line(row: &Row) -> String {
+    let cells = cells(row).join("  ");
+    if row.note.is_empty() {
+        cells
+    } else {
+        format!("{cells}\n    {}", row.note)
+    }
+}
+
+/// The whole table, as Markdown.
+pub(super) fn print(rows: &[Row]) {
+    let show = |cells: [String; 6]| println!("| {} |", cells.join(" | "));
+    show(HEAD.map(String::from));
+    show(HEAD.map(|_| "---".into()));
+    rows.iter().map(cells).for_each(show);
+}
+
+fn cells(row: &Row) -> [String; 6] {
+    let spread = |spread: Option<Spread>| {
+        spread.map_or("–".into(), |spread| format!("{spread} {}", row.unit))
+    };
+    let (reached, met) = match (&row.failed, row.reached) {
+        (Some(why), _) => (format!("FAILED: {why}"), "FAILED"),
+        (None, None) => ("–".into(), "NO"),
+        (None, Some(reached)) => (short(reached), if row.met { "yes" } else { "NO" }),
+    };
+    [
+        format!("{}: {}", row.name, row.what),
+        spread(row.kernel),
+        spread(row.shunt),
+        row.target.clone(),
+        reached,
+        met.into(),
+    ]
+}
+
+/// Both files; the JSON one has every single value.
+pub(super) fn write(folder: &Path, rows: &[Row], plan: &Plan) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut csv = csv::Writer::from_path(folder.join("cost.csv"))?;
+    csv.write_record([
+        "name",
+        "unit",
+        "kernel_median",
+        "kernel_min",
+        "kernel_max",
+        "shunt_median",
+        "shunt_min",
+        "shunt_max",
+        "target",
+        "reached",
+        "met",
+        "note",
+        "failed",
+    ])?;
+    for row in rows {
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        let of = |spread: Option<Spread>| {
+            let parts: [fn(Spread) -> f64; 3] = [|s| s.median, |s| s.min, |s| s.max];
+            parts.map(|part| number(spread.map(part)))
+        };
+        let head = [row.name.clone(), row.unit.into()];
+        let tail = [
+            row.target.clone(),
+            number(row.reached),
+            row.met.to_string(),
+            row.note.clone(),
+            row.failed.clone().unwrap_or_default(),
+        ];
+        let cells = head.into_iter().chain(of(row.kernel)).chain(of(row.shunt));
+        csv.write_record(cells.chain(tail))?;
+    }
+    csv.flush()?;
+    let all = json!({
+        "machine": {"cores": sys::cores(), "cpu": machine::cpu(), "kernel": machine::kernel()},
+        "repetitions": plan.reps, "quick": plan.quick, "rows": rows,
+    });
+    fs::write(
+        folder.join("cost.json"),
+        serde_json::to_string_pretty(&all)? + "\n",
+    )?;
+    println!("\nwrote {0}/cost.csv and {0}/cost.json", folder.display());
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! One run of a plain client, with its server if it has one, both under the library or neither; both end, and what
+//! carried them is read from the library's reports. Called by the measurements. Every wait is bounded, and nothing it
+//! starts outlives it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::run::{Child, Program, Scratch, Start, free_port, wait_listening};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Side {
+    Kernel,
+    Shunt,
+}
+
+impl Side {
+    pub(super) const BOTH: [Self; 2] = [Self::Kernel, Self::Shunt];
+}
+
+/// What does not change from run to run.
+pub(super) struct Lab {
+    lib: PathBuf,
+    /// This program, which is also the client and the server.
+    me: PathBuf,
+    scratch: Scratch,
+}
+
+/// What is run: names under `bench prog`, and arguments.
+pub(super) struct Pair<'a> {
+    pub server: Option<(&'static str, &'a [String])>,
+    pub client: (&'static str, &'a [String]),
+    /// How long the client may take.
+    pub limit: Duration,
+}
+
+/// What an end said, and what the library said about it (nothing, for kernel TCP).
+pub(super) struct End {
+    pub output: Value,
+    pub report: Option<Report>,
+}
+
+/// The library's report of one program.
+#[derive(Debug, Deserialize)]
+pub(super) struct Report {
+    pub totals: Totals,
+    /// The first thousand.
+    pub connections: Vec<Connection>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Totals {
+    pub shm: u64,
+    pub iwarp: u64,
+    pub verbs: u64,
+    pub tcp: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Connection {
+    pub transport: String,
+    pub demotions: Vec<String>,
+    pub reason: Option<String>,
+}
+
+impl Lab {
+    pub(super) fn new(lib: Option<&Path>) -> anyhow::Result<Self> {
+        Ok(Self {
+            lib: crate::run::library(lib)?,
+            me: std::env::current_exe()?,
+            scratch: Scratch::new()?,
+        })
+    }
+
+    /// The client, and the server if there is one.
+    pub(super) fn run(&self, side: Side, pair: &Pair<'_>) -> anyhow::Result<(End, Option<End>)> {
+        let port = free_port()?.to_string();
+        let server = pair
+            .server
+            .map(|(name, args)| {
+                let child = self.start(side, name, &["--port", &port], args, 0)?;
+                wait_listening(port.parse()?, &child)?;
+                anyhow::Ok((name, child))
+            })
+            .transpose()?;
+        let to: &[&str] = match server {
+            Some(_) => &["--port", &port],
+            None => &[],
+        };
+        let (name, args) = pair.client;
+        let client = self.start(side, name, to, args, 1)?.finish(pair.limit);
+        let client = self.end(side, name, &client.context(name)?.output)?;
+        let server = server.map(|(name, child)| {
+            let ended = child.finish_or_terminate(Duration::from_secs(10))?;
+            self.end(side, name, &ended.output)
+        });
+        Ok((client, server.transpose()?))
+    }
+
+    fn start(
+        &self,
+        side: Side,
+        name: &str,
+        to: &[&str],
+        args: &[String],
+        core: usize,
+    ) -> anyhow::Result<Child> {
+        let program = Program::new(&self.me)
+            .args(["prog", name])
+            .args(to)
+            .args(args);
+        let report = self.report(name);
+        // What the run before left must not prove anything about this one.
+        let _ = fs::remove_file(&report);
+        let start = Start {
+            core: Some(core),
+            preload: (side == Side::Shunt).then_some((self.lib.as_path(), report.as_path())),
+            settings: Some(&[]),
+            output: self.scratch.0.join(name).with_extension("out"),
+        };
+        Child::start(&program, start)
+    }
+
+    fn end(&self, side: Side, name: &str, output: &str) -> anyhow::Result<End> {
+        let proved = || {
+            let text = fs::read_to_string(self.report(name)).unwrap_or_default();
+            Report::read(&text).with_context(|| format!("the report of {name}: {}", text.trim()))
+        };
+        Ok(End {
+            output: serde_json::from_str(output.trim())
+                .with_context(|| format!("{name}: output not understood: {output}"))?,
+            report: (side == Side::Shunt).then(proved).transpose()?,
+        })
+    }
+
+    fn report(&self, name: &str) -> PathBuf {
+        self.scratch.0.join(name).with_extension("report")
+    }
+}
+
+impl End {
+    /// One number of the line that the program printed; `path` as in a JSON pointer.
+    pub(super) fn number(&self, path: &str) -> anyhow::Result<f64> {
+        let number = self.output.pointer(path).and_then(Value::as_f64);
+        number.with_context(|| format!("no {path} in {}", self.output))
+    }
+
+    /// Every one of so many connections was on shared memory, if the library was there.
+    pub(super) fn all_attached(&self, connections: usize) -> anyhow::Result<()> {
+        let Some(report) = &self.report else {
+            return Ok(());
+        };
+        let all = Totals {
+            shm: connections as u64,
+            ..Totals::default()
+        };
+        ensure!(
+            report.totals == all,
+            "{connections} connections, of which {}",
+            report.in_words()
+        );
+        Ok(())
+    }
+}
+
+impl Report {
+    fn read(text: &str) -> anyhow::Result<Self> {
+        let mut lines = text.lines();
+        let line = lines.next().context("none: was the library loaded?")?;
+        ensure!(lines.next().is_none(), "more than one process");
+        Ok(serde_json::from_str(line)?)
+    }
+
+    /// What the connections were on, and why some were not on shared memory.
+    pub(super) fn in_words(&self) -> String {
+        let mut reasons: Vec<&str> = self
+            .connections
+            .iter()
+            .filter(|connection| connection.transport != "shm")
+            .filter_map(|connection| connection.reason.as_deref())
+            .collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        let Totals {
+            shm,
+            iwarp,
+            verbs,
+            tcp,
+        } = self.totals;
+        let other = iwarp + verbs;
+        format!("{shm} on shared memory, {tcp} on kernel TCP, {other} elsewhere {reasons:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(shm: u64, tcp: u64) -> End {
+        let line = format!(
+            r#"{{"program":"p","pid":1,"totals":{{"shm":{shm},"iwarp":0,"verbs":0,"tcp":{tcp}}},"connections":[
+            {{"transport":"tcp","demotions":[],"reason":"no_slot"}}]}}"#
+        );
+        End {
+            output: serde_json::json!({"growth": {"private": 5.0}}),
+            report: Some(Report::read(&line.replace('\n', "")).unwrap()),
+        }
+    }
+
+    #[test]
+    fn one_connection_on_the_kernel_is_found() {
+        assert!(end(10, 0).all_attached(10).is_ok());
+        let error = end(9, 1).all_attached(10).unwrap_err().to_string();
+        assert!(error.contains("no_slot"), "{error}");
+        assert!(
+            end(9, 0).all_attached(10).is_err(),
+            "one is missing from the report"
+        );
+    }
+
+    #[test]
+    fn without_a_report_nothing_is_proved() {
+        assert!(Report::read("").is_err());
+        assert!(Report::read("{}\n{}").is_err());
+    }
+
+    #[test]
+    fn numbers_by_path() {
+        assert_eq!(end(1, 0).number("/growth/private").unwrap(), 5.0);
+        assert!(end(1, 0).number("/growth").is_err());
+    }
+}

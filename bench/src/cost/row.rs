@@ -1,0 +1,156 @@
+//! One row of the table: the samples of both sides, and whether the target was met. Made by the measurements. Pure
+//! arithmetic.
+
+use serde::Serialize;
+
+use super::pair::Side;
+use crate::stats::{Spread, short};
+
+/// What must be reached.
+#[derive(Clone, Copy)]
+pub(super) enum Target {
+    /// Shunt's median, in the row's unit.
+    AtMost(f64),
+    AtLeast(f64),
+    /// So much above kernel TCP at most: the median of the differences of neighbours in time.
+    ExtraAtMost(f64),
+}
+
+/// The samples of one measurement, in the order in which they were taken.
+#[derive(Default)]
+pub(super) struct Samples {
+    kernel: Vec<f64>,
+    shunt: Vec<f64>,
+    failure: Option<String>,
+}
+
+impl Samples {
+    /// Takes one in. False if it failed: a measurement with a failed run has no result.
+    pub(super) fn add(&mut self, side: Side, sample: anyhow::Result<f64>) -> bool {
+        match sample {
+            Ok(value) if side == Side::Kernel => self.kernel.push(value),
+            Ok(value) => self.shunt.push(value),
+            Err(error) => self.failure = Some(format!("{side:?}: {error:#}")),
+        }
+        self.failure.is_none()
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub name: String,
+    pub what: String,
+    pub unit: &'static str,
+    pub kernel: Option<Spread>,
+    pub shunt: Option<Spread>,
+    pub target: String,
+    pub reached: Option<f64>,
+    pub met: bool,
+    /// What helps to understand it.
+    pub note: String,
+    pub failed: Option<String>,
+    pub kernel_values: Vec<f64>,
+    pub shunt_values: Vec<f64>,
+}
+
+impl Row {
+    pub(super) fn judge(
+        name: impl Into<String>,
+        what: impl Into<String>,
+        unit: &'static str,
+        target: Target,
+        samples: Samples,
+    ) -> Self {
+        let (kernel, shunt) = (Spread::of(&samples.kernel), Spread::of(&samples.shunt));
+        let reached = target
+            .reached(&samples)
+            .filter(|_| samples.failure.is_none());
+        Self {
+            name: name.into(),
+            what: what.into(),
+            unit,
+            kernel,
+            shunt,
+            target: target.in_words(unit),
+            reached,
+            met: reached.is_some_and(|reached| target.is_met(reached)),
+            note: String::new(),
+            failed: samples.failure,
+            kernel_values: samples.kernel,
+            shunt_values: samples.shunt,
+        }
+    }
+
+    pub(super) fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+}
+
+impl Target {
+    fn reached(self, samples: &Samples) -> Option<f64> {
+        let values = match self {
+            Self::AtMost(_) | Self::AtLeast(_) => samples.shunt.clone(),
+            Self::ExtraAtMost(_) => {
+                let pairs = samples.shunt.iter().zip(&samples.kernel);
+                pairs.map(|(shunt, kernel)| shunt - kernel).collect()
+            }
+        };
+        Spread::of(&values).map(|spread| spread.median)
+    }
+
+    fn is_met(self, reached: f64) -> bool {
+        match self {
+            Self::AtMost(most) | Self::ExtraAtMost(most) => reached <= most,
+            Self::AtLeast(least) => reached >= least,
+        }
+    }
+
+    fn in_words(self, unit: &str) -> String {
+        match self {
+            Self::AtMost(x) => format!("≤ {} {unit}", short(x)),
+            Self::AtLeast(x) => format!("≥ {} {unit}", short(x)),
+            Self::ExtraAtMost(x) => format!("≤ +{} {unit}", short(x)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(target: Target, kernel: &[f64], shunt: &[f64]) -> Row {
+        let mut samples = Samples::default();
+        for &value in kernel {
+            samples.add(Side::Kernel, Ok(value));
+        }
+        for &value in shunt {
+            samples.add(Side::Shunt, Ok(value));
+        }
+        Row::judge("n", "w", "ns", target, samples)
+    }
+
+    #[test]
+    fn differences_are_of_neighbours_in_time() {
+        // The machine gets slower and slower; Shunt always takes 4 more.
+        let (kernel, shunt) = ([10.0, 20.0, 30.0], [14.0, 24.0, 34.0]);
+        let row = row(Target::ExtraAtMost(5.0), &kernel, &shunt);
+        assert_eq!((row.reached, row.met), (Some(4.0), true));
+    }
+
+    #[test]
+    fn medians_are_held_against_the_target() {
+        assert!(row(Target::AtMost(5.0), &[], &[1.0, 5.0, 90.0]).met);
+        assert!(!row(Target::AtLeast(5.0), &[9.0], &[1.0, 4.0, 90.0]).met);
+        assert!(!row(Target::AtMost(5.0), &[1.0], &[]).met);
+    }
+
+    #[test]
+    fn one_failed_run_fails_the_row() {
+        let mut samples = Samples::default();
+        assert!(samples.add(Side::Shunt, Ok(1.0)));
+        assert!(!samples.add(Side::Shunt, Err(anyhow::anyhow!("on the kernel"))));
+        let row = Row::judge("n", "w", "ns", Target::AtMost(5.0), samples);
+        assert!(!row.met && row.failed.is_some() && row.reached.is_none());
+    }
+}

@@ -1,0 +1,87 @@
+//! When an entry stops being looked at in user space, armed and left to its bell. Called by `wait`.
+//!
+//! A look at an entry that has nothing costs little, and a bell costs both sides a call of the kernel: so
+//! an entry is looked at in vain about as often as makes up for one bell. The more entries are hot the
+//! dearer is a look at each, since they no longer lie in the caches, and every wait goes past all of
+//! them: the idle ones must not slow down those that have something.
+
+use super::entry::{Entry, Subject};
+use super::set::{Inner, Set};
+use transport::sys::barrier;
+
+/// Looks in a row that find nothing, where few are hot.
+const MOST: usize = 512;
+/// Where many are.
+const LEAST: usize = 8;
+/// How many are few: they lie in the nearest cache.
+const FEW: usize = 64;
+
+/// Looks in vain that an entry is worth, among so many hot ones.
+#[allow(clippy::cast_possible_truncation)]
+pub(super) fn patience(hot: usize) -> u32 {
+    (MOST * FEW / hot.max(FEW)).max(LEAST) as u32
+}
+
+/// Whether an entry can be left to its bell, and was looked at in vain for long enough.
+pub(super) const fn is_tiring(e: &Entry, patience: u32) -> bool {
+    e.idle > patience && (e.parked || (e.managed && matches!(e.subject, Subject::Socket(..))))
+}
+
+/// Leaves entries to their bells, but for those that turn out to have something after all.
+pub(super) fn cool(l: &mut Inner, patience: u32) {
+    let mut new = false;
+    for at in 0..l.hot.len() {
+        if let Some(&i) = l.hot.get(at)
+            && let Some(e) = l.entry(i)
+            && is_tiring(e, patience)
+        {
+            new |= e.wish();
+        }
+    }
+    if new {
+        barrier::heavy();
+    }
+    keep(l, |e| {
+        !is_tiring(e, patience) || e.is_ready() || e.is_starving()
+    });
+}
+
+/// After a sleep: entries with recent traffic are looked at again without a bell; the others stay armed
+/// and are left to it.
+pub(super) fn disarm(set: &'static Set) {
+    let Some(mut l) = set.lock() else { return };
+    let patience = patience(l.hot.len()) / 4;
+    keep(&mut l, |e| {
+        if !e.managed {
+            return true;
+        }
+        if e.idle < patience {
+            e.disarm();
+            return true;
+        }
+        e.is_ready() || e.is_starving()
+    });
+}
+
+/// Drops from the hot list all that `stays` does not hold of.
+fn keep(l: &mut Inner, mut stays: impl FnMut(&mut Entry) -> bool) {
+    let mut hot = std::mem::take(&mut l.hot);
+    hot.retain(|&i| {
+        l.entry(i).is_some_and(|e| {
+            e.hot = stays(e);
+            e.hot
+        })
+    });
+    l.hot = hot;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_shrinks_with_the_crowd() {
+        assert_eq!([0, 1, 64].map(patience), [512; 3]);
+        assert_eq!([128, 1024, 4096, 100_000].map(patience), [256, 32, 8, 8]);
+    }
+}
