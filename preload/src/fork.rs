@@ -8,7 +8,7 @@
 //! A stream for which there is no seat, or no memory, goes back to the kernel before the fork.
 
 use crate::sockets::demote::{Unread, begin_many, demote_held};
-use crate::sockets::{Phase, Socket, Way, family, rouse};
+use crate::sockets::{Phase, Socket, Way, family, rouse, seats};
 use crate::world::World;
 use crate::{alloc, report, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -50,7 +50,7 @@ extern "C" fn before_fork() {
     };
     begin_many();
     for &(s, fd) in &streams {
-        if !child.is_some_and(|child| share(s, child)) {
+        if !child.is_some_and(|child| seats::share(s, child)) {
             demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
         }
     }
@@ -62,20 +62,6 @@ extern "C" fn before_fork() {
     }
     drop(streams);
     alloc::OWN.hold();
-}
-
-/// Makes room for the child at a stream.
-fn share(s: &Socket, child: u32) -> bool {
-    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
-        return false;
-    };
-    s.seats.name(s.seat());
-    if s.seats.take_for_child(child).is_none() {
-        return false;
-    }
-    tx.share(true);
-    rx.share(true);
-    true
 }
 
 extern "C" fn in_parent() {
@@ -129,8 +115,7 @@ fn inherit(w: &mut World, child: u32) -> bool {
         }
     });
     w.pool.each(|s| {
-        s.watch_seat();
-        s.waiters.store(0, Ordering::Relaxed);
+        s.restart_counts();
         let shadow = s.shadow.swap(-1, Ordering::Relaxed);
         if shadow >= 0 {
             drop(Fd::own(shadow)); // for threads of the parent

@@ -81,12 +81,11 @@ pub(crate) fn leave(s: &'static Socket) {
 /// The kernel connection is closed by the caller, after.
 fn finish(w: &mut World, s: &'static Socket, fd: i32) {
     sweep(w);
-    let shared = s.is_shared();
-    if shared {
-        s.seats.leave(s.seat());
-    }
-    if shared && (s.seats.has_others(None) || s.ended.swap(true, Ordering::AcqRel)) {
-        return part(w, s);
+    if let Some(seats) = s.seats() {
+        seats.leave(s.seat());
+        if seats.has_others(None) || s.ended.swap(true, Ordering::AcqRel) {
+            return part(w, s);
+        }
     }
     end(w, s, fd);
 }
@@ -112,7 +111,7 @@ fn part(w: &mut World, s: &'static Socket) {
 /// Gives back what lingers for others that have gone meanwhile.
 pub(crate) fn sweep(w: &mut World) {
     for s in std::mem::take(&mut w.lingering) {
-        if s.seats.has_others(None) {
+        if s.seats().is_some_and(|s| s.has_others(None)) {
             w.lingering.push(s);
             continue;
         }

@@ -5,7 +5,7 @@
 //! willing opens its fast leg. Until then bytes go by the kernel, counted.
 
 use super::demote::become_plain;
-use super::{Phase, Socket, Way};
+use super::{Phase, Socket, Way, seats};
 use crate::epoll::set;
 use crate::world::{self, World};
 use flowctl::Terms;
@@ -95,21 +95,8 @@ fn is_ours_alone(s: &Socket) -> bool {
     if !s.is_shared() {
         return true;
     }
-    unshare(s);
+    seats::unshare(s);
     !s.is_shared()
-}
-
-/// No other process holds the stream any more: it is used as if none ever had. Looks that cost system
-/// calls call this now and then.
-pub(crate) fn unshare(s: &Socket) {
-    if !s.has_others()
-        && let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock())
-        && !s.has_others()
-    // (a fork takes seats under these locks)
-    {
-        tx.share(false);
-        rx.share(false);
-    }
 }
 
 /// A client's connection that was made before this process was forked: the server is looked up anew.

@@ -14,7 +14,7 @@ use crate::signals;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use transport::sdp::Shareable;
+use transport::sdp::{Place, Shareable};
 use transport::sys::{self, time};
 
 /// Bits of an owner's word for the thread pointer (user addresses are not longer); the rest names the
@@ -221,9 +221,12 @@ impl<T: Shareable> Direction<T> {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// In a child after fork, where no other thread exists: free, whatever it was.
-    pub(crate) fn reset(&self) {
-        self.owner.store(0, Ordering::Relaxed);
+    /// In a child after fork, where no other thread exists, of a copy that is its own: free, whatever the
+    /// parent's was.
+    pub(crate) fn reset(&mut self) {
+        *self.owner.get_mut() = 0;
+        *self.shared.get_mut() = false;
+        self.state.get_mut().share(None);
     }
 }
 
@@ -234,10 +237,11 @@ pub(crate) struct Held<'a, T: Shareable> {
 }
 
 impl<T: Shareable> Held<'_, T> {
-    /// From now on other processes take the lock too, or none does any more.
-    pub(crate) fn share(&mut self, shared: bool) {
-        self.of.shared.store(shared, Ordering::SeqCst);
-        (**self).share(shared);
+    /// From now on other processes take the lock too, and what counts is noted in this place; or none does
+    /// any more.
+    pub(crate) fn share(&mut self, place: Option<&'static mut Place<T::Noted>>) {
+        self.of.shared.store(place.is_some(), Ordering::SeqCst);
+        (**self).share(place);
     }
 }
 

@@ -113,6 +113,9 @@ pub(crate) struct Socket {
     pub(crate) parked_fd: AtomicI32,
     /// Threads in a wait, spinning or asleep.
     pub(crate) waiters: AtomicU32,
+    /// Threads asleep in the kernel on this very socket, and those of them that [`rouse`] wakes.
+    asleep: AtomicU32,
+    rooming: AtomicU32,
     pub(crate) budget: spin::Budget,
     pub(crate) company: spin::Company,
     /// Descriptors of the program that stand for this socket.
@@ -149,13 +152,26 @@ impl Socket {
     /// In a child after fork: stands for this stream from now on, from this seat.
     pub(crate) fn rebind(&self, stream: *mut Stream, seat: usize) {
         self.stream.store(stream, Ordering::Relaxed);
+        self.sit_at(seat);
+    }
+
+    fn sit_at(&self, seat: usize) {
         self.seat
             .store(u8::try_from(seat).unwrap_or(0), Ordering::Relaxed);
     }
 
+    /// In a child after fork: no thread of it is anywhere.
+    pub(crate) fn restart_counts(&self) {
+        for count in [&self.asleep, &self.rooming, &self.waiters] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.watch_seat();
+    }
+
     /// Whether another process holds the stream too. Asks the kernel who lives, where there is anybody.
     pub(crate) fn has_others(&self) -> bool {
-        self.is_shared() && self.seats.has_others(Some(self.seat()))
+        self.seats()
+            .is_some_and(|s| s.has_others(Some(self.seat())))
     }
 
     /// The descriptor to use for a call of the program's on `fd`: the one it named, or the hidden

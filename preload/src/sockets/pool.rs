@@ -3,6 +3,7 @@
 //! keeps the streams that it inherits where they are and makes new ones in a mapping of its own. A named
 //! page tells `shunt stat` where to look.
 
+use super::seats::Sharing;
 use super::stream::Stream;
 use super::{Phase, Socket, Way};
 use std::cell::UnsafeCell;
@@ -75,18 +76,19 @@ impl Pool {
             unsafe {
                 let s: &'static Socket = &*self.base.add(i);
                 let own = self.streams.add(i);
-                match s.seats.sit(member) {
+                match s.seats().and_then(|seats| seats.sit(member)) {
                     Some(seat) if s.record.live.load(Ordering::Relaxed) != 0 => {
                         s.rebind(ptr::from_ref(&**s).cast_mut(), seat);
                         each(s);
                     }
                     _ => {
                         if s.record.live.load(Ordering::Relaxed) == 0 {
-                            ptr::write(own, Stream::new());
+                            ptr::write(own, Stream::new(self.sharing(i)));
                         } else {
                             ptr::copy_nonoverlapping(ptr::from_ref(&**s), own, 1);
                             (*own).tx.reset();
                             (*own).rx.reset();
+                            (*own).keep_sharing_at(self.sharing(i));
                         }
                         s.rebind(own, 0);
                     }
@@ -94,6 +96,15 @@ impl Pool {
             }
         }
         true
+    }
+
+    /// Beside the streams, at the same index: what one needs while others hold it too.
+    ///
+    /// # Safety
+    /// There are streams, and more than `index`.
+    unsafe fn sharing(&self, index: usize) -> *mut Sharing {
+        // SAFETY: the mapping has room for both arrays.
+        unsafe { self.streams.add(self.size).cast::<Sharing>().add(index) }
     }
 
     /// Whether the socket's stream is one that this process has made.
@@ -142,6 +153,7 @@ impl Pool {
                 fill(
                     ptr::from_ref(s).cast_mut(),
                     self.streams.add(index),
+                    self.sharing(index),
                     s.generation.load(Ordering::Relaxed),
                 );
             };
@@ -154,7 +166,7 @@ impl Pool {
         let (at, stream) = unsafe { (self.base.add(self.used), self.streams.add(self.used)) };
         self.used += 1;
         // SAFETY: fresh memory of the right size and alignment.
-        unsafe { fill(at, stream, 0) };
+        unsafe { fill(at, stream, self.sharing(self.used - 1), 0) };
         if !self.directory.is_null() {
             // SAFETY: the page lives for ever.
             unsafe { &(*self.directory).count }.store(self.used as u64, Ordering::Release);
@@ -174,7 +186,7 @@ impl Pool {
             unsafe {
                 let index = ptr::from_ref(s).offset_from(self.base).cast_unsigned();
                 let own = self.streams.add(index);
-                ptr::write(own, Stream::new());
+                ptr::write(own, Stream::new(self.sharing(index)));
                 s.rebind(own, 0);
             }
         }
@@ -198,18 +210,19 @@ impl Pool {
 
 /// Memory for as many streams, which children of fork will share.
 fn streams_for(size: usize) -> Option<*mut Stream> {
-    let m = Mapping::family(size * size_of::<Stream>()).ok()?;
+    let each = size_of::<Stream>() + size_of::<Sharing>();
+    let m = Mapping::family(size * each).ok()?;
     m.advise(libc::MADV_DONTDUMP);
     Some(m.leak().cast().as_ptr())
 }
 
 /// # Safety
 /// `at` and `stream` are memory for a socket and its stream that nobody else changes.
-unsafe fn fill(at: *mut Socket, stream: *mut Stream, generation: u32) {
+unsafe fn fill(at: *mut Socket, stream: *mut Stream, sharing: *mut Sharing, generation: u32) {
     // SAFETY: the caller's promise. Written whole; what was there has nothing to drop but `sets`, which
     // is empty when a socket is given back.
     unsafe {
-        ptr::write(stream, Stream::new());
+        ptr::write(stream, Stream::new(sharing));
         ptr::write(
             at,
             Socket {
@@ -220,6 +233,8 @@ unsafe fn fill(at: *mut Socket, stream: *mut Stream, generation: u32) {
                 first_look: 0.into(),
                 parked_fd: (-1).into(),
                 waiters: 0.into(),
+                asleep: 0.into(),
+                rooming: 0.into(),
                 budget: super::spin::Budget::new(),
                 company: super::spin::Company::new(),
                 refs: 1.into(),

@@ -4,7 +4,7 @@ use crate::epoll::set;
 
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, parked, residual};
+use super::{Phase, Socket, demote, engage, parked, residual, seats};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::provider::{End, Provider};
@@ -399,7 +399,7 @@ pub(crate) fn is_due(s: &Socket) -> bool {
 /// something is new.
 pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
     if s.is_shared() {
-        engage::unshare(s);
+        seats::unshare(s);
     }
     let bits = net::ready_now(fd, libc::POLLIN | libc::POLLRDHUP);
     kernel_shows(s, fd, bits)

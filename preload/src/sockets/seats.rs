@@ -5,7 +5,9 @@
 //! Rule: a seat is given up for its holder only when the kernel says that it has died (`family`).
 
 use super::{Socket, family};
+use flowctl::any::{Receiver, Sender};
 use std::sync::atomic::{AtomicU32, Ordering};
+use transport::sdp::Place;
 
 /// Processes that can hold one stream at a time; what a further child would need goes to the kernel.
 pub(crate) const SEATS: usize = 8;
@@ -119,10 +121,10 @@ impl Seats {
         others
     }
 
-    fn sum(&self, of: impl Fn(&Seat) -> &AtomicU32) -> u32 {
-        self.0
-            .iter()
-            .map(|s| of(s).load(Ordering::SeqCst))
+    fn sum_of_others(&self, mine: usize, of: impl Fn(&Seat) -> &AtomicU32) -> u32 {
+        let others = self.0.iter().enumerate().filter(|(i, _)| *i != mine);
+        others
+            .map(|(_, s)| of(s).load(Ordering::SeqCst))
             .fold(0, u32::wrapping_add)
     }
 }
@@ -134,65 +136,123 @@ fn is_alive(holder: u32) -> bool {
     family::is_alive(holder)
 }
 
-/// Counts of sleeping threads, of this process in its own seat.
+/// What a stream needs only while several processes hold it: who they are, and the states to go back to
+/// when one dies in the middle of a call. It lies beside the streams, untouched until then.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    pub(crate) seats: Seats,
+    tx: Place<Sender>,
+    rx: Place<Receiver>,
+}
+
+/// Makes room for a child at the socket's stream. False if there is none.
+pub(crate) fn share(s: &Socket, child: u32) -> bool {
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return false;
+    };
+    let at = s.sharing_place();
+    // SAFETY: memory beside the stream, which is looked at under both locks, or once it is shared.
+    let sharing = unsafe {
+        if !s.is_shared() {
+            (&raw mut (*at).seats).write(Seats::new());
+            s.sit_at(0);
+        }
+        &mut *at
+    };
+    sharing.seats.name(s.seat());
+    if sharing.seats.take_for_child(child).is_none() {
+        return false;
+    }
+    if !s.is_shared() {
+        tx.share(Some(&mut sharing.tx));
+        rx.share(Some(&mut sharing.rx));
+    }
+    s.tell_counts();
+    true
+}
+
+/// No other process holds the stream any more: it is used as if none ever had. Looks that cost system
+/// calls call this now and then.
+pub(crate) fn unshare(s: &Socket) {
+    if !s.has_others()
+        && let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock())
+        && !s.has_others()
+    // (a fork takes seats under these locks)
+    {
+        tx.share(None);
+        rx.share(None);
+    }
+}
+
+/// Counts of sleeping threads: of this process in its socket, and in its seat for the others to see.
 impl Socket {
-    fn own_seat(&self) -> Option<&Seat> {
-        self.seats.at(self.seat())
+    /// Tells the others what this process counts.
+    fn tell_counts(&self) {
+        if let Some(seat) = self.seats().and_then(|s| s.0.get(self.seat())) {
+            for (own, told) in [
+                (&self.asleep, &seat.sleepers),
+                (&self.rooming, &seat.roomers),
+                (&self.set_count, &seat.sets),
+            ] {
+                loop {
+                    let n = own.load(Ordering::SeqCst);
+                    told.store(n, Ordering::SeqCst);
+                    if own.load(Ordering::SeqCst) == n {
+                        break; // nobody has counted on meanwhile
+                    }
+                }
+            }
+        }
+    }
+
+    fn sum(&self, own: &AtomicU32, of: impl Fn(&Seat) -> &AtomicU32) -> u32 {
+        let own = own.load(Ordering::SeqCst);
+        match self.seats() {
+            Some(seats) => seats.sum_of_others(self.seat(), of).wrapping_add(own),
+            None => own,
+        }
     }
 
     /// Threads asleep in the kernel on this connection, of all that hold it.
     #[inline]
     pub(crate) fn sleepers(&self) -> u32 {
-        if self.is_shared() {
-            return self.seats.sum(|s| &s.sleepers);
-        }
-        self.own_seat()
-            .map_or(0, |s| s.sleepers.load(Ordering::SeqCst))
+        self.sum(&self.asleep, |s| &s.sleepers)
     }
 
     /// One thread more is asleep, or on its way to.
     pub(crate) fn falls_asleep(&self) {
-        if let Some(s) = self.own_seat() {
-            s.sleepers.fetch_add(1, Ordering::SeqCst);
-        }
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.tell_counts();
     }
 
     pub(crate) fn wakes_up(&self) {
-        if let Some(s) = self.own_seat() {
-            s.sleepers.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// How many epoll sets of this process hold the connection, for other processes to see.
-    pub(crate) fn watch_seat(&self) {
-        if let Some(s) = self.own_seat() {
-            s.sets
-                .store(self.set_count.load(Ordering::Acquire), Ordering::Release);
-        }
-    }
-
-    /// Whether an epoll set of another process holds the connection.
-    pub(crate) fn is_watched_by_others(&self) -> bool {
-        let mine = self
-            .own_seat()
-            .map_or(0, |s| s.sets.load(Ordering::Acquire));
-        self.seats.sum(|s| &s.sets) > mine
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        self.tell_counts();
     }
 
     /// Those of the sleepers that watch `rouse`'s event too.
     pub(crate) fn roomers(&self) -> u32 {
-        self.seats.sum(|s| &s.roomers)
+        self.sum(&self.rooming, |s| &s.roomers)
     }
 
     pub(crate) fn begins_to_room(&self) {
-        if let Some(s) = self.own_seat() {
-            s.roomers.fetch_add(1, Ordering::SeqCst);
-        }
+        self.rooming.fetch_add(1, Ordering::SeqCst);
+        self.tell_counts();
     }
 
     pub(crate) fn ends_to_room(&self) {
-        if let Some(s) = self.own_seat() {
-            s.roomers.fetch_sub(1, Ordering::SeqCst);
-        }
+        self.rooming.fetch_sub(1, Ordering::SeqCst);
+        self.tell_counts();
+    }
+
+    /// How many epoll sets of this process hold the connection has changed.
+    pub(crate) fn watch_seat(&self) {
+        self.tell_counts();
+    }
+
+    /// Whether an epoll set of another process holds the connection.
+    pub(crate) fn is_watched_by_others(&self) -> bool {
+        self.seats()
+            .is_some_and(|s| s.sum_of_others(self.seat(), |s| &s.sets) > 0)
     }
 }

@@ -9,7 +9,7 @@
 
 use super::lock::Direction;
 use super::residual::Residual;
-use super::seats::Seats;
+use super::seats::{Seats, Sharing};
 use super::{Phase, leg};
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -18,7 +18,7 @@ use transport::sdp::{Leg, Rx, Tx};
 use transport::shm::segment::Segment;
 
 /// One connection, for all that hold it.
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Stream {
     phase: AtomicU8,
@@ -73,14 +73,16 @@ pub(crate) struct Stream {
     pub(crate) answer_open: AtomicU32,
     pub(crate) answer_yes: AtomicU32,
     pub(crate) residual: AtomicPtr<Residual>,
-    pub(crate) seats: Seats,
+    /// What it needs while others hold it too.
+    sharing: AtomicPtr<Sharing>,
 }
 
 // SAFETY: the one cell (`segment`) is written before the phase that makes readers look at it.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    pub(crate) fn new() -> Self {
+    /// A new one, with its place for what it needs while shared.
+    pub(crate) fn new(sharing: *mut Sharing) -> Self {
         Self {
             phase: 0.into(),
             nonblock: false.into(),
@@ -113,7 +115,7 @@ impl Stream {
             answer_open: 0.into(),
             answer_yes: 0.into(),
             residual: AtomicPtr::new(ptr::null_mut()),
-            seats: Seats::new(),
+            sharing: AtomicPtr::new(sharing),
         }
     }
 
@@ -174,5 +176,24 @@ impl Stream {
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.tx.is_shared()
+    }
+
+    /// A copy of another process's stream, not shared, gets a place of its own.
+    pub(crate) fn keep_sharing_at(&self, place: *mut Sharing) {
+        self.sharing.store(place, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sharing_place(&self) -> *mut Sharing {
+        self.sharing.load(Ordering::Relaxed)
+    }
+
+    /// Who holds it, while it is shared.
+    #[inline]
+    pub(crate) fn seats(&self) -> Option<&Seats> {
+        if !self.is_shared() {
+            return None;
+        }
+        // SAFETY: memory beside the stream, written before it was shared.
+        Some(unsafe { &(*self.sharing_place()).seats })
     }
 }

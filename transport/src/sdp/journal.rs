@@ -6,40 +6,47 @@
 //! told to the peer, so that what the peer knows is never ahead of what is noted; telling it again is
 //! harmless.
 
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+
+/// Where a half's last state is kept while the stream is shared: memory of the processes that share it.
+pub type Place<F> = MaybeUninit<F>;
 
 /// The last state that counts. Off until the stream is shared: then it costs one look.
 #[derive(Debug)]
 pub(super) struct Journal<F> {
-    on: bool,
-    /// `safe` is being written: then it is the live state that is whole.
+    place: Option<NonNull<Place<F>>>,
+    /// The place is being written: then it is the live state that is whole.
     writing: AtomicBool,
-    safe: Option<F>,
 }
+
+// SAFETY: the place is used under the lock of the half that the journal is of.
+unsafe impl<F: Send> Send for Journal<F> {}
 
 impl<F: Clone> Journal<F> {
     pub(super) const fn off() -> Self {
         Self {
-            on: false,
+            place: None,
             writing: AtomicBool::new(false),
-            safe: None,
         }
     }
 
-    /// From now on, or no more.
-    pub(super) fn turn(&mut self, on: bool, live: &F) {
-        self.on = on;
+    /// From now on, in this place, or no more.
+    pub(super) fn turn(&mut self, place: Option<&'static mut Place<F>>, live: &F) {
+        self.place = place.map(NonNull::from);
         self.note(|| live.clone());
     }
 
     /// Notes a state that is whole.
     #[inline]
     pub(super) fn note(&mut self, live: impl FnOnce() -> F) {
-        if self.on {
+        if let Some(mut place) = self.place {
             // Stores of one thread become visible in their order; only the compiler has to be told.
             self.writing.store(true, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
-            self.safe = Some(live());
+            // SAFETY: given for good, used under the half's lock.
+            unsafe { place.as_mut() }.write(live());
             compiler_fence(Ordering::SeqCst);
             self.writing.store(false, Ordering::Release);
         }
@@ -47,19 +54,22 @@ impl<F: Clone> Journal<F> {
 
     /// Puts back what was noted last: the process that worked on `live` has died.
     pub(super) fn recover(&mut self, live: &mut F) {
-        if self.on
+        if let Some(place) = self.place
             && !self.writing.swap(false, Ordering::AcqRel)
-            && let Some(safe) = &self.safe
         {
-            *live = safe.clone();
+            // SAFETY: as above, and written when the journal was turned on.
+            *live = unsafe { place.as_ref().assume_init_ref() }.clone();
         }
     }
 }
 
 /// A half of a stream that processes may share.
 pub trait Shareable {
-    /// From now on several processes use it, or one alone again. Under its lock.
-    fn share(&mut self, shared: bool);
+    /// What is noted of it.
+    type Noted: 'static;
+    /// From now on several processes use it, and its state is noted here; or one alone again. Under its
+    /// lock.
+    fn share(&mut self, place: Option<&'static mut Place<Self::Noted>>);
     /// Notes the state: the lock is about to be let go of.
     fn note(&mut self);
     /// The holder of the lock has died; the state is brought back to what counts.
@@ -68,7 +78,7 @@ pub trait Shareable {
 
 #[cfg(test)]
 mod tests {
-    use super::Journal;
+    use super::{Journal, Place};
 
     #[test]
     fn the_last_noted_state_comes_back() {
@@ -76,7 +86,7 @@ mod tests {
         let mut live = 1;
         j.recover(&mut live);
         assert_eq!(live, 1, "nothing is noted while it is off");
-        j.turn(true, &live);
+        j.turn(Some(Box::leak(Box::new(Place::uninit()))), &live);
         live = 2;
         j.note(|| live);
         live = 3;
@@ -88,10 +98,9 @@ mod tests {
     fn a_state_half_noted_does_not_count() {
         let mut j = Journal::off();
         let mut live = 5;
-        j.turn(true, &live);
+        j.turn(Some(Box::leak(Box::new(Place::uninit()))), &live);
         live = 6;
         j.writing.store(true, std::sync::atomic::Ordering::Relaxed);
-        j.safe = None;
         j.recover(&mut live);
         assert_eq!(live, 6);
     }

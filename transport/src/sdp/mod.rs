@@ -14,7 +14,7 @@ pub mod rx;
 pub mod tx;
 pub mod walk;
 
-pub use journal::Shareable;
+pub use journal::{Place, Shareable};
 pub use rx::{Due, Got, Rx};
 pub use tx::{Put, Tx};
 pub use walk::Walk;

@@ -4,7 +4,7 @@
 //! doorbell byte; which it is follows from the counts, never from the value. Used under the receiving
 //! lock.
 
-use super::journal::{Journal, Shareable};
+use super::journal::{Journal, Place, Shareable};
 use super::{Leg, Walk, walk::BATCH};
 use crate::clock;
 use crate::provider::{End, Provider};
@@ -593,8 +593,10 @@ unsafe fn read_by<F: flowctl::Receiver + Clone + Into<Receiver>>(
 }
 
 impl Shareable for Rx {
-    fn share(&mut self, shared: bool) {
-        self.journal.turn(shared, &self.flow);
+    type Noted = Receiver;
+
+    fn share(&mut self, place: Option<&'static mut Place<Receiver>>) {
+        self.journal.turn(place, &self.flow);
     }
 
     fn note(&mut self) {

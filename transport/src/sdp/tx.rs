@@ -3,7 +3,7 @@
 //! Rule: a byte goes out on exactly one leg, and the end of a leg is stated only when no byte can
 //! follow on it. Used under the sending lock.
 
-use super::journal::{Journal, Shareable};
+use super::journal::{Journal, Place, Shareable};
 use super::{Due, Leg, Walk, walk::BATCH};
 use crate::clock;
 use crate::doorbell;
@@ -599,8 +599,10 @@ unsafe fn fill_piece(p: &impl Provider, mut piece: Piece, walk: &mut Walk) {
 }
 
 impl Shareable for Tx {
-    fn share(&mut self, shared: bool) {
-        self.journal.turn(shared, &self.flow);
+    type Noted = Sender;
+
+    fn share(&mut self, place: Option<&'static mut Place<Sender>>) {
+        self.journal.turn(place, &self.flow);
     }
 
     fn note(&mut self) {
