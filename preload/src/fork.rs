@@ -28,9 +28,24 @@ static MASK: AtomicU64 = AtomicU64::new(0);
 /// The child's number among those who share streams; 0 if it will share none.
 static CHILD: AtomicU32 = AtomicU32::new(0);
 
+/// Forks by `kernel`, a call that libc's handlers do not see.
+pub(crate) fn around<T: PartialEq + From<i8>>(kernel: impl FnOnce() -> T) -> T {
+    if world::is_foreign() || !world::is_ready() {
+        return kernel();
+    }
+    before_fork();
+    let pid = kernel();
+    if pid == T::from(0) {
+        in_child();
+    } else {
+        in_parent();
+    }
+    pid
+}
+
 /// Before fork: every stream gets a seat for the child; then nobody is inside the registry or the heap
 /// while they are copied.
-extern "C" fn before_fork() {
+pub(crate) extern "C" fn before_fork() {
     let mask = world::raw().hold();
     MASK.store(mask, Ordering::Relaxed);
     // SAFETY: held just above, and no other reference is alive in this thread.
@@ -64,12 +79,12 @@ extern "C" fn before_fork() {
     alloc::OWN.hold();
 }
 
-extern "C" fn in_parent() {
+pub(crate) extern "C" fn in_parent() {
     alloc::OWN.let_go();
     world::raw().let_go(MASK.load(Ordering::Relaxed));
 }
 
-extern "C" fn in_child() {
+pub(crate) extern "C" fn in_child() {
     alloc::OWN.let_go();
     world::set_pid(sys::pid());
     // SAFETY: held since `before_fork`, and there is no other thread.

@@ -166,6 +166,8 @@ pub(crate) mod other {
         select c"select",
         pselect c"pselect",
         vfork c"vfork",
+        _Fork c"_Fork",
+        clone c"clone",
         fdopen c"fdopen",
         execvp c"execvp",
         execvpe c"execvpe",

@@ -9,6 +9,7 @@
 
 pub(crate) mod conn;
 pub(crate) mod fds;
+mod forks;
 pub(crate) mod io;
 pub(crate) mod process;
 mod raw;

@@ -247,12 +247,13 @@ pub unsafe extern "C" fn syscall(
     let next = other::syscall.get();
     if !next.is_null() {
         // SAFETY: libc's function; words are passed in the registers and stack slots it reads.
-        return unsafe {
+        let kernel = || unsafe {
             std::mem::transmute::<
                 *mut c_void,
                 unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long,
             >(next)(nr, a, b, c, d, e, f)
         };
+        return super::forks::serve(nr, a, b, kernel);
     }
     set_errno(libc::ENOSYS);
     -1

@@ -11,6 +11,9 @@ const CROWD: &str = "there are more holders than seats";
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("share_alternating", share_alternating).processes_only(),
+    Case::pair("share_raw_clone", |s| share_other_fork(s, raw_clone)).processes_only(),
+    Case::pair("share_bare_fork", |s| share_other_fork(s, bare_fork)).processes_only(),
+    Case::pair("share_clone", |s| share_other_fork(s, clone)).processes_only(),
     Case::pair("share_chain", share_chain).processes_only(),
     Case::pair("share_daemon", share_daemon).processes_only(),
     Case::pair("share_last_close_ends", share_last_close_ends).processes_only(),
@@ -101,6 +104,71 @@ fn share_alternating(s: &Side) {
     });
     for i in 0..200 {
         there_and_back(fd, 255 - i as u8);
+        turns.to_child();
+        turns.parent_waits();
+    }
+    log!(s, "{}", proc::wait_child(child));
+    there_and_back(fd, 9);
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+fn raw_clone(body: &mut dyn FnMut()) -> i32 {
+    let flags = i64::from(libc::SIGCHLD);
+    // SAFETY: a fork by its system call.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } as i32;
+    end_child(pid, body)
+}
+
+fn bare_fork(body: &mut dyn FnMut()) -> i32 {
+    unsafe extern "C" {
+        fn _Fork() -> i32;
+    }
+    // SAFETY: the child calls nothing that needs libc's own fork handlers.
+    let pid = unsafe { _Fork() };
+    end_child(pid, body)
+}
+
+fn end_child(pid: i32, body: &mut dyn FnMut()) -> i32 {
+    if pid == 0 {
+        body();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) }
+    }
+    pid
+}
+
+fn clone(mut body: &mut dyn FnMut()) -> i32 {
+    extern "C" fn run(body: *mut libc::c_void) -> i32 {
+        // SAFETY: the reference below, in a copy of its memory.
+        (unsafe { &mut *body.cast::<&mut dyn FnMut()>() })();
+        0
+    }
+    let mut stack = vec![0u8; 1 << 20];
+    let top = stack.as_mut_ptr_range().end.cast();
+    let argument = (&raw mut body).cast();
+    // SAFETY: a stack of its own, in a copy of this memory.
+    unsafe { libc::clone(run, top, libc::SIGCHLD, argument) }
+}
+
+/// Forks that libc's handlers do not see.
+fn share_other_fork(s: &Side, fork: fn(&mut dyn FnMut()) -> i32) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        return echo(s, fd);
+    }
+    let turns = Turns::new();
+    let child = fork(&mut || {
+        for i in 0..20 {
+            turns.child_waits();
+            there_and_back(fd, i);
+            turns.to_parent();
+        }
+        net::close(fd).ok();
+    });
+    for i in 0..20 {
+        there_and_back(fd, 100 + i);
         turns.to_child();
         turns.parent_waits();
     }
