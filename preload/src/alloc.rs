@@ -2,8 +2,8 @@
 //! something (an allocator that reads a file at start, a signal handler, a fork). `dlmalloc` over
 //! anonymous mappings, behind a lock that fork takes.
 //!
-//! Used only on slow paths (connect, close, epoll_ctl), which run with signals blocked, so no handler
-//! finds the lock taken by its own thread.
+//! Used only on slow paths (connect, close, epoll_ctl); its lock is a critical section like any other, so
+//! no handler finds it taken by its own thread.
 
 use crate::sockets::lock::SpinLock;
 use std::alloc::{GlobalAlloc, Layout};

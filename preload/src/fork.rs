@@ -100,6 +100,7 @@ pub(crate) extern "C" fn in_child() {
     for set in &w.sets {
         set.reset();
     }
+    crate::signals::in_child();
     // The client side belongs to the parent: its slots are handed out there. So does the kernel's
     // answering machine, whose answers would be mixed up.
     if let Some(targets) = w.targets.take()

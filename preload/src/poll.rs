@@ -6,7 +6,9 @@
 
 use crate::epoll::set::{self, Set};
 use crate::real;
-use crate::sockets::spin::{self, Held, Spun};
+use crate::signals::since::{self, Hold, Since};
+use crate::sockets::counted::{Counting, What};
+use crate::sockets::spin;
 use crate::sockets::wait::prepare;
 use crate::sockets::{Phase, Socket, parked, ready, recv, rouse};
 use crate::table::{self, Entry};
@@ -105,6 +107,9 @@ pub(crate) unsafe fn poll(
 }
 
 fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
+    let since = Since::now();
+    // With a mask of the program's own that decides what may interrupt, and the kernel alone applies it.
+    let _hold = (!mask.is_null()).then(Hold::new);
     parked::let_go();
     // One more than the program has, for the event of `rouse`.
     let mut copy = Copy::new(all.len() + 1).ok_or(sys::Errno::NOMEM)?;
@@ -128,12 +133,12 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     loop {
         // One that has gone back to the kernel meanwhile is among the others now.
         let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
-        n = spin(all, &mut copy, foreign, deadline)?;
+        n = spin(all, &mut copy, foreign, since, deadline);
         if n > 0 {
             return Ok(n);
         }
         let left = deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
-        n = sleep(all, &mut copy, left, mask)?;
+        n = sleep(all, &mut copy, left, since, mask)?;
         if n > 0 || left == Some(0) {
             return Ok(n);
         }
@@ -218,8 +223,9 @@ fn spin(
     all: &mut [libc::pollfd],
     copy: &mut Copy,
     foreign: bool,
+    since: Since,
     deadline: Option<u64>,
-) -> Result<usize> {
+) -> usize {
     let budget = all
         .iter()
         .filter_map(|p| table::socket(p.fd))
@@ -234,11 +240,8 @@ fn spin(
         n > 0
     };
     let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
-    match spin::spin(budget.unwrap_or(0), &COMPANY, look, late) {
-        Spun::Found => Ok(n),
-        Spun::NotFound(Held::None) => Ok(0),
-        Spun::NotFound(_) => Err(sys::Errno::INTR), // poll and select are never restarted
-    }
+    spin::spin(budget.unwrap_or(0), &COMPANY, since, look, late);
+    n
 }
 
 /// How long (ns) to sleep at most on a connection whose receiving half is shut in the kernel, where no
@@ -295,10 +298,12 @@ fn sleep(
     all: &mut [libc::pollfd],
     copy: &mut Copy,
     time: Time,
+    since: Since,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
     let slice = copy.slice();
     let mut asleep = Asleep::new(all.len()).ok_or(sys::Errno::NOMEM)?;
+    let counting = Counting::begin();
     let mut quiet = true;
     let mut time = time;
     let mut event = None;
@@ -316,12 +321,12 @@ fn sleep(
                 {
                     to.events |= libc::POLLOUT;
                 }
-                quiet &= prepare(s, p.fd);
+                quiet &= prepare(s, p.fd, &counting);
                 if !quiet {
                     break;
                 }
                 *counted = Some(s);
-                s.begins_to_room();
+                counting.add(What::ForRoom(s));
                 event = event.or_else(rouse::event);
                 if let Some(p2) = s.segment() {
                     p2.arm(ready::wishes(p.events));
@@ -348,13 +353,18 @@ fn sleep(
         if n == 0 && quiet {
             // A nap that ends early is a sleep that is looked after and begun again.
             let nap = parked::nap(time.unwrap_or(u64::MAX));
-            r = kernel(slice, Some(nap).filter(|&ns| ns != u64::MAX), mask);
+            let nap = Some(nap).filter(|&ns| ns != u64::MAX);
+            // (poll and select are never restarted)
+            r = if mask.is_null() {
+                since::sleep(since, |mask| kernel(slice, nap, mask))
+            } else {
+                kernel(slice, nap, mask)
+            };
         }
     }
     let slept = clock::ticks() - begun;
+    drop(counting);
     for s in asleep.slice().iter().flatten() {
-        s.ends_to_room();
-        s.wakes_up();
         s.budget.learn(slept);
     }
     r?;

@@ -1,5 +1,5 @@
 //! What the process as a whole knows: settings, rendezvous, the pool of sockets. One lock, for slow
-//! paths only (connect, accept's first use, close, epoll_ctl); taken with signals blocked.
+//! paths only (connect, accept's first use, close, epoll_ctl).
 
 use crate::epoll::set::Set;
 use crate::sockets::Socket;

@@ -7,6 +7,7 @@
 
 use super::entry::{Entry, Subject};
 use super::set::{Inner, Set};
+use std::sync::atomic::Ordering;
 use transport::sys::barrier;
 
 /// Looks in a row that find nothing, where few are hot.
@@ -47,9 +48,13 @@ pub(super) fn cool(l: &mut Inner, patience: u32) {
 }
 
 /// After a sleep: entries with recent traffic are looked at again without a bell; the others stay armed
-/// and are left to it.
+/// and are left to it. Not while others sleep on the set, who have armed them, or are about to, under
+/// this lock.
 pub(super) fn disarm(set: &'static Set) {
     let Some(mut l) = set.lock() else { return };
+    if set.waiters.load(Ordering::SeqCst) > 0 {
+        return;
+    }
     let patience = patience(l.hot.len()) / 4;
     keep(&mut l, |e| {
         if !e.managed {

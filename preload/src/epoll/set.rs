@@ -101,7 +101,7 @@ impl Set {
 
     /// In a child after fork, where no other thread exists.
     pub(crate) fn reset(&self) {
-        self.lock.release();
+        self.lock.reset();
         self.waiters.store(0, Ordering::Relaxed);
         self.inherited.store(self.is_engaged(), Ordering::Relaxed);
     }

@@ -5,7 +5,9 @@ use super::entry::Subject;
 use super::hot;
 use super::set::{Inner, OTHERS, Set, TAG, TAG_MASK, kernel_wait};
 use crate::real;
-use crate::sockets::spin::{self, Held, Spun};
+use crate::signals::since::{self, Hold, Since};
+use crate::sockets::counted::{Counting, What};
+use crate::sockets::spin;
 use crate::sockets::{Socket, parked, ready, recv, rouse};
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -116,6 +118,9 @@ fn run(
     until: Until,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
+    let since = Since::now();
+    // With a mask of the program's own that decides what may interrupt, and the kernel alone applies it.
+    let _hold = (!mask.is_null()).then(Hold::new);
     parked::let_go();
     let call = begin(set)?;
     let turn = if out.room < FEW { 2 } else { KERNEL_TURN };
@@ -139,7 +144,7 @@ fn run(
         Until::For(ns) => Some(clock::monotonic_ns().saturating_add(ns)),
     };
     loop {
-        if spin(set, ep, out, mask, call, deadline)? {
+        if spin(set, ep, out, mask, call, since, deadline)? {
             // What the kernel had all along belongs to the same answer.
             if !out.asked && !out.is_full() {
                 let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
@@ -147,7 +152,7 @@ fn run(
             return finish(set, out, call);
         }
         let left = deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
-        if sleep(set, ep, out, left, mask, call)? || left == Some(0) {
+        if sleep(set, ep, out, left, mask, call, since)? || left == Some(0) {
             return finish(set, out, call);
         }
     }
@@ -327,6 +332,7 @@ fn spin(
     out: &mut Out,
     mask: *const libc::sigset_t,
     call: u64,
+    since: Since,
     deadline: Option<u64>,
 ) -> Result<bool> {
     if set.lock().is_none_or(|l| l.hot.is_empty()) {
@@ -347,12 +353,8 @@ fn spin(
         out.n > 0
     };
     let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
-    match spin::spin(set.budget.us(), &set.company, look, late) {
-        Spun::Found => Ok(true),
-        // epoll_wait is never restarted; with a mask of its own the sleep decides.
-        Spun::NotFound(held) if held != Held::None && mask.is_null() => Err(Errno::INTR),
-        Spun::NotFound(_) => Ok(false),
-    }
+    let budget = set.budget.us();
+    Ok(spin::spin(budget, &set.company, since, look, late))
 }
 
 /// Sleeps in the kernel. True if there is something to report, or the time is over.
@@ -363,8 +365,10 @@ fn sleep(
     left: Option<u64>,
     mask: *const libc::sigset_t,
     call: u64,
+    since: Since,
 ) -> Result<bool> {
-    set.waiters.fetch_add(1, Ordering::SeqCst);
+    let counting = Counting::begin();
+    counting.add(What::InSet(set));
     arm(set);
     from_user(set, out, call);
     let begun = clock::ticks();
@@ -373,20 +377,17 @@ fn sleep(
     } else {
         // A nap that ends early is a sleep that is looked after and begun again.
         let nap = parked::nap(left.unwrap_or(u64::MAX));
-        from_kernel(
-            set,
-            ep,
-            out,
-            Some(nap).filter(|&ns| ns != u64::MAX),
-            mask,
-            call,
-        )
+        let nap = Some(nap).filter(|&ns| ns != u64::MAX);
+        // (epoll_wait is never restarted)
+        if mask.is_null() {
+            since::sleep(since, |mask| from_kernel(set, ep, out, nap, mask, call))
+        } else {
+            from_kernel(set, ep, out, nap, mask, call)
+        }
     };
-    let alone = set.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
+    drop(counting);
     set.budget.learn(clock::ticks() - begun);
-    if alone {
-        hot::disarm(set);
-    }
+    hot::disarm(set);
     r?;
     from_user(set, out, call);
     Ok(out.n > 0)

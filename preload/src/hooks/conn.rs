@@ -9,7 +9,7 @@ use crate::sockets::{
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use transport::reason::Reason;
 use transport::rendezvous::server::Family;
 use transport::sys::net::Endpoint;
@@ -200,7 +200,9 @@ pub unsafe extern "C" fn accept(
 ) -> c_int {
     parked::let_go();
     // SAFETY: the program's arguments, passed on.
-    unsafe { accept_by(fd, addr, len, false, |a, n| real::accept(fd, a, n)) }
+    super::threads::may_cancel(|| unsafe {
+        accept_by(fd, addr, len, false, |a, n| real::accept(fd, a, n))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -213,11 +215,11 @@ pub unsafe extern "C" fn accept4(
     parked::let_go();
     let nonblock = flags & libc::SOCK_NONBLOCK != 0;
     // SAFETY: the program's arguments, passed on.
-    unsafe {
+    super::threads::may_cancel(|| unsafe {
         accept_by(fd, addr, len, nonblock, |a, n| {
             real::accept4(fd, a, n, flags)
         })
-    }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -243,13 +245,19 @@ pub unsafe extern "C" fn connect(
     else {
         return kernel();
     };
-    let target = engage::connecting(s, &address);
-    let r = kernel();
-    let e = real::errno();
-    let begun = r == 0 || matches!(e, libc::EINPROGRESS | libc::EINTR);
-    engage::connected(s, target, begun);
-    set_errno(e);
-    r
+    super::threads::may_cancel(|| {
+        let target = if is_driven(fd) {
+            Err(Reason::AsyncIo)
+        } else {
+            engage::connecting(s, &address)
+        };
+        let r = kernel();
+        let e = real::errno();
+        let begun = r == 0 || matches!(e, libc::EINPROGRESS | libc::EINTR);
+        engage::connected(s, target, begun);
+        set_errno(e);
+        r
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -434,7 +442,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             0
         }
         libc::FIOASYNC => {
-            demote(s, fd, Reason::AsyncIo, Unread::GiveBack);
+            drive(s, fd);
             kernel()
         }
         _ => kernel(),
@@ -461,13 +469,31 @@ pub unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
                 let nonblock = arg & libc::O_NONBLOCK.cast_unsigned() as usize != 0;
                 s.nonblock.store(nonblock, Ordering::Relaxed);
                 if arg & libc::O_ASYNC.cast_unsigned() as usize != 0 {
-                    demote(s, fd, Reason::AsyncIo, Unread::GiveBack);
+                    drive(s, fd);
                 }
             }
         }
         _ => {}
     }
     r
+}
+
+/// Some socket was made to tell of arrivals by signals (O_ASYNC) before it was connected.
+static DRIVEN: AtomicBool = AtomicBool::new(false);
+
+/// The kernel sends a signal for what arrives on this socket, so that has to arrive by the kernel.
+fn drive(s: &'static Socket, fd: c_int) {
+    if s.phase() == Phase::Idle {
+        DRIVEN.store(true, Ordering::Relaxed);
+    }
+    demote(s, fd, Reason::AsyncIo, Unread::GiveBack);
+}
+
+fn is_driven(fd: c_int) -> bool {
+    // SAFETY: no pointers.
+    let flags = || unsafe { transport::syscall!(fcntl, fd, libc::F_GETFL) };
+    DRIVEN.load(Ordering::Relaxed)
+        && flags().is_ok_and(|f| f & libc::O_ASYNC.cast_unsigned() as usize != 0)
 }
 
 #[unsafe(no_mangle)]

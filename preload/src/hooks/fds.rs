@@ -24,7 +24,13 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         Entry::None => {}
         Entry::Hidden if world::is_foreign() => {}
         Entry::Hidden => return bad_descriptor(),
-        Entry::Socket(_) | Entry::Set(_) => forget(fd),
+        Entry::Socket(_) | Entry::Set(_) => {
+            return super::threads::may_cancel(|| {
+                forget(fd);
+                // SAFETY: the program's argument, passed on.
+                unsafe { real::close(fd) }
+            });
+        }
     }
     // SAFETY: the program's argument, passed on.
     unsafe { real::close(fd) }

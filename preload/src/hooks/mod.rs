@@ -13,6 +13,8 @@ mod forks;
 pub(crate) mod io;
 pub(crate) mod process;
 mod raw;
+pub(crate) mod signals;
+pub(crate) mod threads;
 pub(crate) mod vector;
 pub(crate) mod waiting;
 
@@ -69,6 +71,7 @@ unsafe fn receive(
     if flags & !recv::FLAGS != 0 {
         return kernel();
     }
+    let _point = threads::point();
     if is_kernels(s, fd) && s.residual.load(Ordering::Relaxed).is_null() {
         return count_received(s, kernel(), flags);
     }
@@ -117,6 +120,7 @@ unsafe fn transmit(
         use crate::sockets::demote::{Unread, demote};
         demote(s, fd, transport::reason::Reason::UrgentData, Unread::Keep);
     }
+    let _point = threads::point();
     if is_kernels(s, fd) {
         return count_sent(s, kernel());
     }

@@ -1,7 +1,6 @@
 //! Calls that start, replace or end a program, and those that take the process out of the library's
 //! sight. Streams that somebody else will hold go back to kernel TCP first.
 
-use crate::probe::{Access, is_good};
 use crate::real::{self, other, set_errno};
 use crate::sockets::demote::{Unread, begin_many, demote, demote_one_of_many};
 use crate::{report, table, world};
@@ -85,44 +84,6 @@ after! {
     leave_inheritable: popen(command: *const c_char, kind: *const c_char) -> *mut c_void;
     leave_inheritable: posix_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, attr: *const c_void, argv: Words, envp: Words) -> c_int;
     leave_inheritable: posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attr: *const c_void, argv: Words, envp: Words) -> c_int;
-}
-
-/// Other names that set handlers.
-macro_rules! setters {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
-            crate::signals::before_signal(signal, handler);
-            let next = other::$name.get();
-            // SAFETY: libc has all of these; its function of this name has this signature.
-            unsafe {
-                std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t,
-                >(next)(signal, handler)
-            }
-        }
-    )*};
-}
-
-setters! { bsd_signal ssignal sysv_signal __sysv_signal sigset }
-
-/// The oldest of them. Structures of two words and an int, for libc to look at.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigvec(signal: c_int, new: *const c_void, old: *mut c_void) -> c_int {
-    crate::signals::expect_handlers();
-    let next = other::sigvec.get();
-    if next.is_null() {
-        set_errno(libc::ENOSYS);
-        return -1;
-    }
-    // SAFETY: libc's function of this name and signature.
-    unsafe {
-        std::mem::transmute::<
-            *mut c_void,
-            unsafe extern "C" fn(c_int, *const c_void, *mut c_void) -> c_int,
-        >(next)(signal, new, old)
-    }
 }
 
 /// Variadic functions before which something has to be done: every argument register is kept, the stack
@@ -212,6 +173,9 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
 /// goes back to the kernel while that is still allowed.
 fn leave_all(why: Reason) {
     let e = real::errno();
+    if why == Reason::Seccomp {
+        crate::signals::sandboxed();
+    }
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {
             demote(s, fd, why, Unread::Keep);
@@ -241,7 +205,13 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_seccomp => leave_all(Reason::Seccomp),
         libc::SYS_io_uring_setup => leave_all(Reason::AsyncIo),
         libc::SYS_execve | libc::SYS_execveat => before_exec(),
-        libc::SYS_rt_sigaction => crate::signals::expect_handlers(),
+        #[allow(clippy::cast_possible_truncation)]
+        libc::SYS_rt_sigaction => {
+            // SAFETY: the program's words for this call.
+            if let Some(r) = unsafe { super::signals::raw(a as c_int, b, c, d) } {
+                return r;
+            }
+        }
         _ => {}
     }
     let next = other::syscall.get();
@@ -265,59 +235,4 @@ fn on_raw(fd: usize) {
     {
         demote(s, fd, Reason::RawSyscall, Unread::GiveBack);
     }
-}
-
-/// sigaction, so that the report's own handlers do not show.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(
-    signal: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    // SAFETY: the program's arguments, probed.
-    unsafe {
-        let readable =
-            new.is_null() || is_good(new.cast(), size_of::<libc::sigaction>(), Access::Read);
-        let writable =
-            old.is_null() || is_good(old.cast(), size_of::<libc::sigaction>(), Access::Write);
-        if readable && writable {
-            return crate::signals::sigaction(signal, new, old);
-        }
-        set_errno(libc::EFAULT);
-        -1
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __sigaction(
-    signal: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    // SAFETY: an alias.
-    unsafe { sigaction(signal, new, old) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
-    let next = other::signal.get();
-    crate::signals::before_signal(signal, handler);
-    if !crate::signals::is_watched(signal) && !next.is_null() {
-        // SAFETY: libc's function of this name and signature.
-        return unsafe {
-            std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t,
-            >(next)(signal, handler)
-        };
-    }
-    // SAFETY: all-zero is a valid sigaction.
-    let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
-    new.sa_sigaction = handler;
-    new.sa_flags = libc::SA_RESTART;
-    // SAFETY: both structures are valid.
-    if unsafe { crate::signals::sigaction(signal, &raw const new, &raw mut old) } < 0 {
-        return libc::SIG_ERR;
-    }
-    old.sa_sigaction
 }

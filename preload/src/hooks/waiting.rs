@@ -1,6 +1,7 @@
 //! poll, select and epoll. Time-outs keep their unit down to nanoseconds.
 
 use super::conn::made;
+use super::threads::may_cancel;
 use crate::epoll::set::Set;
 use crate::epoll::{ctl, wait};
 use crate::probe::{Access, is_good};
@@ -42,7 +43,10 @@ pub unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int
     let count = n as usize;
     if is_good(fds.cast(), count.saturating_mul(8), Access::Write) {
         // SAFETY: probed.
-        if let Some(r) = unsafe { engine::poll(fds, count, from_ms(ms), std::ptr::null()) } {
+        if let Some(r) =
+            // SAFETY: as above.
+            may_cancel(|| unsafe { engine::poll(fds, count, from_ms(ms), std::ptr::null()) })
+        {
             return ret_int(r);
         }
     }
@@ -93,7 +97,7 @@ pub unsafe extern "C" fn ppoll(
         && is_good(fds.cast(), count.saturating_mul(8), Access::Write)
     {
         // SAFETY: probed.
-        if let Some(r) = unsafe { engine::poll(fds, count, time, mask) } {
+        if let Some(r) = may_cancel(|| unsafe { engine::poll(fds, count, time, mask) }) {
             return ret_int(r);
         }
     }
@@ -150,7 +154,10 @@ pub unsafe extern "C" fn select(
     if let Some(time) = time {
         let begun = transport::clock::monotonic_ns();
         // SAFETY: the program's sets; looked at within `n` bits.
-        if let Some(out) = unsafe { engine::select(n, [r, w, x], time, std::ptr::null()) } {
+        if let Some(out) =
+            // SAFETY: as above.
+            may_cancel(|| unsafe { engine::select(n, [r, w, x], time, std::ptr::null()) })
+        {
             if let Some(ns) = time {
                 // Linux's select says how much time was left.
                 let left = ns.saturating_sub(transport::clock::monotonic_ns() - begun);
@@ -206,7 +213,7 @@ pub unsafe extern "C" fn pselect(
     // SAFETY: probed inside.
     if let Ok(time) = unsafe { from_timespec(t) } {
         // SAFETY: the program's sets; looked at within `n` bits.
-        if let Some(out) = unsafe { engine::select(n, [r, w, x], time, mask) } {
+        if let Some(out) = may_cancel(|| unsafe { engine::select(n, [r, w, x], time, mask) }) {
             return ret_int(out);
         }
     }
@@ -289,14 +296,14 @@ unsafe fn epoll(
         // As in the kernel, that shows only if there is something to report.
         let mut one = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: one entry.
-        let r = unsafe { wait::wait(set, ep, &raw mut one, 1, until, mask) }?;
+        let r = may_cancel(|| unsafe { wait::wait(set, ep, &raw mut one, 1, until, mask) })?;
         return Some(match r {
             Ok(1..) => fail(libc::EFAULT),
             r => ret_int(r),
         });
     }
     // SAFETY: probed.
-    unsafe { wait::wait(set, ep, events, n, until, mask) }.map(ret_int)
+    may_cancel(|| unsafe { wait::wait(set, ep, events, n, until, mask) }).map(ret_int)
 }
 
 #[unsafe(no_mangle)]

@@ -3,9 +3,10 @@
 //! A server that answers short connections spends most of its time being woken, so a blocking accept
 //! looks for a while before it sleeps, like any other wait here. Called by the hooks of accept.
 
-use super::spin::{self, Held, Spun};
+use super::spin;
 use super::{Phase, Socket, Way};
 use crate::real;
+use crate::signals::since::Since;
 use crate::world::World;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -20,17 +21,16 @@ pub(crate) fn waiting(l: &Socket, fd: i32, kernel: impl FnOnce() -> i32) -> Resu
     if !blocks || budget == 0 {
         return Ok(kernel());
     }
+    let since = Since::now();
     let look = |_| net::ready_now(fd, libc::POLLIN) != 0;
-    match spin::spin(budget, &l.company, look, || false) {
-        Spun::Found => return Ok(kernel()),
-        Spun::NotFound(Held::Interrupt) => return Err(Errno::INTR),
-        // A call with a time-out is never restarted.
-        Spun::NotFound(Held::Restart) if net::timeout(fd, libc::SO_RCVTIMEO) > 0 => {
-            return Err(Errno::INTR);
-        }
-        Spun::NotFound(_) => {}
+    if spin::spin(budget, &l.company, since, look, || false) {
+        return Ok(kernel());
     }
     let begun = clock::ticks();
+    // (a call with a time-out is never restarted)
+    if since.any() && (since.any_hard() || net::timeout(fd, libc::SO_RCVTIMEO) > 0) {
+        return Err(Errno::INTR);
+    }
     let new = kernel();
     let e = real::errno();
     l.budget.learn(clock::ticks() - begun);

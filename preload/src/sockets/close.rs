@@ -34,6 +34,7 @@ fn forget_socket(s: &'static Socket, fd: i32) {
     if world::is_foreign() {
         return;
     }
+    super::counted::settle();
     let mut w = world::lock();
     // Somebody else may have been faster.
     if !matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s)) {
@@ -130,7 +131,7 @@ pub(crate) fn sweep(w: &mut World) {
 
 /// A client that never announced the connection will not any more.
 fn unexpect(w: &mut World, s: &Socket) {
-    if matches!(s.phase(), Phase::Fresh)
+    if matches!(s.phase(), Phase::Fresh | Phase::Idle)
         && let Way::Client {
             target,
             expected: true,

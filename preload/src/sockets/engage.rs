@@ -388,6 +388,17 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
     let targets = targets.get_or_insert_default();
     let region = Terms::region(settings.buf);
     s.record.set_peer(address);
+    // A connect that was left by a jump, or by the end of its thread, has expected something.
+    if let Way::Client {
+        target,
+        expected: true,
+        ..
+    } = super::demote::way(s)
+    {
+        targets.expect(target, -1);
+        // SAFETY: under the registry lock.
+        unsafe { *s.way.get() = Way::None };
+    }
     let target = targets.resolve(address, diag, settings.peer_users, region)?;
     targets.expect(target, 1);
     // SAFETY: under the registry lock.

@@ -2,15 +2,16 @@
 //! process whose other threads are anywhere.
 //!
 //! The owner is the thread pointer: one instruction to read, different for every live thread, never 0.
-//! A thread that finds a lock held by itself was interrupted by a signal inside a hook and is now in
-//! the handler; it must not wait.
+//! Whoever holds one is in a critical section, in which no handler of the program runs
+//! (`signals::thread`). A thread that finds a lock held by itself all the same is in the handler of a
+//! fault, or in one that was set behind the library's back; it must not wait.
 //!
 //! The locks of a stream that several processes hold are theirs together: the owner's word names its
 //! process too, and whoever waits for long asks whether that lives. The next owner after one that died
 //! puts the state back to what counts (`transport::sdp::Shareable`).
 
 use super::family;
-use crate::signals;
+use crate::signals::thread::{enter, leave};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -55,7 +56,6 @@ fn thread() -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mine;
 
-#[cold]
 fn contend(word: &AtomicU64, me: u64) -> Result<(), Mine> {
     let mut turns = 0u32;
     loop {
@@ -98,8 +98,10 @@ pub(crate) fn is_single_threaded() -> bool {
     !at.is_null() && unsafe { at.read() } != 0
 }
 
+/// Takes the lock, and enters the critical section before.
 #[inline]
 fn acquire(word: &AtomicU64) -> Result<(), Mine> {
+    enter();
     let me = me();
     if is_single_threaded() {
         // Nobody else to exclude: what is kept is who holds it, for handlers.
@@ -107,12 +109,27 @@ fn acquire(word: &AtomicU64) -> Result<(), Mine> {
             word.store(me, Ordering::Relaxed);
             return Ok(());
         }
-        return contend(word, me);
+        return contended(word, me);
     }
     match word.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed) {
         Ok(_) => Ok(()),
-        Err(_) => contend(word, me),
+        Err(_) => contended(word, me),
     }
+}
+
+#[cold]
+fn contended(word: &AtomicU64, me: u64) -> Result<(), Mine> {
+    let r = contend(word, me);
+    if r.is_err() {
+        leave();
+    }
+    r
+}
+
+#[inline]
+fn release(word: &AtomicU64) {
+    word.store(0, Ordering::Release);
+    leave();
 }
 
 /// A plain lock for the library's own memory.
@@ -126,7 +143,9 @@ impl SpinLock {
 
     pub(crate) fn acquire(&self) {
         // Held by this thread only if fork's handlers nest, in which case waiting would be for ever.
-        let _ = acquire(&self.0);
+        if acquire(&self.0).is_err() {
+            enter();
+        }
     }
 
     pub(crate) fn try_acquire(&self) -> Result<(), Mine> {
@@ -134,18 +153,20 @@ impl SpinLock {
     }
 
     pub(crate) fn release(&self) {
-        self.0.store(0, Ordering::Release);
+        release(&self.0);
     }
 
-    pub(crate) fn is_mine(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == me()
+    /// In a child after fork, where no other thread exists: free, whoever held it.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
 /// Turns of waiting (each a nap of 50 µs or more) between two questions whether the owner lives.
 const ASK_EVERY: u32 = 40;
 
-/// Takes a lock that other processes take too. True if the owner before died holding it.
+/// Takes a lock that other processes take too, and enters the critical section only then: its owner may
+/// be stopped for as long as somebody likes. True if the owner before died holding it.
 #[cold]
 fn acquire_shared(word: &AtomicU64, me: u64) -> Result<bool, Mine> {
     let mut turns = 0u32;
@@ -158,12 +179,15 @@ fn acquire_shared(word: &AtomicU64, me: u64) -> Result<bool, Mine> {
             let member = u32::try_from(owner >> THREAD_BITS).unwrap_or(0);
             !family::is_alive(member)
         };
-        if (owner == 0 || dead)
-            && word
+        if owner == 0 || dead {
+            enter();
+            if word
                 .compare_exchange_weak(owner, me, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
-        {
-            return Ok(dead);
+            {
+                return Ok(dead);
+            }
+            leave();
         }
         turns = turns.saturating_add(1);
         match turns {
@@ -251,7 +275,7 @@ impl<T: Shareable> Drop for Held<'_, T> {
         if self.of.is_shared() {
             self.note();
         }
-        self.of.owner.store(0, Ordering::Release);
+        release(&self.of.owner);
     }
 }
 
@@ -272,8 +296,7 @@ impl<T: Shareable> DerefMut for Held<'_, T> {
     }
 }
 
-/// A lock for slow paths: no handler can run into it. Where the program has handlers it is taken with
-/// all signals blocked.
+/// A lock for slow paths.
 #[derive(Debug)]
 pub(crate) struct Slow<T> {
     lock: SpinLock,
@@ -292,23 +315,11 @@ impl<T> Slow<T> {
     }
 
     pub(crate) fn lock(&self) -> SlowHeld<'_, T> {
-        loop {
-            let mask = signals::may_interrupt().then(|| time::set_mask(u64::MAX));
-            self.lock.acquire();
-            // The first handler may be on its way, past a look at this lock while it was free.
-            if mask.is_some() || !signals::may_interrupt() {
-                return SlowHeld { of: self, mask };
-            }
-            self.lock.release();
-        }
+        self.lock.acquire();
+        SlowHeld { of: self }
     }
 
-    /// Whether this thread holds it.
-    pub(crate) fn is_mine(&self) -> bool {
-        self.lock.is_mine()
-    }
-
-    /// Around fork, which blocks nothing itself.
+    /// Around fork, which blocks nothing itself: what was put off would be put off in the child as well.
     pub(crate) fn hold(&self) -> u64 {
         let mask = time::set_mask(u64::MAX);
         self.lock.acquire();
@@ -335,17 +346,11 @@ impl<T> Slow<T> {
 #[derive(Debug)]
 pub(crate) struct SlowHeld<'a, T> {
     of: &'a Slow<T>,
-    /// The program's signal mask, where signals are held back.
-    mask: Option<u64>,
 }
 
 impl<T> Drop for SlowHeld<'_, T> {
     fn drop(&mut self) {
         self.of.lock.release();
-        if let Some(mask) = self.mask {
-            time::set_mask(mask);
-        }
-        signals::end_if_due();
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod close;
+pub(crate) mod counted;
 pub(crate) mod demote;
 pub(crate) mod ending;
 pub(crate) mod engage;

@@ -1,10 +1,11 @@
 //! Receiving on a socket that is not plain. Called by the hooks of read, recv and their kin.
 
-use crate::epoll::set;
-
+use super::counted::{Counting, What};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, parked, residual, seats};
+use crate::epoll::set;
+use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::provider::{End, Provider};
@@ -42,6 +43,7 @@ pub(crate) unsafe fn recv(
         peek: flags & libc::MSG_PEEK != 0,
         discard: flags & libc::MSG_TRUNC != 0,
     };
+    let since = Since::now();
     parked::let_go();
     // The common case, once: attached and something there.
     if s.phase() == Phase::Attached
@@ -59,10 +61,10 @@ pub(crate) unsafe fn recv(
         // (nothing, on a connection that is over, has to be looked at with that in mind)
         let got = (got != Got::Empty || !s.is_over()).then_some(got);
         // SAFETY: the caller's promise.
-        return unsafe { rest(s, fd, walk, flags, how, got) };
+        return unsafe { rest(s, fd, walk, flags, how, got, since) };
     }
     // SAFETY: the caller's promise.
-    unsafe { rest(s, fd, walk, flags, how, None) }
+    unsafe { rest(s, fd, walk, flags, how, None, since) }
 }
 
 #[inline]
@@ -178,12 +180,12 @@ unsafe fn rest(
     flags: i32,
     how: How,
     first: Option<Got>,
+    since: Since,
 ) -> Result<usize> {
-    s.waiters.fetch_add(1, Ordering::AcqRel);
+    let counting = Counting::begin();
+    counting.add(What::Inside(s));
     // SAFETY: the caller's promise.
-    let r = unsafe { inside(s, fd, walk, flags, how, first) };
-    super::close::leave(s);
-    r
+    unsafe { inside(s, fd, walk, flags, how, first, since) }
 }
 
 unsafe fn inside(
@@ -193,6 +195,7 @@ unsafe fn inside(
     flags: i32,
     how: How,
     first: Option<Got>,
+    since: Since,
 ) -> Result<usize> {
     let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
     let lowat = s.lowat.load(Ordering::Relaxed) as usize;
@@ -203,7 +206,7 @@ unsafe fn inside(
     };
     let target = target.min(walk.left() + walk.done()).max(1);
     let peek_all = how.peek && flags & libc::MSG_WAITALL != 0;
-    let mut wait = Wait::new(Want::Data);
+    let mut wait = Wait::new(Want::Data, since);
     let mut next = first;
     let done = |walk: &Walk| Ok(counted(s, walk.done(), how));
     loop {
@@ -270,7 +273,9 @@ unsafe fn inside(
                                 Err(Errno::AGAIN)
                             };
                         }
-                        wait.wait(s, fd)?;
+                        if let Err(e) = wait.wait(s, fd, walk.done() > 0) {
+                            return if walk.done() > 0 { done(walk) } else { Err(e) };
+                        }
                     }
                 }
                 continue;
@@ -289,7 +294,7 @@ unsafe fn inside(
             }
             return Err(Errno::AGAIN);
         }
-        if let Err(e) = wait.wait(s, fd) {
+        if let Err(e) = wait.wait(s, fd, walk.done() > 0) {
             return if walk.done() > 0 { done(walk) } else { Err(e) };
         }
     }

@@ -1,9 +1,11 @@
 //! Sending on a socket that is not plain. Called by the hooks of write, send and their kin.
 
+use super::counted::{Counting, What};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, parked};
+use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::record;
@@ -182,10 +184,10 @@ fn drive(
     step: impl FnMut(i32, &mut Walk) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
-    s.waiters.fetch_add(1, Ordering::AcqRel);
-    let r = inside(s, fd, walk, flags, quiet, step);
-    super::close::leave(s);
-    r
+    let since = Since::now();
+    let counting = Counting::begin();
+    counting.add(What::Inside(s));
+    inside(s, fd, walk, flags, quiet, step, since)
 }
 
 fn inside(
@@ -195,9 +197,10 @@ fn inside(
     flags: i32,
     quiet: bool,
     mut step: impl FnMut(i32, &mut Walk) -> Result<Step>,
+    since: Since,
 ) -> Result<usize> {
     let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
-    let mut wait = Wait::new(Want::Room);
+    let mut wait = Wait::new(Want::Room, since);
     let end = |walk: &Walk, e: Option<Errno>| match e {
         Some(e) if walk.done() == 0 => Err(e),
         _ => Ok(counted(s, walk.done())),
@@ -225,7 +228,7 @@ fn inside(
             }
             return end(walk, Some(Errno::AGAIN));
         }
-        if let Err(e) = wait.wait(s, fd) {
+        if let Err(e) = wait.wait(s, fd, walk.done() > 0) {
             return end(walk, Some(e));
         }
     }

@@ -3,13 +3,14 @@
 //!
 //! Rules: spinning is bounded in time that nobody else used; a yield that let somebody run for long
 //! means that a busy program shares the core, and then sleeping is better (the kernel lets a woken
-//! thread in front of a busy one, but not one that yields); signals are held back during the yields, so
-//! that one that has to interrupt the call is found pending and not lost.
+//! thread in front of a busy one, but not one that yields); a handler that runs meanwhile ends the looks,
+//! since it may have to end the call.
 
-use crate::{signals, world};
+use crate::signals::since::Since;
+use crate::world;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
-use transport::sys::{self, time};
+use transport::sys;
 
 /// Looks without letting others run.
 pub(crate) const PAUSES: u32 = 60;
@@ -32,16 +33,6 @@ fn hogged(now: u64) {
     HOG_FOR.store((2 * long).min(HOG_AT_MOST_US), Ordering::Relaxed);
 }
 
-/// What signals did that came during the looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    None,
-    /// Handlers ran that restart calls.
-    Restart,
-    /// A handler ran that interrupts them.
-    Interrupt,
-}
-
 /// Whether the core is shared with others who wait and yield (the peer, perhaps): then a yield is the
 /// quickest look, and looking without one only keeps them off.
 #[derive(Debug)]
@@ -51,13 +42,6 @@ impl Company {
     pub(crate) const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
-}
-
-/// How the looks ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spun {
-    Found,
-    NotFound(Held),
 }
 
 /// How long to look, learnt from how long the sleeps after it were. In microseconds; `u32::MAX` until
@@ -92,33 +76,26 @@ impl Budget {
     }
 }
 
-/// Looks until something is found or the budget (µs) is spent. `look` is told how often it was called;
-/// `stop` ends the looks early.
+/// Looks until something is found (true), the budget (µs) is spent, or a handler has run since the call
+/// began. `look` is told how often it was called; `stop` ends the looks early.
 pub(crate) fn spin(
     budget_us: u32,
     company: &Company,
+    since: Since,
     mut look: impl FnMut(u32) -> bool,
     stop: impl Fn() -> bool,
-) -> Spun {
+) -> bool {
     if budget_us == 0 {
-        return if look(0) {
-            Spun::Found
-        } else {
-            Spun::NotFound(Held::None)
-        };
+        return look(0);
     }
     let mut now = clock::ticks();
     if now < HOGGED_UNTIL.load(Ordering::Relaxed) {
-        return if look(0) {
-            Spun::Found
-        } else {
-            Spun::NotFound(Held::None)
-        };
+        return look(0);
     }
     if !company.0.load(Ordering::Relaxed) {
         for turn in 0..PAUSES {
             if look(turn) {
-                return Spun::Found;
+                return true;
             }
             std::hint::spin_loop();
         }
@@ -126,66 +103,28 @@ pub(crate) fn spin(
     now = now.max(clock::ticks());
     let budget = clock::us(u64::from(budget_us));
     let (foreign, hog) = (clock::us(FOREIGN_US), clock::us(HOG_US));
-    let (found, held) = with_signals_held(|| {
-        let mut spent = 0;
-        let mut turn = PAUSES;
-        while spent < budget {
-            sys::yield_core();
-            let after = clock::ticks();
-            let took = after - now;
-            now = after;
-            company.0.store(took > foreign, Ordering::Relaxed);
-            if look(turn) {
-                return true;
-            }
-            if took > hog {
-                hogged(now);
-                return false;
-            }
-            spent += took.min(foreign).max(1);
-            turn += 1;
-            if turn.is_multiple_of(16) && stop() {
-                return false;
-            }
+    let mut spent = 0;
+    let mut turn = PAUSES;
+    while spent < budget && !since.any() {
+        sys::yield_core();
+        let after = clock::ticks();
+        let took = after - now;
+        now = after;
+        company.0.store(took > foreign, Ordering::Relaxed);
+        if look(turn) {
+            return true;
         }
-        // The core is ours, or shared with those who yield too.
-        HOG_FOR.store(HOG_FOR_US, Ordering::Relaxed);
-        false
-    });
-    if found {
-        Spun::Found
-    } else {
-        Spun::NotFound(held)
-    }
-}
-
-/// Runs `f` with signals held back, then says what came meanwhile; handlers have run by then.
-fn with_signals_held<T>(f: impl FnOnce() -> T) -> (T, Held) {
-    if !signals::may_interrupt() {
-        return (f(), Held::None);
-    }
-    // Faults must stay deliverable: a blocked one kills.
-    const FAULTS: u64 = 1 << (libc::SIGSEGV - 1)
-        | 1 << (libc::SIGBUS - 1)
-        | 1 << (libc::SIGFPE - 1)
-        | 1 << (libc::SIGILL - 1);
-    let mask = time::set_mask(!FAULTS);
-    let out = f();
-    let came = time::pending() & !mask;
-    let mut held = Held::None;
-    for signal in (1..=64).filter(|n| came & (1 << (n - 1)) != 0) {
-        let Ok((handler, flags)) = time::disposition(signal) else {
-            continue;
-        };
-        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-            continue;
+        if took > hog {
+            hogged(now);
+            return false;
         }
-        if flags & libc::SA_RESTART.cast_unsigned() as u64 == 0 {
-            held = Held::Interrupt;
-        } else if held == Held::None {
-            held = Held::Restart;
+        spent += took.min(foreign).max(1);
+        turn += 1;
+        if turn.is_multiple_of(16) && stop() {
+            return false;
         }
     }
-    time::set_mask(mask);
-    (out, held)
+    // The core is ours, or shared with those who yield too.
+    HOG_FOR.store(HOG_FOR_US, Ordering::Relaxed);
+    false
 }

@@ -3,15 +3,19 @@
 //!
 //! Rules:
 //! - Asleep only after arming and looking once more (`transport::doorbell`).
-//! - The sleep is libc's own `recv` with MSG_PEEK where the kernel's semantics are wanted whole
-//!   (restart after signals, SO_RCVTIMEO, cancellation), `ppoll` otherwise.
-//! - Signals are blocked during the longer looks, so that one that should interrupt the call is found
-//!   pending and not lost; the mask is the program's again before anything sleeps.
-//! - No lock is held across a sleep.
+//! - The sleep is libc's own `recv` with MSG_PEEK where that will do, `ppoll` otherwise: both are
+//!   cancellation points.
+//! - A handler that runs from the beginning of the call on ends it as the kernel would (`signals::since`);
+//!   once the program has handlers the sleep is a `ppoll`, which lets signals through as it begins.
+//! - No lock is held across a sleep, and what is counted for it is counted in `counted`: the thread may
+//!   not come back.
 
-use super::spin::{self, Held, Spun};
+use super::counted::{Counting, What};
+use super::spin;
 use super::{Phase, Socket, engage, parked};
 use crate::real;
+use crate::signals::may_interrupt;
+use crate::signals::since::{self, Since};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::doorbell;
@@ -33,6 +37,8 @@ pub(crate) struct Wait {
     want: Want,
     /// Absolute, in monotonic nanoseconds; 0 for none, unread until the first sleep.
     deadline: Option<u64>,
+    /// The beginning of the call, or its last restart.
+    since: Since,
 }
 
 /// Whether there may be something to do, without any lock or system call.
@@ -95,19 +101,19 @@ fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
 }
 
-/// Spins within the socket's budget. `Ok(true)` once there is something to do. The wish for a bell rests
+/// Spins within the socket's budget. True once there is something to do. The wish for a bell rests
 /// meanwhile, if it can; a sleep makes it anew.
-fn spin(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
-    let found = looks(s, fd, want, timed);
+fn spin(s: &'static Socket, fd: i32, want: Want, since: Since) -> bool {
+    let found = looks(s, fd, want, since);
     if want == Want::Data
-        && found != Ok(true)
+        && !found
         && s.phase() != Phase::Fresh
         && let Some(p) = s.segment()
         && p.armed() & doorbell::DATA == 0
     {
         p.arm(doorbell::DATA);
         // It may have been missed by what came meanwhile.
-        return if may_go(s, want) { Ok(true) } else { found };
+        return may_go(s, want);
     }
     found
 }
@@ -122,7 +128,7 @@ fn rest(s: &Socket) {
     }
 }
 
-fn looks(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
+fn looks(s: &'static Socket, fd: i32, want: Want, since: Since) -> bool {
     let kernel = by_kernel(s, want);
     let look = |turn: u32| {
         let ask_kernel = kernel && (turn.is_multiple_of(16) || turn >= spin::PAUSES);
@@ -132,30 +138,28 @@ fn looks(s: &'static Socket, fd: i32, want: Want, timed: bool) -> Result<bool> {
         }
         found
     };
-    match spin::spin(s.budget.us(), &s.company, look, || false) {
-        Spun::Found => Ok(true),
-        Spun::NotFound(Held::Interrupt) => Err(Errno::INTR),
-        Spun::NotFound(Held::Restart) if timed => Err(Errno::INTR),
-        Spun::NotFound(_) => Ok(false),
-    }
+    spin::spin(s.budget.us(), &s.company, since, look, || false)
 }
 
 impl Wait {
-    pub(crate) const fn new(want: Want) -> Self {
+    /// A wait in the call that began then.
+    pub(crate) const fn new(want: Want, since: Since) -> Self {
         Self {
             want,
             deadline: None,
+            since,
         }
     }
 
-    /// Waits until there may be something to do.
+    /// Waits until there may be something to do. `partial`: the call has something to show for itself
+    /// already, and is not restarted.
     ///
     /// # Errors
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
-    pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
+    pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32, partial: bool) -> Result<()> {
         parked::let_go();
         super::recv::upkeep(s, fd);
-        if spin(s, fd, self.want, self.deadline.is_some_and(|d| d > 0))? {
+        if spin(s, fd, self.want, self.since) {
             return Ok(());
         }
         if self.deadline.is_none() {
@@ -170,16 +174,37 @@ impl Wait {
                 clock::monotonic_ns().saturating_add(ns)
             });
         }
+        if self.since.any() {
+            return self.interrupted(partial);
+        }
         let begun = clock::ticks();
         let r = self.sleep(s, fd);
         s.budget.learn(clock::ticks() - begun);
-        r
+        match r {
+            Err(Errno::INTR) => self.interrupted(partial),
+            r => r,
+        }
+    }
+
+    /// After a signal: EINTR, or the call goes on.
+    fn interrupted(&mut self, partial: bool) -> Result<()> {
+        let hard = if self.since.any() {
+            self.since.any_hard()
+        } else {
+            !time::all_restart() // a handler that was set behind our back
+        };
+        self.since = Since::now();
+        if hard || partial || self.deadline.is_some_and(|d| d > 0) {
+            return Err(Errno::INTR);
+        }
+        Ok(())
     }
 
     fn sleep(&self, s: &'static Socket, fd: i32) -> Result<()> {
         let kernel = by_kernel(s, self.want);
+        let counting = Counting::more();
         if !kernel && let Some(p) = s.segment() {
-            if !prepare(s, fd) {
+            if !prepare(s, fd, &counting) {
                 return Ok(()); // others are on their way out of the kernel; look again
             }
             p.arm(match self.want {
@@ -187,7 +212,7 @@ impl Wait {
                 Want::Room => doorbell::SPACE,
             });
         } else {
-            s.falls_asleep();
+            counting.add(What::Asleep(s));
             // The direction may move to its fast leg during the sleep.
             if self.want == Want::Data
                 && s.phase() == Phase::Attached
@@ -197,38 +222,32 @@ impl Wait {
             }
         }
         // (the direction may have gone back to the kernel on the way here: then another sleep is due)
-        let r = if may_go(s, self.want) || (!kernel && by_kernel(s, self.want)) {
+        if may_go(s, self.want) || (!kernel && by_kernel(s, self.want)) {
             Ok(())
         } else {
             self.block(s, fd, kernel)
-        };
-        s.wakes_up();
-        r
+        }
     }
 
     /// Blocks for room in a program of several threads, one of which may send the stream back to the
     /// kernel or shut it.
-    fn block_among_others(s: &'static Socket, fd: i32, event: i32) -> Result<()> {
+    fn block_among_others(&self, s: &'static Socket, fd: i32, event: i32) -> Result<()> {
         let entry = |fd| libc::pollfd {
             fd,
             events: libc::POLLIN | libc::POLLRDHUP,
             revents: 0,
         };
         let mut both = [entry(fd), entry(event)];
-        s.begins_to_room();
-        let r = if may_go(s, Want::Room) || s.phase() != Phase::Attached {
-            Ok(0)
-        } else {
-            // SAFETY: two pollfds, no time-out, no mask.
-            real::result(unsafe {
-                real::ppoll(both.as_mut_ptr(), 2, std::ptr::null(), std::ptr::null())
-            } as isize)
-        };
-        s.ends_to_room();
-        match r {
-            Err(Errno::INTR) if time::all_restart() => return Ok(()),
-            r => r?,
-        };
+        let counting = Counting::more();
+        counting.add(What::ForRoom(s));
+        if !may_go(s, Want::Room) && s.phase() == Phase::Attached {
+            since::sleep(self.since, |mask| {
+                // SAFETY: two pollfds, no time-out, a mask or null.
+                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, std::ptr::null(), mask) };
+                real::result(r as isize)
+            })?;
+        }
+        drop(counting);
         if s.phase() == Phase::Attached {
             super::recv::kernel_shows(s, s.live_fd(fd), both[0].revents);
         }
@@ -248,10 +267,10 @@ impl Wait {
             && deadline == 0
             && let Some(event) = super::rouse::event()
         {
-            return Self::block_among_others(s, fd, event);
+            return self.block_among_others(s, fd, event);
         }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
-        if plain && !(kernel && for_room) {
+        if plain && !(kernel && for_room) && !may_interrupt() {
             let mut byte = 0u8;
             // SAFETY: one writable byte.
             let r = unsafe {
@@ -299,11 +318,9 @@ impl Wait {
         if left == 0 {
             return Err(Errno::AGAIN);
         }
-        let bits = match poll_one(fd, events, left.min(slice)) {
-            // poll is never restarted; the call that the program made may be.
-            Err(Errno::INTR) if deadline == 0 && time::all_restart() => return Ok(()),
-            bits => bits?,
-        };
+        let bits = since::sleep(self.since, |mask| {
+            poll_one(fd, events, left.min(slice), mask)
+        })?;
         if !kernel {
             super::recv::kernel_shows(s, s.live_fd(fd), bits);
         }
@@ -312,7 +329,7 @@ impl Wait {
 }
 
 /// Waits for one descriptor, `ns` nanoseconds at most.
-fn poll_one(fd: i32, events: i16, ns: u64) -> Result<i16> {
+fn poll_one(fd: i32, events: i16, ns: u64, mask: *const libc::sigset_t) -> Result<i16> {
     let mut p = libc::pollfd {
         fd,
         events,
@@ -327,8 +344,8 @@ fn poll_one(fd: i32, events: i16, ns: u64) -> Result<i16> {
     } else {
         &raw const t
     };
-    // SAFETY: one pollfd, a timespec or null, no mask.
-    let r = unsafe { real::ppoll(&raw mut p, 1, timeout, std::ptr::null()) };
+    // SAFETY: one pollfd, a timespec or null, a mask or null.
+    let r = unsafe { real::ppoll(&raw mut p, 1, timeout, mask) };
     real::result(r as isize)?;
     Ok(p.revents)
 }
@@ -337,19 +354,19 @@ fn poll_one(fd: i32, events: i16, ns: u64) -> Result<i16> {
 /// taken. Not while other threads sleep on the same socket: a bell may be for them, and they see it as
 /// long as it lies there; they are on their way out, so let them. Counts this thread as asleep. False
 /// if it may not sleep yet.
-pub(crate) fn prepare(s: &'static Socket, fd: i32) -> bool {
+pub(crate) fn prepare(s: &'static Socket, fd: i32, counting: &Counting) -> bool {
     let Some(p) = s.segment() else { return false };
     for turn in 0..200 {
         if let Ok(mut rx) = s.rx.lock() {
             if rx.bells_outstanding(p) == 0 {
-                s.falls_asleep();
+                counting.add(What::Asleep(s));
                 return true;
             }
             if s.sleepers() == 0 {
                 rx.pass_first(p);
                 rx.take_bells(p, fd, usize::MAX);
                 s.mirror_rx(&rx);
-                s.falls_asleep();
+                counting.add(What::Asleep(s));
                 drop(rx);
                 crate::epoll::set::kick_others(s, std::ptr::null());
                 return true;
@@ -359,8 +376,8 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32) -> bool {
             sys::yield_core();
         }
     }
-    // A sleeper that does not wake (its thread was cancelled, or jumped out of a handler): never mind
-    // the kernel then, look again in a while.
+    // A sleeper that does not wake (it is stopped, or in a handler): never mind the kernel then, look
+    // again in a while.
     let _ = time::nap(1000);
     false
 }

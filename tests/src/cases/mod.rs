@@ -6,16 +6,20 @@
 
 use crate::side::Side;
 
+mod actions;
 mod attach;
 mod bulk;
+mod cancel;
 mod closing;
 mod death;
 mod dups;
 mod epoll;
 mod epoll_sets;
 mod flags;
+mod handlers;
 mod io_calls;
 mod iovecs;
+mod jumps;
 mod limits;
 mod many;
 mod nonblock;
@@ -25,6 +29,8 @@ mod process;
 mod sharing;
 mod shutdown;
 mod signals;
+mod storms;
+mod threads;
 mod timeouts;
 
 /// What the report must say when both ends run the library and were warmed up.
@@ -113,6 +119,12 @@ pub fn all() -> Vec<Case> {
         epoll::CASES,
         epoll_sets::CASES,
         signals::CASES,
+        handlers::CASES,
+        storms::CASES,
+        actions::CASES,
+        jumps::CASES,
+        cancel::CASES,
+        threads::CASES,
         attach::CASES,
         many::CASES,
         dups::CASES,

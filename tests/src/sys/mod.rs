@@ -6,6 +6,7 @@
 use std::fmt;
 
 pub mod io;
+pub mod jump;
 pub mod net;
 pub mod proc;
 pub mod wait;

@@ -15,6 +15,24 @@ pub fn caught(signal: i32) -> u32 {
     CAUGHT[signal as usize].load(Ordering::SeqCst)
 }
 
+/// A handler that wants the details.
+pub type Detailed = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Sets a handler with flags of the caller's choice.
+pub fn detailed(signal: i32, handler: Detailed, flags: i32) {
+    set_action(signal, handler as *const () as usize, flags);
+}
+
+/// The handler, flags and mask that a signal has.
+pub fn action(signal: i32) -> (usize, i32, u64) {
+    // SAFETY: all zeroes is a valid sigaction.
+    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
+    call!(libc::sigaction(signal, std::ptr::null(), &raw mut old)).ok();
+    // SAFETY: the kernel's mask is the first word.
+    let mask = unsafe { (&raw const old.sa_mask).cast::<u64>().read() };
+    (old.sa_sigaction, old.sa_flags, mask)
+}
+
 fn set_action(signal: i32, handler: usize, flags: i32) {
     // SAFETY: all zeroes is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

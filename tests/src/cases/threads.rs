@@ -1,0 +1,116 @@
+//! Several threads in calls on one stream: as readers and writers, and when the process ends.
+
+use super::Case;
+use crate::log;
+use crate::side::{Side, fill_up};
+use crate::sys::proc::Thread;
+use crate::sys::{Fd, io, net, wait};
+use libc::POLLIN;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("several_readers_and_writers", several),
+    Case::pair("exit_with_threads_inside", |s| ends(s, true))
+        .processes_only()
+        .any_path("the report is written while the process ends"),
+    Case::pair("exit_at_once_with_threads_inside", |s| ends(s, false))
+        .processes_only()
+        .any_path("the report is written while the process ends"),
+];
+
+const WRITERS: u8 = 4;
+const READERS: usize = 3;
+const EACH: usize = 3 << 20;
+
+/// Each byte is read by one of them, once.
+fn several(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let writers: Vec<_> = (1..=WRITERS)
+            .map(|n| {
+                std::thread::spawn(move || {
+                    let mut left = EACH;
+                    let mut size = 1;
+                    while left > 0 {
+                        size = (size * 7 + 3) % 9001 + 1;
+                        let piece = vec![n; size.min(left)];
+                        left -= io::send_all(fd, &piece).ok();
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|t| t.join().unwrap());
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    } else {
+        let readers: Vec<_> = (0..READERS)
+            .map(|n| {
+                std::thread::spawn(move || {
+                    let mut counts = [0usize; 256];
+                    let mut buf = vec![0; 500 + 4000 * n];
+                    loop {
+                        let r = io::recv(fd, &mut buf, 0);
+                        if r.0 <= 0 {
+                            return (counts, r);
+                        }
+                        for b in &buf[..r.ok()] {
+                            counts[usize::from(*b)] += 1;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut all = [0usize; 256];
+        for t in readers {
+            let (counts, last) = t.join().unwrap();
+            log!(s, "last {last}");
+            all.iter_mut().zip(counts).for_each(|(a, n)| *a += n);
+        }
+        log!(s, "{:?} of {}", &all[1..=usize::from(WRITERS)], EACH);
+        log!(s, "{}", all.iter().sum::<usize>());
+    }
+    s.sync("done");
+}
+
+static INSIDE: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
+
+fn inside(place: usize, call: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(move || {
+        INSIDE[place].store(Thread::current().id(), SeqCst);
+        call();
+    });
+}
+
+/// The process ends while its threads are asleep in calls, and one is busy.
+fn ends(s: &Side, in_order: bool) {
+    let fd = s.pair();
+    let other: Fd = s.pair();
+    if s.a() {
+        fill_up(other);
+        inside(0, move || {
+            io::recv(fd, &mut [0; 8], 0);
+        });
+        inside(1, move || {
+            wait::poll(&[(fd, POLLIN)], -1);
+        });
+        inside(2, move || {
+            io::send_all(other, &[3; 100]);
+        });
+        for place in &INSIDE {
+            wait::eventually(|| place.load(SeqCst) != 0);
+            Thread::of(std::process::id(), place.load(SeqCst)).wait_asleep();
+        }
+        std::thread::spawn(move || {
+            loop {
+                io::send(fd, &[4; 64], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            }
+        });
+        std::thread::sleep(wait::millis(5));
+        if in_order {
+            std::process::exit(7);
+        }
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(8) }
+    }
+    s.wait_gone();
+    log!(s, "{} {}", io::recv_to_end(fd).1, io::recv_to_end(other).1);
+}
