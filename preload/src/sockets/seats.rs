@@ -151,21 +151,25 @@ pub(crate) fn share(s: &Socket, child: u32) -> bool {
         return false;
     };
     let at = s.sharing_place();
-    // SAFETY: memory beside the stream, which is looked at under both locks, or once it is shared.
-    let sharing = unsafe {
-        if !s.is_shared() {
-            (&raw mut (*at).seats).write(Seats::new());
-            s.sit_at(0);
-        }
-        &mut *at
+    let first = s.seats().is_none();
+    if first {
+        // SAFETY: memory beside the stream, which nobody looks at before it is shown.
+        unsafe { (&raw mut (*at).seats).write(Seats::new()) };
+        s.sit_at(0);
+        s.show_seats();
+    }
+    let Some(seats) = s.seats() else {
+        return false;
     };
-    sharing.seats.name(s.seat());
-    if sharing.seats.take_for_child(child).is_none() {
+    seats.name(s.seat());
+    if seats.take_for_child(child).is_none() {
         return false;
     }
     if !s.is_shared() {
-        tx.share(Some(&mut sharing.tx));
-        rx.share(Some(&mut sharing.rx));
+        // SAFETY: as above, each used under its own lock.
+        let (tx_place, rx_place) = unsafe { (&mut (*at).tx, &mut (*at).rx) };
+        tx.share(Some(tx_place));
+        rx.share(Some(rx_place));
     }
     s.tell_counts();
     true
@@ -188,7 +192,9 @@ pub(crate) fn unshare(s: &Socket) {
 impl Socket {
     /// Tells the others what this process counts.
     fn tell_counts(&self) {
-        if let Some(seat) = self.seats().and_then(|s| s.0.get(self.seat())) {
+        if self.is_shared()
+            && let Some(seat) = self.seats().and_then(|s| s.0.get(self.seat()))
+        {
             for (own, told) in [
                 (&self.asleep, &seat.sleepers),
                 (&self.rooming, &seat.roomers),
@@ -207,7 +213,7 @@ impl Socket {
 
     fn sum(&self, own: &AtomicU32, of: impl Fn(&Seat) -> &AtomicU32) -> u32 {
         let own = own.load(Ordering::SeqCst);
-        match self.seats() {
+        match self.seats().filter(|_| self.is_shared()) {
             Some(seats) => seats.sum_of_others(self.seat(), of).wrapping_add(own),
             None => own,
         }

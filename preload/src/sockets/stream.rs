@@ -45,6 +45,9 @@ pub(crate) struct Stream {
     pub(crate) reset_told: AtomicBool,
     /// The peer broke the protocol.
     pub(crate) broken: AtomicBool,
+    /// It was shared at some time: who holds it is known, and somebody who has closed it may still keep its
+    /// place.
+    was_shared: AtomicBool,
     /// The last holder has said goodbye and let go of the segment.
     pub(crate) ended: AtomicBool,
     /// Mirror of the receiving leg, for looks without the lock.
@@ -97,6 +100,7 @@ impl Stream {
             woken_hard: false.into(),
             reset_told: false.into(),
             broken: false.into(),
+            was_shared: false.into(),
             ended: false.into(),
             rx_leg: 0.into(),
             tx_leg: 0.into(),
@@ -180,6 +184,7 @@ impl Stream {
 
     /// A copy of another process's stream, not shared, gets a place of its own.
     pub(crate) fn keep_sharing_at(&self, place: *mut Sharing) {
+        self.was_shared.store(false, Ordering::Relaxed);
         self.sharing.store(place, Ordering::Relaxed);
     }
 
@@ -187,13 +192,18 @@ impl Stream {
         self.sharing.load(Ordering::Relaxed)
     }
 
-    /// Who holds it, while it is shared.
+    /// Who holds it, if it was ever shared.
     #[inline]
     pub(crate) fn seats(&self) -> Option<&Seats> {
-        if !self.is_shared() {
+        if !self.was_shared.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: memory beside the stream, written before it was shared.
+        // SAFETY: memory beside the stream, written before the flag.
         Some(unsafe { &(*self.sharing_place()).seats })
+    }
+
+    /// Its seats can be looked at from now on.
+    pub(crate) fn show_seats(&self) {
+        self.was_shared.store(true, Ordering::Release);
     }
 }

@@ -31,6 +31,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("share_with_a_crowd", share_with_a_crowd)
         .processes_only()
         .any_path(CROWD),
+    Case::pair("share_server_of_many", share_server_of_many).processes_only(),
     Case::pair("share_killed_holder", share_killed_holder).processes_only(),
 ];
 
@@ -544,6 +545,64 @@ fn share_with_a_crowd(s: &Side) {
     }
     there_and_back(fd, 201);
     net::close(fd).ok();
+    s.sync("done");
+}
+
+/// A server forks a child for each connection and goes on accepting while they serve: what it has closed
+/// is used by others.
+fn share_server_of_many(s: &Side) {
+    const AT_ONCE: usize = 12;
+    const ROUNDS: usize = 3;
+    if s.accepts() {
+        let (lis, at) = net::listener(net::loopback(), 64);
+        s.tell(u64::from(at.port()));
+        let mut children = Vec::new();
+        for _ in 0..AT_ONCE * ROUNDS {
+            let fd = net::accept(lis).fd();
+            children.push(proc::fork(|| {
+                net::close(lis).ok();
+                let mut buf = [0u8; 512];
+                loop {
+                    let n = io::recv(fd, &mut buf, 0).0;
+                    if n <= 0 {
+                        return n as i32;
+                    }
+                    io::send_all(fd, &buf[..n as usize]).ok();
+                }
+            }));
+            net::close(fd).ok();
+        }
+        for child in children {
+            log!(s, "{}", proc::wait_child(child));
+        }
+    } else {
+        let mut to = net::loopback();
+        to.set_port(s.hear() as u16);
+        let mut old: Vec<Fd> = Vec::new();
+        for round in 0..ROUNDS {
+            let new: Vec<Fd> = (0..AT_ONCE)
+                .map(|_| {
+                    let fd = net::socket_for(to, 0);
+                    net::connect(fd, to).ok();
+                    fd
+                })
+                .collect();
+            for turn in 0..40u8 {
+                for (i, &fd) in old.iter().chain(&new).enumerate() {
+                    let word = [turn, i as u8, round as u8, 7];
+                    io::send_all(fd, &word).ok();
+                    assert_eq!(io::recv_exact(fd, 4).0, word);
+                }
+            }
+            for fd in std::mem::replace(&mut old, new) {
+                net::close(fd).ok();
+            }
+        }
+        for fd in old {
+            net::close(fd).ok();
+        }
+        log!(s, "all answered");
+    }
     s.sync("done");
 }
 
