@@ -81,6 +81,7 @@ extern "C" fn in_child() {
     let inherits = inherit(w, child);
     if child == 0 {
         rouse::restart();
+        crate::sockets::operator::restart();
     }
     for set in &w.sets {
         set.reset();

@@ -8,7 +8,7 @@ use crate::epoll::set::{self, Set};
 use crate::real;
 use crate::sockets::spin::{self, Held, Spun};
 use crate::sockets::wait::prepare;
-use crate::sockets::{Phase, Socket, parked, ready, recv, rouse};
+use crate::sockets::{Phase, Socket, operator, parked, ready, recv, rouse};
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -126,6 +126,7 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
         return Ok(n);
     }
     loop {
+        operator::attend();
         // One that has gone back to the kernel meanwhile is among the others now.
         let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
         n = spin(all, &mut copy, foreign, deadline)?;
@@ -339,6 +340,7 @@ fn sleep(
         };
     }
     let begun = clock::ticks();
+    let errno = real::errno();
     let mut r = Ok(0);
     let mut n = 0;
     if quiet {
@@ -357,7 +359,10 @@ fn sleep(
         s.wakes_up();
         s.budget.learn(slept);
     }
-    r?;
+    match r {
+        Err(sys::Errno::INTR) if operator::knocked(errno) => return Ok(0),
+        r => r?,
+    };
     if n > 0 || !quiet {
         return Ok(n);
     }

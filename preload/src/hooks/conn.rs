@@ -4,7 +4,7 @@ use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::ending::settle_both_shut;
 use crate::sockets::{
-    Phase, Socket, Way, accept, close, engage, options, parked, recv, rouse, send,
+    Phase, Socket, Way, accept, close, engage, operator, options, parked, recv, rouse, send,
 };
 use crate::world::World;
 use crate::{table, world};
@@ -151,11 +151,11 @@ unsafe fn accept_by(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
     nonblock: bool,
-    kernel: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
+    mut kernel: impl FnMut(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
 ) -> c_int {
     use crate::probe::{Access, is_good};
     let Some(l) = table::socket(fd) else {
-        return made(kernel(addr, len));
+        return made(operator::patiently(None, |_| kernel(addr, len)));
     };
     let mut own = Caller::new();
     let (addr, len) = if addr.is_null() {

@@ -11,6 +11,7 @@ pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod family;
 pub(crate) mod lock;
+pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod parked;
 pub(crate) mod pool;

@@ -3,7 +3,7 @@
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, parked};
+use super::{Phase, Socket, demote, engage, operator, parked};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::record;
@@ -48,6 +48,7 @@ pub(crate) unsafe fn send(
             // much as the rest of a small send: now and then.)
             if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {
                 check_kernel(s, fd);
+                operator::attend();
             }
             return Ok(counted(s, walk.done()));
         }

@@ -10,7 +10,7 @@
 //! - No lock is held across a sleep.
 
 use super::spin::{self, Held, Spun};
-use super::{Phase, Socket, engage, parked};
+use super::{Phase, Socket, engage, operator, parked};
 use crate::real;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -153,7 +153,9 @@ impl Wait {
     /// # Errors
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
     pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32) -> Result<()> {
-        parked::let_go();
+        if parked::let_go() {
+            return Ok(()); // perhaps this very stream; look again
+        }
         super::recv::upkeep(s, fd);
         if spin(s, fd, self.want, self.deadline.is_some_and(|d| d > 0))? {
             return Ok(());
@@ -215,6 +217,7 @@ impl Wait {
             revents: 0,
         };
         let mut both = [entry(fd), entry(event)];
+        let errno = real::errno();
         s.begins_to_room();
         let r = if may_go(s, Want::Room) || s.phase() != Phase::Attached {
             Ok(0)
@@ -226,6 +229,7 @@ impl Wait {
         };
         s.ends_to_room();
         match r {
+            Err(Errno::INTR) if operator::knocked(errno) => return Ok(()),
             Err(Errno::INTR) if time::all_restart() => return Ok(()),
             r => r?,
         };
@@ -242,6 +246,7 @@ impl Wait {
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.woken_hard.load(Ordering::Acquire);
         let naps = parked::nap(u64::MAX);
+        let errno = real::errno();
         if for_room
             && !kernel
             && !half
@@ -259,7 +264,7 @@ impl Wait {
                     fd,
                     (&raw mut byte).cast(),
                     1,
-                    libc::MSG_PEEK,
+                    operator::SLEEP,
                     std::ptr::null_mut(),
                     std::ptr::null_mut(),
                 )
@@ -275,6 +280,7 @@ impl Wait {
                     }
                     Ok(())
                 }
+                Err(Errno::INTR) if operator::knocked(errno) => Ok(()),
                 Err(e @ (Errno::INTR | Errno::AGAIN)) => Err(e),
                 Err(e) if kernel => Err(e),
                 Err(_) => {
@@ -300,6 +306,7 @@ impl Wait {
             return Err(Errno::AGAIN);
         }
         let bits = match poll_one(fd, events, left.min(slice)) {
+            Err(Errno::INTR) if operator::knocked(errno) => return Ok(()),
             // poll is never restarted; the call that the program made may be.
             Err(Errno::INTR) if deadline == 0 && time::all_restart() => return Ok(()),
             bits => bits?,
