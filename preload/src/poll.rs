@@ -108,13 +108,13 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     parked::let_go();
     // One more than the program has, for the event of `rouse`.
     let mut copy = Copy::new(all.len() + 1).ok_or(sys::Errno::NOMEM)?;
-    let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
     let deadline = time.map(|ns| clock::monotonic_ns().saturating_add(ns));
     for p in all.iter_mut() {
         p.revents = 0;
     }
     let mut n = look(all, false);
-    if foreign || !mask.is_null() {
+    // (The look may have sent one back to the kernel, that stands here twice.)
+    if has_foreign(all) || !mask.is_null() {
         ask(all, &mut copy, Some(0), mask)?;
         n = told(all);
     }
@@ -128,8 +128,11 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     loop {
         operator::attend();
         // One that has gone back to the kernel meanwhile is among the others now.
-        let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
+        let foreign = has_foreign(all);
         n = spin(all, &mut copy, foreign, deadline)?;
+        if n > 0 && !foreign && has_foreign(all) {
+            n = ask(all, &mut copy, Some(0), std::ptr::null())?;
+        }
         if n > 0 {
             return Ok(n);
         }
@@ -139,6 +142,10 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
             return Ok(n);
         }
     }
+}
+
+fn has_foreign(all: &[libc::pollfd]) -> bool {
+    all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none())
 }
 
 /// How many have something to report. A look may move one from ours to the others, where it is asked

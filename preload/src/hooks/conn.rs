@@ -33,7 +33,7 @@ fn can_follow(fd: c_int) -> bool {
 }
 
 /// Starts to follow a TCP socket.
-fn follow(w: &mut World, fd: c_int, nonblock: bool) -> Option<&'static Socket> {
+pub(super) fn follow(w: &mut World, fd: c_int, nonblock: bool) -> Option<&'static Socket> {
     let s = w.pool.take()?;
     s.nonblock.store(nonblock, Ordering::Relaxed);
     s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! so that parent and child take each byte once.
 
 use super::{Socket, family};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::{self, mem::Mapping};
 
@@ -21,6 +21,53 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_any() -> bool {
     ANY.load(Ordering::Relaxed)
+}
+
+/// Sockets that were closed here with bytes left, which others of the family may still read: their
+/// numbers in the kernel, and the bytes. The oldest makes room.
+const PARTED: usize = 32;
+static PARTED_INODES: [AtomicU64; PARTED] = [const { AtomicU64::new(0) }; PARTED];
+static PARTED_BYTES: [AtomicPtr<Residual>; PARTED] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTED];
+static PARTED_NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// The last descriptor of the socket is closed here. Another process may pass it back (SCM_RIGHTS).
+/// Under the registry lock.
+pub(crate) fn part(s: &Socket, fd: i32) {
+    if left(s) == 0 {
+        return;
+    }
+    let Ok(inode) = sys::fd::inode(fd) else {
+        return;
+    };
+    let at = PARTED_NEXT.fetch_add(1, Ordering::Relaxed) % PARTED;
+    if let (Some(number), Some(bytes)) = (PARTED_INODES.get(at), PARTED_BYTES.get(at)) {
+        number.store(inode, Ordering::Relaxed);
+        bytes.store(s.residual.load(Ordering::Acquire), Ordering::Relaxed);
+    }
+}
+
+/// Whether bytes of the socket with this number are left here, though it was closed.
+pub(crate) fn is_parted(inode: u64) -> bool {
+    find_parted(inode).is_some()
+}
+
+fn find_parted(inode: u64) -> Option<&'static Residual> {
+    let both = PARTED_INODES.iter().zip(&PARTED_BYTES);
+    let bytes = both.filter(|(number, _)| number.load(Ordering::Relaxed) == inode);
+    // SAFETY: null, or memory that is never unmapped.
+    let found = bytes.filter_map(|(_, bytes)| unsafe { bytes.load(Ordering::Relaxed).as_ref() });
+    found
+        .filter(|r| r.at.load(Ordering::Acquire) < r.len)
+        .last()
+}
+
+/// The socket is back: it reads those bytes first. Under the registry lock.
+pub(crate) fn rejoin(s: &Socket, inode: u64) {
+    if let Some(r) = find_parted(inode) {
+        s.residual
+            .store(std::ptr::from_ref(r).cast_mut(), Ordering::Release);
+    }
 }
 
 /// Keeps `bytes` for the socket. False if there is no memory for them.

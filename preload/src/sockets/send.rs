@@ -206,10 +206,15 @@ fn inside(
     loop {
         let fd = s.live_fd(fd);
         if s.tx_shut.load(Ordering::Acquire) || s.broken.load(Ordering::Acquire) {
-            if walk.done() == 0 && !quiet {
+            if walk.done() > 0 {
+                return end(walk, None);
+            }
+            // As in the kernel, an error that waits to be told is told now, and is over with that.
+            let e = super::options::take_error(s, fd).unwrap_or(Errno::PIPE);
+            if e == Errno::PIPE && !quiet {
                 time::raise(libc::SIGPIPE);
             }
-            return end(walk, Some(Errno::PIPE));
+            return Err(e);
         }
         match step(fd, walk) {
             Ok(Step::End) => return end(walk, None),

@@ -16,12 +16,14 @@ mod epoll_sets;
 mod flags;
 mod io_calls;
 mod iovecs;
+mod legs;
 mod limits;
 mod many;
 mod nonblock;
 mod options;
 mod poll;
 mod process;
+mod roused;
 mod sharing;
 mod shutdown;
 mod signals;
@@ -117,6 +119,8 @@ pub fn all() -> Vec<Case> {
         many::CASES,
         dups::CASES,
         process::CASES,
+        legs::CASES,
+        roused::CASES,
         sharing::CASES,
         death::CASES,
         limits::CASES,

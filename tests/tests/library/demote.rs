@@ -19,8 +19,8 @@ import os, select, signal, socket, sys, threading, time
 def wait_for(name):
     while not os.path.exists(name): time.sleep(0.005)
 def mark(name):
-    with open(name + ".new", "w") as f: f.write(str(os.getpid()))
-    os.rename(name + ".new", name)
+    new = "%s.%d" % (name, os.getpid())
+    open(new, "w").close(); os.rename(new, name)
 def serve():
     lis = socket.create_server(("127.0.0.1", 0))
     with open("port.new", "w") as f: f.write(str(lis.getsockname()[1]))
