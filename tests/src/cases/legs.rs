@@ -15,7 +15,13 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("kept_bytes_are_passed_back", kept_bytes_are_passed_back)
         .processes_only()
         .any_path(process::MOVES),
+    Case::pair("end_is_heard_in_kernel", end_is_heard_in_kernel),
     Case::pair("own_shutdown_is_no_reset", own_shutdown_is_no_reset),
+    Case::pair(
+        "data_to_a_shut_end_is_a_reset",
+        data_to_a_shut_end_is_a_reset,
+    ),
+    Case::pair("poll_twice_as_stream_leaves", poll_twice_as_stream_leaves),
     Case::pair("broken_pipe_takes_the_error", broken_pipe_takes_the_error),
     Case::pair("close_after_both_ended", close_after_both_ended),
 ];
@@ -96,14 +102,44 @@ fn kept_bytes_are_passed_back(s: &Side) {
     s.sync("done");
 }
 
+/// The other end has shut its sending and makes no call since; this one goes back to the kernel.
+fn end_is_heard_in_kernel(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.sync("shut");
+        wait::wait_queued(fd, 9);
+        to_kernel(fd);
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "send {}", io::send_all(fd, b"still heard"));
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+        s.sync("ended");
+    } else {
+        io::send_all(fd, b"last word").ok();
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+        s.sync("shut");
+        s.sync("ended");
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "error {}", net::so_error(fd));
+    }
+    s.sync("done");
+}
+
 /// Who shuts both directions is told of no end that the other has not made.
 fn own_shutdown_is_no_reset(s: &Side) {
     let fd = s.pair();
     if s.a() {
         io::send_all(fd, &[5; 9000]).ok();
         s.sync("sent");
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN, 7).ok();
         log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_RDWR));
         for _ in 0..3 {
+            log!(s, "epoll {}", wait::epoll_wait(set, 4, 0));
             log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
             log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
             log!(s, "recv {}", io::recv(fd, &mut [0; 4], 0));
@@ -118,6 +154,40 @@ fn own_shutdown_is_no_reset(s: &Side) {
         s.sync("shut");
         let (got, last) = io::recv_to_end(fd);
         log!(s, "read {} {last}", got.len());
+    }
+    s.sync("done");
+}
+
+/// Data, unlike a bell, is answered with a reset by an end that has shut both directions.
+fn data_to_a_shut_end_is_a_reset(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_RDWR));
+        s.sync("shut");
+        s.sync("sent");
+        log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+    } else {
+        s.sync("shut");
+        log!(s, "send {}", io::send(fd, b"to nobody", libc::MSG_NOSIGNAL));
+        s.sync("sent");
+    }
+    s.sync("done");
+}
+
+/// Both names of a stream show what it is ready for, also where the look finds it back in the kernel.
+fn poll_twice_as_stream_leaves(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let other = net::dup(fd).fd();
+        s.sync("sent");
+        log!(s, "poll {}", wait::poll(&[(fd, ALL), (other, ALL)], 0));
+        log!(s, "read {}", io::recv_exact(other, 6).0.len());
+    } else {
+        to_kernel(fd);
+        io::send_all(fd, b"direct").ok();
+        s.sync("sent");
     }
     s.sync("done");
 }
