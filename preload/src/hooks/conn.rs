@@ -1,7 +1,7 @@
 //! Making, naming and ending connections, and their options.
 
 use crate::real::{self, set_errno};
-use crate::sockets::demote::{Unread, demote};
+use crate::sockets::demote::{Unread, attend, demote};
 use crate::sockets::ending::settle_both_shut;
 use crate::sockets::{
     Phase, Socket, Way, accept, close, engage, operator, options, parked, recv, rouse, send,
@@ -9,7 +9,7 @@ use crate::sockets::{
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use transport::reason::Reason;
 use transport::rendezvous::server::Family;
 use transport::sys::net::Endpoint;
@@ -283,6 +283,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             return kernel(how);
         }
     }
+    // Where the other end is back on the kernel already, a word in the segment would not be read.
+    attend(s, fd);
     if s.phase() != Phase::Attached {
         return kernel(how);
     }
@@ -311,7 +313,12 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
                 settle_both_shut(s, p, fd);
             }
             match shut {
-                Ok(true) => 0,
+                Ok(true) => {
+                    // It may have gone back while the word was written: one of the two sees the other.
+                    fence(Ordering::SeqCst);
+                    attend(s, fd);
+                    0
+                }
                 _ => kernel(libc::SHUT_WR),
             }
         }

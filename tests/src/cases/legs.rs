@@ -16,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path(process::MOVES),
     Case::pair("end_is_heard_in_kernel", end_is_heard_in_kernel),
+    Case::pair("end_is_told_by_kernel", end_is_told_by_kernel),
     Case::pair("own_shutdown_is_no_reset", own_shutdown_is_no_reset),
     Case::pair(
         "data_to_a_shut_end_is_a_reset",
@@ -129,6 +130,21 @@ fn end_is_heard_in_kernel(s: &Side) {
     s.sync("done");
 }
 
+/// The other end is back on the kernel, and this one has made no call since: its end has to go there too.
+fn end_is_told_by_kernel(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        to_kernel(fd);
+        s.sync("left");
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", got.len());
+    } else {
+        s.sync("left");
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+    }
+    s.sync("done");
+}
+
 /// Who shuts both directions is told of no end that the other has not made.
 fn own_shutdown_is_no_reset(s: &Side) {
     let fd = s.pair();
@@ -182,7 +198,9 @@ fn poll_twice_as_stream_leaves(s: &Side) {
     if s.a() {
         let other = net::dup(fd).fd();
         s.sync("sent");
-        log!(s, "poll {}", wait::poll(&[(fd, ALL), (other, ALL)], 0));
+        // (asks for what comes with the bytes: when that is, is the kernel's business)
+        let both = [(fd, libc::POLLIN), (other, libc::POLLIN)];
+        log!(s, "poll {}", wait::poll(&both, -1));
         log!(s, "read {}", io::recv_exact(other, 6).0.len());
     } else {
         to_kernel(fd);
