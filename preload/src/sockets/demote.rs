@@ -183,7 +183,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
         rx.gather(p, fd)
     } {
         Ok(bytes) if !given => {
-            if !residual::keep(s, &bytes) {
+            if !residual::keep(s, fd, &bytes) {
                 s.broken.store(true, Ordering::Release);
             }
         }

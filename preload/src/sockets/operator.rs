@@ -9,7 +9,7 @@
 //! thread, no shorter sleep.
 
 use super::demote::{Unread, begin_many, demote_held};
-use super::lock::me;
+use super::lock::thread;
 use super::{Phase, Socket};
 use crate::table::{self, Entry};
 use crate::{real, world};
@@ -117,7 +117,7 @@ pub(crate) fn knocked(before: i32) -> bool {
 }
 
 fn took_knock() -> bool {
-    directory().is_some_and(|d| d.take_knock(me()))
+    directory().is_some_and(|d| d.take_knock(thread()))
 }
 
 /// A call that is the kernel's alone, made again if its sleep was ended by the command. It is told how

@@ -315,7 +315,7 @@ fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
     let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
         return;
     };
-    if s.sleepers.load(Ordering::Acquire) > 0 {
+    if s.sleepers() > 0 {
         return;
     }
     let Ok(mut rx) = s.rx.lock() else { return };
