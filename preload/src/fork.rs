@@ -8,7 +8,7 @@
 //! A stream for which there is no seat, or no memory, goes back to the kernel before the fork.
 
 use crate::sockets::demote::{Unread, begin_many, demote_held};
-use crate::sockets::{Phase, Socket, Way, family, rouse, seats};
+use crate::sockets::{Phase, Socket, Way, family, operator, rouse, seats};
 use crate::world::World;
 use crate::{alloc, report, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -97,6 +97,7 @@ pub(crate) extern "C" fn in_child() {
     if child == 0 {
         rouse::restart();
     }
+    operator::restart();
     for set in &w.sets {
         set.reset();
     }

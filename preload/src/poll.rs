@@ -10,7 +10,7 @@ use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::spin;
 use crate::sockets::wait::prepare;
-use crate::sockets::{Phase, Socket, parked, ready, recv, rouse};
+use crate::sockets::{Phase, Socket, operator, parked, ready, recv, rouse};
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -113,13 +113,13 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     parked::let_go();
     // One more than the program has, for the event of `rouse`.
     let mut copy = Copy::new(all.len() + 1).ok_or(sys::Errno::NOMEM)?;
-    let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
     let deadline = time.map(|ns| clock::monotonic_ns().saturating_add(ns));
     for p in all.iter_mut() {
         p.revents = 0;
     }
     let mut n = look(all, false);
-    if foreign || !mask.is_null() {
+    // (The look may have sent one back to the kernel, that stands here twice.)
+    if has_foreign(all) || !mask.is_null() {
         ask(all, &mut copy, Some(0), mask)?;
         n = told(all);
     }
@@ -131,9 +131,13 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
         return Ok(n);
     }
     loop {
+        operator::attend();
         // One that has gone back to the kernel meanwhile is among the others now.
-        let foreign = all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none());
+        let foreign = has_foreign(all);
         n = spin(all, &mut copy, foreign, since, deadline);
+        if n > 0 && !foreign && has_foreign(all) {
+            n = ask(all, &mut copy, Some(0), std::ptr::null())?;
+        }
         if n > 0 {
             return Ok(n);
         }
@@ -143,6 +147,10 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
             return Ok(n);
         }
     }
+}
+
+fn has_foreign(all: &[libc::pollfd]) -> bool {
+    all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none())
 }
 
 /// How many have something to report. A look may move one from ours to the others, where it is asked
@@ -344,6 +352,7 @@ fn sleep(
         };
     }
     let begun = clock::ticks();
+    let errno = real::errno();
     let mut r = Ok(0);
     let mut n = 0;
     if quiet {
@@ -367,7 +376,10 @@ fn sleep(
     for s in asleep.slice().iter().flatten() {
         s.budget.learn(slept);
     }
-    r?;
+    match r {
+        Err(sys::Errno::INTR) if operator::knocked(errno) => return Ok(0),
+        r => r?,
+    };
     if n > 0 || !quiet {
         return Ok(n);
     }

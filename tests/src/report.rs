@@ -15,7 +15,7 @@ pub struct Connection {
     pub transport: String,
     pub sent: u64,
     pub received: u64,
-    pub demotions: usize,
+    pub demotions: Vec<String>,
     pub reason: Option<String>,
 }
 
@@ -51,7 +51,10 @@ fn connection(v: &Value) -> Connection {
         transport: v.get("transport").text().to_string(),
         sent: v.get("bytes_sent").number(),
         received: v.get("bytes_received").number(),
-        demotions: v.get("demotions").list().len(),
+        demotions: {
+            let codes = v.get("demotions").list();
+            codes.iter().map(|d| d.text().to_string()).collect()
+        },
         reason: v.get("reason").optional_text().map(str::to_string),
     }
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// The time for all of them together; seeds that do not fit in are left out, the first never.
 const TIME: Duration = Duration::from_secs(50);
+/// Those that have told something.
+const KNOWN: [u64; 10] = [1064, 1084, 2025, 2080, 2113, 3064, 3145, 3172, 3199, 3311];
 const SEEDS: std::ops::Range<u64> = 1..80;
 
 #[test]
@@ -17,7 +19,7 @@ fn seeds() {
         unsafe { std::env::set_var("SHUNT_WALK", env!("CARGO_BIN_EXE_walk")) };
     }
     let begun = Instant::now();
-    let left = Mutex::new(SEEDS);
+    let left = Mutex::new(KNOWN.into_iter().chain(SEEDS));
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -657,23 +657,23 @@ pub(crate) fn kernel_wait(
     n: i32,
     ns: Option<u64>,
     mask: *const libc::sigset_t,
-) -> isize {
+) -> i32 {
     // SAFETY: the array is the program's, the mask too or null.
     unsafe {
         match ns {
-            None => real::epoll_pwait(ep, events, n, -1, mask) as isize,
-            Some(0) => real::epoll_pwait(ep, events, n, 0, mask) as isize,
+            None => real::epoll_pwait(ep, events, n, -1, mask),
+            Some(0) => real::epoll_pwait(ep, events, n, 0, mask),
             Some(ns) if ns % 1_000_000 == 0 && ns / 1_000_000 <= 0x7fff_ffff => {
                 #[allow(clippy::cast_possible_truncation)]
                 let ms = (ns / 1_000_000) as i32;
-                real::epoll_pwait(ep, events, n, ms, mask) as isize
+                real::epoll_pwait(ep, events, n, ms, mask)
             }
             Some(ns) => {
                 let t = libc::timespec {
                     tv_sec: (ns / 1_000_000_000).cast_signed(),
                     tv_nsec: (ns % 1_000_000_000).cast_signed(),
                 };
-                real::epoll_pwait2(ep, events, n, &raw const t, mask) as isize
+                real::epoll_pwait2(ep, events, n, &raw const t, mask)
             }
         }
     }

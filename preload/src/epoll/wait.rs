@@ -8,7 +8,7 @@ use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::spin;
-use crate::sockets::{Socket, parked, ready, recv, rouse};
+use crate::sockets::{Socket, operator, parked, ready, recv, rouse};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sys::{Errno, Result, barrier};
@@ -86,7 +86,8 @@ pub(crate) unsafe fn wait(
         Until::Ever => None,
         Until::For(ns) => Some(ns),
     };
-    let n = match real::result(kernel_wait(ep, events, max, ns, mask)) {
+    let r = operator::patiently(ns, |ns| kernel_wait(ep, events, max, ns, mask));
+    let n = match real::result(r as isize) {
         Ok(n) => n,
         Err(e) => return Some(Err(e)),
     };
@@ -144,6 +145,7 @@ fn run(
         Until::For(ns) => Some(clock::monotonic_ns().saturating_add(ns)),
     };
     loop {
+        operator::attend();
         if spin(set, ep, out, mask, call, since, deadline)? {
             // What the kernel had all along belongs to the same answer.
             if !out.asked && !out.is_full() {
@@ -268,7 +270,11 @@ fn from_kernel(
         // SAFETY: as above. Not a cancellation point, and cheaper.
         unsafe { transport::syscall!(epoll_pwait, ep, at, room, 0, 0, 8) }
     } else {
-        real::result(kernel_wait(ep, at, room as i32, ns, mask))
+        let errno = real::errno();
+        match real::result(kernel_wait(ep, at, room as i32, ns, mask) as isize) {
+            Err(Errno::INTR) if operator::knocked(errno) => Ok(0),
+            r => r,
+        }
     };
     translate(set, at, r?.min(room), out, call);
     Ok(())

@@ -1,15 +1,15 @@
 //! Making, naming and ending connections, and their options.
 
 use crate::real::{self, set_errno};
-use crate::sockets::demote::{Unread, demote};
+use crate::sockets::demote::{Unread, attend, demote};
 use crate::sockets::ending::settle_both_shut;
 use crate::sockets::{
-    Phase, Socket, Way, accept, close, engage, options, parked, recv, rouse, send,
+    Phase, Socket, Way, accept, close, engage, operator, options, parked, recv, rouse, send,
 };
 use crate::world::World;
 use crate::{table, world};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use transport::reason::Reason;
 use transport::rendezvous::server::Family;
 use transport::sys::net::Endpoint;
@@ -33,7 +33,7 @@ fn can_follow(fd: c_int) -> bool {
 }
 
 /// Starts to follow a TCP socket.
-fn follow(w: &mut World, fd: c_int, nonblock: bool) -> Option<&'static Socket> {
+pub(super) fn follow(w: &mut World, fd: c_int, nonblock: bool) -> Option<&'static Socket> {
     let s = w.pool.take()?;
     s.nonblock.store(nonblock, Ordering::Relaxed);
     s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
@@ -151,11 +151,11 @@ unsafe fn accept_by(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
     nonblock: bool,
-    kernel: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
+    mut kernel: impl FnMut(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
 ) -> c_int {
     use crate::probe::{Access, is_good};
     let Some(l) = table::socket(fd) else {
-        return made(kernel(addr, len));
+        return made(operator::patiently(None, |_| kernel(addr, len)));
     };
     let mut own = Caller::new();
     let (addr, len) = if addr.is_null() {
@@ -291,6 +291,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             return kernel(how);
         }
     }
+    // Where the other end is back on the kernel already, a word in the segment would not be read.
+    attend(s, fd);
     if s.phase() != Phase::Attached {
         return kernel(how);
     }
@@ -319,7 +321,12 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
                 settle_both_shut(s, p, fd);
             }
             match shut {
-                Ok(true) => 0,
+                Ok(true) => {
+                    // It may have gone back while the word was written: one of the two sees the other.
+                    fence(Ordering::SeqCst);
+                    attend(s, fd);
+                    0
+                }
                 _ => kernel(libc::SHUT_WR),
             }
         }

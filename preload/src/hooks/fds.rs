@@ -1,16 +1,17 @@
 //! Descriptors as such: closing, duplicating, passing, and every call that makes one (whose number must
 //! not stand for anything old).
 
-use super::conn::made;
+use super::conn::{follow, made};
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::residual;
+use crate::sockets::{Phase, residual};
 use crate::table::{self, Entry};
 use crate::world;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
+use transport::sys::net;
 use transport::syscall;
 
 fn bad_descriptor() -> c_int {
@@ -245,6 +246,13 @@ fn rejoin(fd: c_int) {
     });
     if let Some(other) = same {
         duplicated(other, fd);
+    } else if residual::is_parted(inode) {
+        let mut w = world::lock();
+        if let Some(s) = follow(&mut w, fd, net::is_nonblocking(fd)) {
+            s.record.begin(fd, 2, Reason::Passed);
+            s.set_phase(Phase::Plain);
+            residual::rejoin(s, inode);
+        }
     }
 }
 

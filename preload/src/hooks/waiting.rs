@@ -6,6 +6,7 @@ use crate::epoll::set::Set;
 use crate::epoll::{ctl, wait};
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, ret_int, set_errno};
+use crate::sockets::operator::patiently;
 use crate::{poll as engine, table, world};
 use std::ffi::{c_int, c_void};
 
@@ -33,6 +34,18 @@ unsafe fn from_timespec(t: *const libc::timespec) -> Result<engine::Time, c_int>
     ))
 }
 
+/// Not less than that.
+fn to_ms(ns: u64) -> c_int {
+    c_int::try_from(ns.div_ceil(MS)).unwrap_or(c_int::MAX)
+}
+
+fn to_timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    }
+}
+
 fn fail(e: c_int) -> c_int {
     set_errno(e);
     -1
@@ -50,13 +63,26 @@ pub unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int
             return ret_int(r);
         }
     }
-    let t = from_ms(ms).map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (ns % 1_000_000_000).cast_signed(),
-    });
-    let t = t.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the program's arguments, passed on.
-    unsafe { real::ppoll(fds, n, t, std::ptr::null()) }
+    unsafe { poll_by_kernel(fds, n, from_ms(ms), std::ptr::null()) }
+}
+
+/// ppoll of nothing that is ours.
+///
+/// # Safety
+/// The arguments are the program's, for the kernel to check.
+unsafe fn poll_by_kernel(
+    fds: *mut libc::pollfd,
+    n: libc::nfds_t,
+    time: engine::Time,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    patiently(time, |left| {
+        let t = left.map(to_timespec);
+        let t = t.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the caller's promise.
+        unsafe { real::ppoll(fds, n, t, mask) }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -93,7 +119,8 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     let count = n as usize;
     // SAFETY: probed inside.
-    if let Ok(time) = unsafe { from_timespec(t) }
+    let time = unsafe { from_timespec(t) };
+    if let Ok(time) = time
         && is_good(fds.cast(), count.saturating_mul(8), Access::Write)
     {
         // SAFETY: probed.
@@ -102,7 +129,12 @@ pub unsafe extern "C" fn ppoll(
         }
     }
     // SAFETY: the program's arguments, passed on.
-    unsafe { real::ppoll(fds, n, t, mask) }
+    unsafe {
+        match time {
+            Ok(time) => poll_by_kernel(fds, n, time, mask),
+            Err(_) => real::ppoll(fds, n, t, mask),
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -177,7 +209,10 @@ pub unsafe extern "C" fn select(
         return ret_int(unsafe { transport::syscall!(select, n, r, w, x, t) });
     }
     // SAFETY: libc's function of this name and signature.
-    unsafe { std::mem::transmute::<*mut c_void, Select>(next)(n, r, w, x, t) }
+    let next = unsafe { std::mem::transmute::<*mut c_void, Select>(next) };
+    // An end of the sleep leaves in `t` what is left.
+    // SAFETY: the program's arguments, passed on.
+    patiently(None, |_| unsafe { next(n, r, w, x, t) })
 }
 
 #[unsafe(no_mangle)]
@@ -211,7 +246,8 @@ pub unsafe extern "C" fn pselect(
     mask: *const libc::sigset_t,
 ) -> c_int {
     // SAFETY: probed inside.
-    if let Ok(time) = unsafe { from_timespec(t) } {
+    let time = unsafe { from_timespec(t) };
+    if let Ok(time) = time {
         // SAFETY: the program's sets; looked at within `n` bits.
         if let Some(out) = may_cancel(|| unsafe { engine::select(n, [r, w, x], time, mask) }) {
             return ret_int(out);
@@ -222,7 +258,17 @@ pub unsafe extern "C" fn pselect(
         return fail(libc::ENOSYS);
     }
     // SAFETY: libc's function of this name and signature.
-    unsafe { std::mem::transmute::<*mut c_void, Pselect>(next)(n, r, w, x, t, mask) }
+    let next = unsafe { std::mem::transmute::<*mut c_void, Pselect>(next) };
+    let Ok(time) = time else {
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { next(n, r, w, x, t, mask) };
+    };
+    patiently(time, |left| {
+        let t = left.map(to_timespec);
+        let t = t.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the program's arguments, passed on.
+        unsafe { next(n, r, w, x, t, mask) }
+    })
 }
 
 /// Starts to follow an epoll set.
@@ -331,7 +377,9 @@ pub unsafe extern "C" fn epoll_pwait(
         return r;
     }
     // SAFETY: the program's arguments, passed on.
-    unsafe { real::epoll_pwait(ep, events, n, ms, mask) }
+    patiently(from_ms(ms), |left| unsafe {
+        real::epoll_pwait(ep, events, n, left.map_or(-1, to_ms), mask)
+    })
 }
 
 #[unsafe(no_mangle)]

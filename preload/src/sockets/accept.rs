@@ -4,7 +4,7 @@
 //! looks for a while before it sleeps, like any other wait here. Called by the hooks of accept.
 
 use super::spin;
-use super::{Phase, Socket, Way};
+use super::{Phase, Socket, Way, operator};
 use crate::real;
 use crate::signals::since::Since;
 use crate::world::World;
@@ -15,7 +15,8 @@ use transport::sys::net::{self, Endpoint};
 use transport::sys::{Errno, Result};
 
 /// Accepts by `kernel`, after the looks if the call may block.
-pub(crate) fn waiting(l: &Socket, fd: i32, kernel: impl FnOnce() -> i32) -> Result<i32> {
+pub(crate) fn waiting(l: &Socket, fd: i32, mut kernel: impl FnMut() -> i32) -> Result<i32> {
+    let mut kernel = || operator::patiently(None, |_| kernel());
     let budget = l.budget.us();
     let blocks = l.phase() == Phase::Listening && !l.nonblock.load(Ordering::Relaxed);
     if !blocks || budget == 0 {

@@ -12,7 +12,7 @@ use crate::world::{self, World};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 use transport::sdp::Leg;
-use transport::shm::layout::{FIN_CLOSED, FIN_RESET, State, generation};
+use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET, State, generation};
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::net;
 
@@ -57,6 +57,7 @@ fn forget_socket(s: &'static Socket, fd: i32) {
         }
     }
     if last {
+        super::residual::part(s, fd);
         finish(&mut w, s, fd);
     }
 }
@@ -187,7 +188,9 @@ fn say_goodbye(s: &Socket, fd: i32) {
             Leg::Fast => p.stated(transport::provider::End::Fast).is_some() && in_kernel(),
             Leg::Last => in_kernel(),
         };
-    if unread || s.linger_zero.load(Ordering::Acquire) {
+    // Once both ends have said their last nothing that is left unread makes it a reset.
+    let over = tx.is_finished() && p.finished() != FIN_NONE;
+    if !over && (unread || s.linger_zero.load(Ordering::Acquire)) {
         tx.finish(p, FIN_RESET);
         net::reset_on_close(fd);
     } else {

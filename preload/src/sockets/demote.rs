@@ -13,6 +13,7 @@ use transport::doorbell;
 use transport::provider::Provider;
 use transport::reason::Reason;
 use transport::sdp::Leg;
+use transport::shm::layout::FIN_SHUT;
 use transport::sys::{self, net};
 
 /// How long (µs) a peer may be in the middle of a put before it counts as broken. A put is a copy of at
@@ -182,7 +183,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
         rx.gather(p, fd)
     } {
         Ok(bytes) if !given => {
-            if !residual::keep(s, &bytes) {
+            if !residual::keep(s, fd, &bytes) {
                 s.broken.store(true, Ordering::Release);
             }
         }
@@ -211,6 +212,12 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     s.mirror_rx(&rx);
     s.mirror_tx(&tx);
     drop((tx, rx));
+    if p.finished() == FIN_SHUT {
+        // The peer's end is a word in the segment until it follows, which may be much later: what is read
+        // here ends with what the kernel has, as after its FIN.
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+    }
     if closed {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };

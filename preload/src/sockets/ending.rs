@@ -2,7 +2,7 @@
 
 use super::Socket;
 use std::sync::atomic::Ordering;
-use transport::provider::Provider;
+use transport::provider::{End, Provider};
 use transport::sdp::{Leg, Tx};
 use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET};
 
@@ -42,6 +42,12 @@ pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
 /// Whether the other end has no more use for what this side sends.
 pub(crate) fn is_gone(s: &Socket, p: &impl Provider) -> bool {
     s.is_over() || matches!(p.finished(), FIN_RESET | FIN_CLOSED)
+}
+
+/// Whether an error of the kernel connection can be the answer to data, sent by the kernel to an end that
+/// was shut: bells alone, which are answered too, make none.
+pub(crate) fn was_answered(s: &Socket, p: &impl Provider) -> bool {
+    s.sent_late.load(Ordering::Acquire) || p.stated(End::Fast).is_some()
 }
 
 /// Once both directions are shut nobody rings any more, and the kernel connection can end as TCP's

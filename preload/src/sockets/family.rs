@@ -7,6 +7,7 @@
 //! be mistaken for one another there, and are used again.
 
 use crate::sockets::lock;
+use crate::sockets::residual::Parted;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::clock;
 use transport::sys::fd::Fd;
@@ -38,6 +39,12 @@ struct Shared {
     last: AtomicU32,
     /// Bytes of [`ROOM`] that are in use.
     used: AtomicUsize,
+    parted: Parted,
+}
+
+/// Bytes kept of shared streams, for members that are passed one of them again.
+pub(crate) fn parted() -> Option<&'static Parted> {
+    shared().map(|s| &s.parted)
 }
 
 fn shared() -> Option<&'static Shared> {

@@ -36,8 +36,9 @@ pub(crate) fn me() -> u64 {
     thread() | PROCESS.load(Ordering::Relaxed)
 }
 
+/// The thread pointer.
 #[inline]
-fn thread() -> u64 {
+pub(crate) fn thread() -> u64 {
     let v: u64;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: on x86-64 Linux the first word at fs is the thread pointer itself.

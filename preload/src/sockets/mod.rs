@@ -12,6 +12,7 @@ pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod family;
 pub(crate) mod lock;
+pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod parked;
 pub(crate) mod pool;
@@ -186,11 +187,20 @@ impl Socket {
     /// Takes in an event of the kernel connection where no lock may be taken.
     pub(crate) fn note_kernel(&self, events: u32) {
         self.kernel_news.store(true, Ordering::Release);
-        let gone = events & (libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned() != 0;
-        let fin = events & libc::EPOLLRDHUP.cast_unsigned() != 0;
-        if gone || (fin && !self.woken_hard.load(Ordering::Acquire)) {
+        #[allow(clippy::cast_possible_truncation)]
+        if self.shows_end((events & 0x7fff) as i16) {
             self.over.store(true, Ordering::Release);
         }
+    }
+
+    /// Whether poll(2) bits of the kernel connection say that the peer has ended it: FIN or RST. What this
+    /// side has shut there itself shows in the same bits for ever.
+    pub(crate) fn shows_end(&self, bits: i16) -> bool {
+        let half = self.woken_hard.load(Ordering::Acquire);
+        let both = half && self.tx_shut.load(Ordering::Acquire);
+        bits & libc::POLLERR != 0
+            || (bits & libc::POLLHUP != 0 && !both)
+            || (bits & libc::POLLRDHUP != 0 && !half)
     }
 
     /// How long, in ticks, an announcement has been looked for.

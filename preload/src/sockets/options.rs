@@ -2,14 +2,14 @@
 //! unread, the low-water mark, non-blocking mode, and options that send the stream back to the kernel.
 
 use super::demote::{Unread, demote};
-use super::ending::{Ending, ending};
+use super::ending::{Ending, ending, was_answered};
 use super::{Phase, Socket, residual};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
 use transport::sdp::Leg;
-use transport::sys::net;
+use transport::sys::{Errno, net};
 
 /// Bytes that the program can read now (FIONREAD).
 pub(crate) fn unread(s: &Socket, fd: i32) -> usize {
@@ -124,7 +124,7 @@ pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
                 return 0;
             }
             // A reset that bells alone have caused is none.
-            if !reset && !s.sent_late.load(Ordering::Acquire) {
+            if !reset && !s.segment().is_some_and(|p| was_answered(s, p)) {
                 return 0;
             }
             s.reset_told.store(true, Ordering::Release);
@@ -132,6 +132,13 @@ pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
         }
         _ => value,
     }
+}
+
+/// Takes the error that waits to be told, as SO_ERROR does.
+pub(crate) fn take_error(s: &Socket, fd: i32) -> Option<Errno> {
+    let value = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+    let e = correct(s, libc::SOL_SOCKET, libc::SO_ERROR, value);
+    (e != 0).then_some(Errno(e))
 }
 
 /// Options that make the kernel treat the stream in ways that only it can.

@@ -130,9 +130,11 @@ impl Pool {
             (*d).records = self.base.expose_provenance() as u64 + offset_of!(Socket, record) as u64;
             (*d).stride = size_of::<Socket>() as u64;
             (*d).count = AtomicU64::new(self.used as u64);
+            (*d).attention = super::operator::attention();
             (*d).magic = STAT_MAGIC;
         }
         self.directory = d;
+        super::operator::publish(d);
     }
 
     /// After fork, in the child: the page is a copy that still names the parent.

@@ -1,7 +1,7 @@
 //! What a socket is ready for, in poll(2) bits: the one place that answers it, for poll, select and
 //! epoll alike. Looks only; nothing is taken or changed but what has been learnt of the kernel side.
 
-use super::ending::{Ending, ending, settle_both_shut};
+use super::ending::{Ending, ending, settle_both_shut, was_answered};
 use super::{Phase, Socket, engage, parked, recv, residual};
 use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
@@ -109,7 +109,12 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         || (s.woken_hard.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire))
     {
         // What we sent to a closed end was answered, by the kernel; or what came to ours.
-        b |= net::ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP);
+        let told = net::ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP);
+        b |= if was_answered(s, p) {
+            told
+        } else {
+            told & !libc::POLLERR
+        };
     }
     b
 }

@@ -126,7 +126,9 @@ pub(crate) fn upkeep(s: &'static Socket, fd: i32) {
     rx.hand_back(p);
     let due = rx.take_due();
     drop(rx);
+    // (A peer that has closed would answer a bell with a reset.)
     if due.any()
+        && !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
     {
         tx.serve(p, fd, due);
@@ -222,6 +224,9 @@ unsafe fn inside(
         };
         match got {
             Got::Bytes(n) => {
+                if how.peek && walk.left() > 0 && goes_on_elsewhere(s, fd) {
+                    peek_on(s, fd, walk);
+                }
                 let whole = walk.left() == 0 || walk.done() >= target;
                 if whole || (how.peek && !peek_all) {
                     if n > 0 && walk.left() > 0 && !how.peek && goes_on_elsewhere(s, fd) {
@@ -307,6 +312,24 @@ fn goes_on_elsewhere(s: &Socket, fd: i32) -> bool {
         || s.phase() == Phase::Attached
             && s.segment().is_some_and(|p| p.stated(End::Fast).is_some());
     other && net::unread(fd) > 0 && net::ready_now(fd, libc::POLLPRI) & libc::POLLPRI == 0
+}
+
+/// Looks on at what lies behind the fast leg, unless a bell that would be taken for that may be for
+/// another thread.
+fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
+    let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
+        return;
+    };
+    if s.sleepers() > 0 {
+        return;
+    }
+    let Ok(mut rx) = s.rx.lock() else { return };
+    let bells = rx.bells_outstanding(p);
+    let _ = rx.peek_on(p, fd, walk);
+    drop(rx);
+    if bells > 0 {
+        set::kick_others(s, std::ptr::null());
+    }
 }
 
 /// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.
@@ -412,10 +435,7 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
-    let gone = bits & (libc::POLLHUP | libc::POLLERR) != 0;
-    // Once this side has shut its half in the kernel, that always says RDHUP.
-    let fin = bits & libc::POLLRDHUP != 0 && !s.woken_hard.load(Ordering::Acquire);
-    if gone || fin {
+    if s.shows_end(bits) {
         return !s.over.swap(true, Ordering::AcqRel);
     }
     if bits & libc::POLLIN != 0 {

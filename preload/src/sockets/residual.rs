@@ -3,7 +3,7 @@
 //! so that parent and child take each byte once.
 
 use super::{Socket, family};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::{self, mem::Mapping};
 
@@ -20,11 +20,84 @@ pub(crate) struct Residual {
 static ANY: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_any() -> bool {
-    ANY.load(Ordering::Relaxed)
+    ANY.load(Ordering::Relaxed) || family::parted().is_some_and(|p| !p.is_empty())
+}
+
+/// Bytes whose socket may come back by another name (SCM_RIGHTS), by the socket's number in the kernel.
+/// The oldest makes room.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Parted {
+    next: AtomicUsize,
+    inodes: [AtomicU64; PARTED],
+    bytes: [AtomicPtr<Residual>; PARTED],
+}
+
+const PARTED: usize = 32;
+
+/// Those of sockets that were closed here. What is kept while several hold a stream stands in the family's.
+static OWN: Parted = Parted {
+    next: AtomicUsize::new(0),
+    inodes: [const { AtomicU64::new(0) }; PARTED],
+    bytes: [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTED],
+};
+
+impl Parted {
+    fn note(&self, fd: i32, r: *mut Residual) {
+        let Ok(inode) = sys::fd::inode(fd) else {
+            return;
+        };
+        let at = self.next.fetch_add(1, Ordering::AcqRel) % PARTED;
+        if let (Some(number), Some(bytes)) = (self.inodes.get(at), self.bytes.get(at)) {
+            number.store(0, Ordering::Release);
+            bytes.store(r, Ordering::Release);
+            number.store(inode, Ordering::Release);
+        }
+    }
+
+    fn find(&self, inode: u64) -> Option<&'static Residual> {
+        let both = self.inodes.iter().zip(&self.bytes);
+        let bytes = both.filter(|(number, _)| number.load(Ordering::Acquire) == inode);
+        // SAFETY: null, or memory that is never unmapped, at the same address in the whole family.
+        let found = bytes.filter_map(|(_, b)| unsafe { b.load(Ordering::Acquire).as_ref() });
+        found
+            .filter(|r| r.at.load(Ordering::Acquire) < r.len)
+            .last()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.next.load(Ordering::Acquire) == 0
+    }
+}
+
+/// The last descriptor of the socket is closed here. Another process may pass it back. Under the registry
+/// lock.
+pub(crate) fn part(s: &Socket, fd: i32) {
+    if left(s) > 0 {
+        OWN.note(fd, s.residual.load(Ordering::Acquire));
+    }
+}
+
+/// Whether bytes of the socket with this number are left, though it is not known here.
+pub(crate) fn is_parted(inode: u64) -> bool {
+    find_parted(inode).is_some()
+}
+
+fn find_parted(inode: u64) -> Option<&'static Residual> {
+    OWN.find(inode)
+        .or_else(|| family::parted().and_then(|p| p.find(inode)))
+}
+
+/// The socket is back: it reads those bytes first. Under the registry lock.
+pub(crate) fn rejoin(s: &Socket, inode: u64) {
+    if let Some(r) = find_parted(inode) {
+        s.residual
+            .store(std::ptr::from_ref(r).cast_mut(), Ordering::Release);
+    }
 }
 
 /// Keeps `bytes` for the socket. False if there is no memory for them.
-pub(crate) fn keep(s: &Socket, bytes: &[u8]) -> bool {
+pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
     if bytes.is_empty() {
         return true;
     }
@@ -44,6 +117,11 @@ pub(crate) fn keep(s: &Socket, bytes: &[u8]) -> bool {
     }
     ANY.store(true, Ordering::Relaxed);
     s.residual.store(r, Ordering::Release);
+    if s.is_shared()
+        && let Some(parted) = family::parted()
+    {
+        parted.note(fd, r);
+    }
     true
 }
 

@@ -4,7 +4,7 @@ use super::counted::{Counting, What};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, parked};
+use super::{Phase, Socket, demote, engage, operator, parked};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
@@ -50,6 +50,7 @@ pub(crate) unsafe fn send(
             // much as the rest of a small send: now and then.)
             if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {
                 check_kernel(s, fd);
+                operator::attend();
             }
             return Ok(counted(s, walk.done()));
         }
@@ -208,10 +209,15 @@ fn inside(
     loop {
         let fd = s.live_fd(fd);
         if s.tx_shut.load(Ordering::Acquire) || s.broken.load(Ordering::Acquire) {
-            if walk.done() == 0 && !quiet {
+            if walk.done() > 0 {
+                return end(walk, None);
+            }
+            // As in the kernel, an error that waits to be told is told now, and is over with that.
+            let e = super::options::take_error(s, fd).unwrap_or(Errno::PIPE);
+            if e == Errno::PIPE && !quiet {
                 time::raise(libc::SIGPIPE);
             }
-            return end(walk, Some(Errno::PIPE));
+            return Err(e);
         }
         match step(fd, walk) {
             Ok(Step::End) => return end(walk, None),

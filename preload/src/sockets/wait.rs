@@ -12,7 +12,7 @@
 
 use super::counted::{Counting, What};
 use super::spin;
-use super::{Phase, Socket, engage, parked};
+use super::{Phase, Socket, engage, operator, parked};
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
@@ -157,7 +157,9 @@ impl Wait {
     /// # Errors
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
     pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32, partial: bool) -> Result<()> {
-        parked::let_go();
+        if parked::let_go() {
+            return Ok(()); // perhaps this very stream; look again
+        }
         super::recv::upkeep(s, fd);
         if spin(s, fd, self.want, self.since) {
             return Ok(());
@@ -238,16 +240,23 @@ impl Wait {
             revents: 0,
         };
         let mut both = [entry(fd), entry(event)];
+        let errno = real::errno();
         let counting = Counting::more();
         counting.add(What::ForRoom(s));
-        if !may_go(s, Want::Room) && s.phase() == Phase::Attached {
+        let slept = if may_go(s, Want::Room) || s.phase() != Phase::Attached {
+            Ok(0)
+        } else {
             since::sleep(self.since, |mask| {
                 // SAFETY: two pollfds, no time-out, a mask or null.
                 let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, std::ptr::null(), mask) };
                 real::result(r as isize)
-            })?;
-        }
+            })
+        };
         drop(counting);
+        match slept {
+            Err(Errno::INTR) if operator::knocked(errno) => return Ok(()),
+            r => r?,
+        };
         if s.phase() == Phase::Attached {
             super::recv::kernel_shows(s, s.live_fd(fd), both[0].revents);
         }
@@ -261,6 +270,7 @@ impl Wait {
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.woken_hard.load(Ordering::Acquire);
         let naps = parked::nap(u64::MAX);
+        let errno = real::errno();
         if for_room
             && !kernel
             && !half
@@ -278,7 +288,7 @@ impl Wait {
                     fd,
                     (&raw mut byte).cast(),
                     1,
-                    libc::MSG_PEEK,
+                    operator::SLEEP,
                     std::ptr::null_mut(),
                     std::ptr::null_mut(),
                 )
@@ -294,6 +304,7 @@ impl Wait {
                     }
                     Ok(())
                 }
+                Err(Errno::INTR) if operator::knocked(errno) => Ok(()),
                 Err(e @ (Errno::INTR | Errno::AGAIN)) => Err(e),
                 Err(e) if kernel => Err(e),
                 Err(_) => {
@@ -318,9 +329,13 @@ impl Wait {
         if left == 0 {
             return Err(Errno::AGAIN);
         }
-        let bits = since::sleep(self.since, |mask| {
+        let slept = since::sleep(self.since, |mask| {
             poll_one(fd, events, left.min(slice), mask)
-        })?;
+        });
+        let bits = match slept {
+            Err(Errno::INTR) if operator::knocked(errno) => return Ok(()),
+            bits => bits?,
+        };
         if !kernel {
             super::recv::kernel_shows(s, s.live_fd(fd), bits);
         }

@@ -20,12 +20,14 @@ mod handlers;
 mod io_calls;
 mod iovecs;
 mod jumps;
+mod legs;
 mod limits;
 mod many;
 mod nonblock;
 mod options;
 mod poll;
 mod process;
+mod roused;
 mod sharing;
 mod shutdown;
 mod signals;
@@ -129,6 +131,8 @@ pub fn all() -> Vec<Case> {
         many::CASES,
         dups::CASES,
         process::CASES,
+        legs::CASES,
+        roused::CASES,
         sharing::CASES,
         death::CASES,
         limits::CASES,

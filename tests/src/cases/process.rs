@@ -5,7 +5,7 @@ use crate::log;
 use crate::side::{Random, Side, hash};
 use crate::sys::{Fd, call, io, net, proc};
 
-const MOVES: &str = "the stream changes hands and may go by the kernel";
+pub(super) const MOVES: &str = "the stream changes hands and may go by the kernel";
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("fork_child_uses", fork_child_uses)
@@ -323,7 +323,7 @@ fn system_leaves_alone(s: &Side) {
     s.sync("done");
 }
 
-fn send_fd(channel: Fd, fd: Fd) {
+pub(super) fn send_fd(channel: Fd, fd: Fd) {
     with_control(channel, |h, control| {
         let word: [u8; 4] = fd.to_ne_bytes();
         control[..8].copy_from_slice(&20u64.to_ne_bytes());
@@ -337,7 +337,7 @@ fn send_fd(channel: Fd, fd: Fd) {
     });
 }
 
-fn recv_fd(channel: Fd) -> Fd {
+pub(super) fn recv_fd(channel: Fd) -> Fd {
     with_control(channel, |h, control| {
         h.msg_control = control.as_mut_ptr().cast();
         h.msg_controllen = 24;

@@ -476,6 +476,30 @@ impl Rx {
         }
     }
 
+    /// After a look that has walked over all that is left of the fast leg: looks on at what follows it on
+    /// the kernel connection. True if it saw anything.
+    ///
+    /// # Errors
+    /// As recv(2), EAGAIN aside.
+    pub fn peek_on(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> Result<bool> {
+        let left = match self.available(p) {
+            Ok(left) if self.leg == Leg::Fast => left as u64,
+            _ => return Ok(false),
+        };
+        let whole = p.stated(End::Fast) == Some(self.flow.consumed() + left);
+        if !whole || walk.done() as u64 != left || !self.take_bells(p, fd, usize::MAX) {
+            return Ok(false);
+        }
+        match Self::recv(fd, walk, usize::MAX, libc::MSG_PEEK) {
+            Ok(n) => {
+                walk.skip(n);
+                Ok(n > 0)
+            }
+            Err(Errno::AGAIN) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     /// The peer will put no more: if all that is unread lies on the kernel connection, with no bell
     /// among it, it can stay there. The kernel connection alone goes on then.
     ///

@@ -121,6 +121,14 @@ pub fn option(fd: i32, level: i32, name: i32) -> Result<i32> {
     Ok(v)
 }
 
+/// Whether calls on the descriptor do not wait.
+#[must_use]
+pub fn is_nonblocking(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { syscall!(fcntl, fd, libc::F_GETFL) }
+        .is_ok_and(|flags| flags & libc::O_NONBLOCK.cast_unsigned() as usize != 0)
+}
+
 /// A socket time-out in nanoseconds; 0 for none.
 #[must_use]
 pub fn timeout(fd: i32, name: i32) -> u64 {

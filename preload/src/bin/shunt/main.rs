@@ -1,5 +1,5 @@
-//! The command `shunt`: runs a program with the library under it, and shows what the library is doing
-//! in the processes that have it. This file owns the entry and nothing else.
+//! The command `shunt`: runs a program with the library under it, shows what the library is doing in the
+//! processes that have it, and sends their connections back to kernel TCP. This file owns the entry and nothing else.
 //!
 //! There is no Rust `main`: the standard library's start-up would ignore SIGPIPE and open descriptors
 //! 0 to 2, and the program that `shunt run` becomes would inherit both.
@@ -9,7 +9,9 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod addresses;
+mod demote;
 mod elf;
+mod knock;
 mod library;
 mod memory;
 mod options;
@@ -29,6 +31,11 @@ const USAGE: i32 = 2;
 fn shunt(words: Vec<OsString>) -> i32 {
     match options::parse(words) {
         Ok(Command::Run { settings, program }) => run::run(&settings, &program),
+        Ok(Command::Demote {
+            json,
+            wait,
+            targets,
+        }) => demote::demote(json, wait, &targets),
         Ok(Command::Stat { json, pids }) => stat::stat(json, &pids),
         Err(options::Refusal::Clap(e)) => {
             let _ = e.print();

@@ -1,12 +1,13 @@
-//! Reads the records of another process out of its memory. That memory belongs to a program that may be
-//! hostile and goes on while it is read: each number is copied once, checked, and only then used, and a
-//! copied record is only printed.
+//! Reads the records of another process out of its memory, and leaves a request there. That memory
+//! belongs to a program that may be hostile and goes on while it is read: each number is copied once,
+//! checked, and only then used, and a copied record is only printed.
 
 use crate::processes::is_called;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
 use transport::record::{Record, STAT_MAGIC};
-use transport::stat::Directory;
+use transport::stat::{Directory, Request};
 
 /// Records in one reading, below the kernel's limit of 1024 pieces.
 const BATCH: usize = 256;
@@ -26,25 +27,100 @@ struct Place {
 /// The open connections of a process. The mappings are candidates for the page that leads to them;
 /// nothing if none of them is such a page.
 pub(crate) fn connections(pid: u32, mappings: &[u64]) -> io::Result<Option<Vec<Record>>> {
+    Ok(page(pid, mappings)?.map(|page| page.records()))
+}
+
+/// The library's page in a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    pid: u32,
+    at: u64,
+    place: Place,
+    attention: u64,
+}
+
+/// The page among the mappings that are candidates for it, if one is.
+pub(crate) fn page(pid: u32, mappings: &[u64]) -> io::Result<Option<Page>> {
     for &at in mappings {
         let directory = directory(pid, at)?;
         if let Some(place) = place(&directory)
             && is_called(pid, directory.pid)
         {
-            return Ok(Some(records(pid, place)));
+            return Ok(Some(Page {
+                pid,
+                at,
+                place,
+                attention: directory.attention,
+            }));
         }
     }
     Ok(None)
 }
 
+impl Page {
+    /// The open connections.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        records(self.pid, self.place)
+    }
+
+    /// Leaves a request, or says again that it is there.
+    pub(crate) fn ask(&self, request: Request) -> io::Result<()> {
+        let word = request.word().to_ne_bytes();
+        self.write(self.at + offset_of!(Directory, asked) as u64, &word)?;
+        self.write(self.attention, &1u32.to_ne_bytes())
+    }
+
+    /// How many connections have gone back, once the request has been carried out.
+    pub(crate) fn answer(&self, request: Request) -> io::Result<Option<u32>> {
+        Ok(directory(self.pid, self.at)?.answer_to(request))
+    }
+
+    /// Notes whose sleep is being ended, and returns where; nothing if there is no place for it.
+    pub(crate) fn note_knock(&self, thread: u64) -> io::Result<Option<usize>> {
+        let noted = directory(self.pid, self.at)?.knocked;
+        let free = |&at: &usize| {
+            noted
+                .get(at)
+                .is_some_and(|t| t.load(Ordering::Relaxed) == 0)
+        };
+        let Some(place) = (0..noted.len()).find(free) else {
+            return Ok(None);
+        };
+        self.set_knock(place, thread)?;
+        Ok(Some(place))
+    }
+
+    /// Takes a note back: the sleep was not ended after all.
+    pub(crate) fn drop_knock(&self, place: usize) -> io::Result<()> {
+        self.set_knock(place, 0)
+    }
+
+    fn set_knock(&self, place: usize, thread: u64) -> io::Result<()> {
+        let at = offset_of!(Directory, knocked) + place * size_of::<u64>();
+        self.write(self.at + at as u64, &thread.to_ne_bytes())
+    }
+
+    /// process_vm_writev(2) of a word.
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let local = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        let remote = piece(at, bytes.len());
+        let pid = self.pid.cast_signed();
+        // SAFETY: the bytes are only read; the other address is the kernel's to check.
+        let n =
+            unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        match usize::try_from(n) {
+            Ok(n) if n == bytes.len() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 fn directory(pid: u32, at: u64) -> io::Result<Directory> {
-    let mut d = Directory {
-        magic: 0,
-        pid: 0,
-        records: 0,
-        stride: 0,
-        count: AtomicU64::new(0),
-    };
+    let mut d = Directory::default();
     let len = size_of::<Directory>();
     // SAFETY: `d` is writable for its size, and any bytes make a Directory: its fields are integers.
     let n = unsafe { read(pid, &[piece(at, len)], (&raw mut d).cast(), len) }?;
@@ -145,17 +221,19 @@ unsafe fn read(
 mod tests {
     use super::*;
     use transport::reason::Reason;
+    use transport::stat::KNOCKS;
 
     const SIZE: u64 = size_of::<Record>() as u64;
 
     fn page(records: u64, stride: u64, count: u64) -> Directory {
-        let (pid, count) = (std::process::id(), AtomicU64::new(count));
+        let (pid, count) = (std::process::id(), count.into());
         Directory {
             magic: STAT_MAGIC,
             pid,
             records,
             stride,
             count,
+            ..Directory::default()
         }
     }
 
@@ -221,7 +299,7 @@ mod tests {
         );
         assert!(
             place(&Directory {
-                count: AtomicU64::new(u64::MAX),
+                count: u64::MAX.into(),
                 ..good()
             })
             .is_none()
@@ -231,6 +309,40 @@ mod tests {
             ..good()
         };
         assert!(own(&other).is_none());
+    }
+
+    #[test]
+    fn a_request_arrives_and_its_answer_is_found() {
+        let attention = transport::stat::Attention::new(0);
+        let record = Record::default();
+        let d = Directory {
+            attention: address(&attention),
+            ..page(address(&record), SIZE, 1)
+        };
+        let page = super::page(std::process::id(), &[address(&d)])
+            .unwrap()
+            .unwrap();
+        let (ticket, fd) = (9, Some(4));
+        let request = Request { ticket, fd };
+        page.ask(request).unwrap();
+        assert_eq!(attention.load(Ordering::Relaxed), 1);
+        assert_eq!(d.request(), Some(request));
+        assert_eq!(page.answer(request).unwrap(), None);
+        d.answer(request, 2);
+        assert_eq!(page.answer(request).unwrap(), Some(2));
+        for thread in 70..70 + KNOCKS as u64 {
+            assert!(page.note_knock(thread).unwrap().is_some());
+        }
+        assert_eq!(page.note_knock(99).unwrap(), None);
+        assert!(d.take_knock(77) && !d.take_knock(77) && !d.take_knock(99));
+        page.drop_knock(0).unwrap();
+        assert!(!d.take_knock(70));
+        assert_eq!(page.note_knock(99).unwrap(), Some(0));
+        let nowhere = Page {
+            attention: 8,
+            ..page
+        };
+        assert!(nowhere.ask(request).is_err());
     }
 
     #[test]

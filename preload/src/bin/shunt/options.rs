@@ -1,8 +1,10 @@
 //! The command line: which words there are, what their help says, and whether a value is allowed. The
 //! options of `run` are the rows of the table of settings; nothing about them is repeated here.
 
+use crate::demote::Target;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 use transport::settings::{ALL, Kind, Setting};
 
 /// What is asked for.
@@ -13,6 +15,13 @@ pub(crate) enum Command {
         settings: Vec<(&'static str, OsString)>,
         /// The program and its arguments; never empty.
         program: Vec<OsString>,
+    },
+    Demote {
+        json: bool,
+        /// How long to wait until it is done.
+        wait: Duration,
+        /// Never empty.
+        targets: Vec<Target>,
     },
     Stat {
         json: bool,
@@ -36,6 +45,7 @@ Examples:
   shunt run --report out.json -- ./client     and a line of JSON about its connections at the end
   shunt run --transport tcp -- ./client       the library is loaded but leaves TCP to the kernel
   shunt stat                                  connections of running programs, and why any is on TCP
+  shunt demote 1234                           send those of one program back to kernel TCP, live
 
 Every option of `shunt run` is also a variable (SHUNT_TRANSPORT, SHUNT_BUF, ...): see shunt run --help.
 ";
@@ -49,6 +59,14 @@ Exit status: that of PROGRAM; 2 wrong option, 125 no library, 126 PROGRAM cannot
 const STAT_NOTES: &str = "\
 Shows processes of this user; root sees all. SENT and RECEIVED are bytes of the program's data. The JSON has one
 process a line, with the keys of SHUNT_REPORT and the descriptor (fd) of each connection.
+";
+
+const DEMOTE_NOTES: &str = "\
+PID is every attached connection of a process, PID:FD the one at a descriptor. No byte is lost and the program notices
+nothing; new connections of it are attached as before. Needed is what a debugger needs: the same user, or root.
+A process that is stopped, computes, or sleeps in a call that has nothing to do with its connections does it at its
+next call that has; it is named if that is later than --wait.
+Exit status: 0 done, 1 not possible, 2 wrong option, 3 asked for but not done yet.
 ";
 
 /// Lines of help are not broken below this.
@@ -85,6 +103,32 @@ fn tree() -> clap::Command {
                 .num_args(0..),
         )
         .after_help(STAT_NOTES);
+    let demote = clap::Command::new("demote")
+        .about("Send connections of running programs back to kernel TCP")
+        .arg(
+            Arg::new("wait")
+                .long("wait")
+                .value_name("SECONDS")
+                .help("how long to wait until it is done [0 to 3600; default 2]")
+                .value_parser(seconds)
+                .default_value("2")
+                .hide_default_value(true),
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .help("print JSON")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("target")
+                .value_name("PID[:FD]")
+                .help("a process, or one descriptor of it")
+                .value_parser(value_parser!(Target))
+                .num_args(1..)
+                .required(true),
+        )
+        .after_help(DEMOTE_NOTES);
     clap::Command::new("shunt")
         .about("Shunt: moves the TCP streams of unmodified programs off the kernel's TCP/IP stack")
         .version(env!("CARGO_PKG_VERSION"))
@@ -92,8 +136,16 @@ fn tree() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommands([run, stat])
+        .subcommands([run, stat, demote])
         .after_help(EXAMPLES)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<f64>().ok();
+    match number.filter(|n| (0.0..=3600.0).contains(n)) {
+        Some(n) => Ok(Duration::from_secs_f64(n)),
+        None => Err("allowed is 0 to 3600".to_owned()),
+    }
 }
 
 /// The option of one setting. The value is checked by [`checked`], for a message in one line.
@@ -131,6 +183,19 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, Refusal> {
                 program: program.into_iter().flatten().cloned().collect(),
             })
         }
+        Some(("demote", demote)) => Ok(Command::Demote {
+            json: demote.get_flag("json"),
+            wait: demote
+                .get_one("wait")
+                .copied()
+                .unwrap_or(Duration::from_secs(2)),
+            targets: demote
+                .get_many::<Target>("target")
+                .into_iter()
+                .flatten()
+                .copied()
+                .collect(),
+        }),
         Some((_, stat)) => Ok(Command::Stat {
             json: stat.get_flag("json"),
             pids: stat
@@ -256,6 +321,29 @@ mod tests {
                 .all(|s| help.contains(s.option) && help.contains(s.help))
         );
         assert!(help.contains("auto, credit, packetized, nic"));
+    }
+
+    #[test]
+    fn demote_takes_processes_and_descriptors() {
+        let one = |pid, fd| Target { pid, fd };
+        match parse(words("shunt demote --wait 0.5 12 34:5")) {
+            Ok(Command::Demote {
+                json: false,
+                wait,
+                targets,
+            }) => {
+                assert_eq!(wait, Duration::from_millis(500));
+                assert_eq!(targets, [one(12, None), one(34, Some(5))]);
+            }
+            other => panic!("{other:?}"),
+        }
+        for bad in ["demote", "demote x", "demote 1:", "demote --wait -1 5"] {
+            let line = format!("shunt {bad}");
+            assert!(
+                matches!(parse(words(&line)), Err(Refusal::Clap(_))),
+                "{bad}"
+            );
+        }
     }
 
     #[test]

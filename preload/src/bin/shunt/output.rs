@@ -99,7 +99,7 @@ fn row(p: &Process, r: &Record) -> [String; COLUMNS] {
 }
 
 /// A name that does nothing to the terminal.
-fn tame(name: &str) -> String {
+pub(crate) fn tame(name: &str) -> String {
     name.chars()
         .take(NAME)
         .map(|c| {

@@ -80,7 +80,7 @@ fn look(pid: u32, addresses: &mut Addresses) -> Look {
     })
 }
 
-fn cause(e: &io::Error) -> &'static str {
+pub(crate) fn cause(e: &io::Error) -> &'static str {
     match (e.kind(), e.raw_os_error()) {
         (io::ErrorKind::NotFound, _) | (_, Some(libc::ESRCH)) => "there is no such process",
         (io::ErrorKind::PermissionDenied, _) => "that is not permitted",

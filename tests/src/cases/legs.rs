@@ -1,0 +1,255 @@
+//! Where a stream goes from one way to another with bytes unread, and how it ends there: what a look
+//! ahead sees, whom kept bytes follow, and which error is told how often.
+
+use super::process::{recv_fd, send_fd};
+use super::{Case, process};
+use crate::log;
+use crate::side::{Random, Side, hash};
+use crate::sys::{Fd, io, net, proc, wait};
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("peek_over_legs", |s| peek_over_legs(s, libc::MSG_PEEK)),
+    Case::pair("peek_all_over_legs", |s| {
+        peek_over_legs(s, libc::MSG_PEEK | libc::MSG_WAITALL);
+    }),
+    Case::pair("kept_bytes_are_passed_back", kept_bytes_are_passed_back)
+        .processes_only()
+        .any_path(process::MOVES),
+    Case::pair("end_is_heard_in_kernel", end_is_heard_in_kernel),
+    Case::pair("end_is_told_by_kernel", end_is_told_by_kernel),
+    Case::pair("own_shutdown_is_no_reset", own_shutdown_is_no_reset),
+    Case::pair(
+        "data_to_a_shut_end_is_a_reset",
+        data_to_a_shut_end_is_a_reset,
+    ),
+    Case::pair("poll_twice_as_stream_leaves", poll_twice_as_stream_leaves),
+    Case::pair("broken_pipe_takes_the_error", broken_pipe_takes_the_error),
+    Case::pair("close_after_both_ended", close_after_both_ended),
+];
+
+const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+
+/// A FILE on a socket makes the library leave the stream to the kernel, at this byte.
+pub(super) fn to_kernel(fd: Fd) {
+    // SAFETY: the FILE is of a descriptor of its own, and closed once.
+    unsafe {
+        let file = libc::fdopen(net::dup(fd).fd(), c"w".as_ptr());
+        assert_eq!(libc::fclose(file), 0);
+    }
+}
+
+/// What was sent before and after the sender went back to the kernel is one stream to a look ahead.
+fn peek_over_legs(s: &Side, flags: i32) {
+    let fd = s.pair();
+    let all = Random::new(11).bytes(5000);
+    if s.a() {
+        s.sync("sent");
+        wait::wait_queued(fd, 5000);
+        for _ in 0..2 {
+            let mut buf = vec![
+                0;
+                if flags & libc::MSG_WAITALL == 0 {
+                    8000
+                } else {
+                    5000
+                }
+            ];
+            let r = io::recv(fd, &mut buf, flags);
+            log!(s, "peek {r} {:x}", hash(&buf[..r.ok()]));
+        }
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        let (got, _) = io::recv_exact(fd, 5000);
+        log!(s, "read {} {}", got.len(), got == all);
+    } else {
+        io::send_all(fd, &all[..3000]).ok();
+        to_kernel(fd);
+        io::send_all(fd, &all[3000..]).ok();
+        s.sync("sent");
+    }
+    s.sync("done");
+}
+
+/// A child gives up its name for a stream that has bytes unread, and is passed another.
+fn kept_bytes_are_passed_back(s: &Side) {
+    let fd = s.pair();
+    let all = Random::new(12).bytes(4000);
+    if s.a() {
+        s.sync("sent");
+        wait::wait_queued(fd, 4000);
+        log!(s, "read {}", io::recv_exact(fd, 1000).0 == all[..1000]);
+        let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
+        let rest = all[1000..].to_vec();
+        let side = *s;
+        // The other end waits elsewhere, so that nobody sends the bytes once more.
+        let child = proc::fork(move || {
+            net::close(fd).ok();
+            let got = recv_fd(theirs);
+            log!(side, "queued {}", net::queued(got));
+            log!(side, "poll {}", wait::poll(&[(got, ALL)], 0));
+            log!(side, "read {}", io::recv_exact(got, 3000).0 == rest);
+            log!(
+                side,
+                "then {}",
+                io::recv(got, &mut [0; 4], libc::MSG_DONTWAIT)
+            );
+            0
+        });
+        send_fd(mine, fd);
+        log!(s, "{}", proc::wait_child(child));
+    } else {
+        io::send_all(fd, &all).ok();
+        s.sync("sent");
+    }
+    s.sync("done");
+}
+
+/// The other end has shut its sending and makes no call since; this one goes back to the kernel.
+fn end_is_heard_in_kernel(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.sync("shut");
+        wait::wait_queued(fd, 9);
+        to_kernel(fd);
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "send {}", io::send_all(fd, b"still heard"));
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+        s.sync("ended");
+    } else {
+        io::send_all(fd, b"last word").ok();
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+        s.sync("shut");
+        s.sync("ended");
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "error {}", net::so_error(fd));
+    }
+    s.sync("done");
+}
+
+/// The other end is back on the kernel, and this one has made no call since: its end has to go there too.
+fn end_is_told_by_kernel(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        to_kernel(fd);
+        s.sync("left");
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", got.len());
+    } else {
+        s.sync("left");
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+    }
+    s.sync("done");
+}
+
+/// Who shuts both directions is told of no end that the other has not made.
+fn own_shutdown_is_no_reset(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, &[5; 9000]).ok();
+        s.sync("sent");
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN, 7).ok();
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_RDWR));
+        for _ in 0..3 {
+            log!(s, "epoll {}", wait::epoll_wait(set, 4, 0));
+            log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+            log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+            log!(s, "recv {}", io::recv(fd, &mut [0; 4], 0));
+            log!(s, "error {}", net::so_error(fd));
+        }
+        s.sync("shut");
+    } else {
+        s.sync("sent");
+        wait::wait_queued(fd, 9000);
+        let mut buf = [0; 1000];
+        log!(s, "peek {}", io::recv(fd, &mut buf, libc::MSG_PEEK));
+        s.sync("shut");
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "read {} {last}", got.len());
+    }
+    s.sync("done");
+}
+
+/// Data, unlike a bell, is answered with a reset by an end that has shut both directions.
+fn data_to_a_shut_end_is_a_reset(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_RDWR));
+        s.sync("shut");
+        s.sync("sent");
+        log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+    } else {
+        s.sync("shut");
+        log!(s, "send {}", io::send(fd, b"to nobody", libc::MSG_NOSIGNAL));
+        s.sync("sent");
+    }
+    s.sync("done");
+}
+
+/// Both names of a stream show what it is ready for, also where the look finds it back in the kernel.
+fn poll_twice_as_stream_leaves(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let other = net::dup(fd).fd();
+        s.sync("sent");
+        // (asks for what comes with the bytes: when that is, is the kernel's business)
+        let both = [(fd, libc::POLLIN), (other, libc::POLLIN)];
+        log!(s, "poll {}", wait::poll(&both, -1));
+        log!(s, "read {}", io::recv_exact(other, 6).0.len());
+    } else {
+        to_kernel(fd);
+        io::send_all(fd, b"direct").ok();
+        s.sync("sent");
+    }
+    s.sync("done");
+}
+
+/// EPIPE after an own shutdown takes the error that waits with it: it is not shown after that.
+fn broken_pipe_takes_the_error(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.sync("closed");
+        log!(s, "recv {}", io::recv(fd, &mut [0; 4], 0));
+        log!(s, "send {}", io::send(fd, b"void", libc::MSG_NOSIGNAL));
+        wait::wait_for(fd, libc::POLLHUP);
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_RDWR));
+        log!(s, "send {}", io::send(fd, b"void", libc::MSG_NOSIGNAL));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "error {}", net::so_error(fd));
+    } else {
+        net::close(fd).ok();
+        s.sync("closed");
+    }
+    s.sync("done");
+}
+
+/// Once both directions have ended, bytes left unread make it no reset.
+fn close_after_both_ended(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"never read").ok();
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+        s.sync("ended");
+        s.sync("ended too");
+        s.sync("closed");
+        log!(s, "recv {}", io::recv(fd, &mut [0; 4], 0));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+        log!(s, "error {}", net::so_error(fd));
+    } else {
+        s.sync("ended");
+        wait::wait_queued(fd, 10);
+        log!(s, "shutdown {}", net::shutdown(fd, libc::SHUT_WR));
+        s.sync("ended too");
+        net::close(fd).ok();
+        s.sync("closed");
+    }
+    s.sync("done");
+}
