@@ -168,11 +168,13 @@ const EPOLL: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
 ];
+/// Where a blocked recv sleeps: by ppoll once the program has handlers, as Python has.
+const RECEIVING: &[i64] = &[libc::SYS_recvfrom, libc::SYS_ppoll];
 const LATE: &str = "b'late'\n";
 
 #[test]
 fn asleep_in_recv() {
-    asleep("recv", &[libc::SYS_recvfrom], LATE);
+    asleep("recv", RECEIVING, LATE);
 }
 
 #[test]
@@ -217,7 +219,7 @@ fn a_program_that_computes_does_it_later_and_is_named() {
 #[test]
 fn a_stopped_program_does_it_when_it_goes_on() {
     let scene = Scene::new("recv", SLEEPER, PEER);
-    assert!(scene.sleeps_in(&[libc::SYS_recvfrom]));
+    assert!(scene.sleeps_in(RECEIVING));
     scene.asked.signal(libc::SIGSTOP);
     let stopped = format!("/proc/{}/stat", scene.asked.pid());
     let is_stopped = || std::fs::read_to_string(&stopped).unwrap().contains(") T ");
@@ -242,7 +244,7 @@ fn a_stopped_program_does_it_when_it_goes_on() {
 fn signals_reach_a_sleeper_that_was_woken() {
     let scene = Scene::new("handler", SLEEPER, PEER);
     for _ in 0..3 {
-        assert!(scene.sleeps_in(&[libc::SYS_recvfrom]));
+        assert!(scene.sleeps_in(RECEIVING));
         let outcome = shunt(&["demote", "--wait", "30", &scene.pid()]);
         outcome.expect_ok("shunt demote");
         scene.asked.signal(libc::SIGUSR1);
@@ -345,7 +347,7 @@ fn what_cannot_be_is_one_line() {
     let listener = format!("{}:{}", scene.pid(), listener.unwrap());
     refused(&listener, &["is not an attached connection", &attached]);
     let one = format!("{}:{fd}", scene.pid());
-    assert!(scene.sleeps_in(&[libc::SYS_recvfrom]));
+    assert!(scene.sleeps_in(RECEIVING));
     shunt(&["demote", "--wait", "30", &one]).expect_ok("demote PID:FD");
     refused(&one, &["on kernel TCP already (operator)"]);
     assert_eq!(scene.end().0, LATE);
