@@ -34,6 +34,12 @@ impl Out {
         self.n == self.room
     }
 
+    /// Whether an event with these data is among what is to be told.
+    fn holds(&self, data: u64) -> bool {
+        // SAFETY: below `n`, which have been written.
+        (0..self.n).any(|i| unsafe { self.at.add(i).read_unaligned() }.u64 == data)
+    }
+
     fn push(&mut self, events: u32, data: u64) {
         if !self.is_full() {
             // SAFETY: below `room`, which the program gave.
@@ -220,7 +226,7 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
             continue;
         }
         let user = e.managed || matches!(e.subject, Subject::Set(_));
-        let told_by_kernel = e.managed_in == call && out.n > 0;
+        let told_by_kernel = e.managed_in == call && out.holds(e.data);
         if !user || e.reported_in == call || told_by_kernel {
             continue;
         }
