@@ -1,4 +1,4 @@
-# libevent's regression tests, a process for each, by epoll, poll and select.
+# libevent's regression tests, a process for each, by epoll, poll and select at once: they mostly sleep.
 packages=(dpkg-dev gcc libc6-dev cmake ninja-build libssl-dev zlib1g-dev iproute2)
 
 prepare() {
@@ -14,7 +14,7 @@ prepare() {
 through() {
     local backend=$1
     shift
-    under 240 "$@" | tee "../$backend.log" | perl -ne '
+    under 240 "$@" | tee "../$backend.log" | perl -ne 'BEGIN { $| = 1 }
         $name = $1 if m{^(\w+/\w+): };
         next unless defined $name;
         if (/\bOK\s*$/) { print "pass '"$backend"':$name\n"; undef $name }
@@ -34,9 +34,10 @@ run() {
         fi
         tests=(bin/regress --timeout 20 "${tests[@]}")
         case $backend in
-        epoll) through epoll "${tests[@]}" ;;
-        poll) through poll env EVENT_NOEPOLL=1 "${tests[@]}" ;;
-        select) through select env EVENT_NOEPOLL=1 EVENT_NOPOLL=1 "${tests[@]}" ;;
+        epoll) through epoll "${tests[@]}" & ;;
+        poll) through poll env EVENT_NOEPOLL=1 "${tests[@]}" & ;;
+        select) through select env EVENT_NOEPOLL=1 EVENT_NOPOLL=1 "${tests[@]}" & ;;
         esac
     done
+    wait
 }
