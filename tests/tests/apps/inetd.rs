@@ -31,8 +31,8 @@ print(f.readline())
 print(f.readline())
 s.sendall(b"to the shell\n")
 print(f.readline())
-for i in range(200):
-    s.sendall(b"x" * i * 10 + b"\n")
+for i in range(100):
+    s.sendall(b"x" * i + b"\n")
     print(f.readline())
 s.shutdown(socket.SHUT_WR)
 print(f.readline(), f.readline())
