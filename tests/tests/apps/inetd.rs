@@ -31,7 +31,7 @@ print(f.readline())
 print(f.readline())
 s.sendall(b"to the shell\n")
 print(f.readline())
-for i in range(100):
+for i in range(0, 200, 10):
     s.sendall(b"x" * i + b"\n")
     print(f.readline())
 s.shutdown(socket.SHUT_WR)
@@ -94,6 +94,10 @@ fn talk(stage: &mut Stage, server: Job, filter: u16, cat: u16) -> String {
     seen
 }
 
+fn listen(port: u16) -> String {
+    format!("TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,fork")
+}
+
 /// socat that becomes the program itself, with the connection as 0 and 1.
 #[test]
 fn socat_nofork() {
@@ -102,17 +106,17 @@ fn socat_nofork() {
             files(stage);
             let (filter, cat) = (free_port(), free_port());
             let python = find("python3").unwrap();
-            let script = format!(
-                "socat TCP-LISTEN:{cat},bind=127.0.0.1,reuseaddr,fork EXEC:/bin/cat,nofork &\n\
-                 exec socat TCP-LISTEN:{filter},bind=127.0.0.1,reuseaddr,fork EXEC:'{} filter.py',nofork",
-                python.display()
-            );
-            let start = stage.launch("bash").args(["-c", &script]);
+            let start = stage
+                .launch("socat")
+                .args([listen(cat), "EXEC:/bin/cat,nofork".into()]);
+            let other = stage.serve(start, cat);
+            let program = format!("EXEC:'{} filter.py',nofork", python.display());
+            let start = stage.launch("socat").args([listen(filter), program]);
             let server = stage.serve(start, filter);
-            assert!(shunt_tests::sys::wait::eventually(|| {
-                shunt_tests::apps::listening(cat)
-            }));
-            talk(stage, server, filter, cat)
+            let seen = talk(stage, server, filter, cat);
+            let end = other.stop(libc::SIGTERM);
+            stage.assert_path("other server", &end.report, 0, HANDED);
+            seen
         });
     }
 }
