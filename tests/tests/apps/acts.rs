@@ -251,12 +251,26 @@ fn setns() {
 #[test]
 fn daemon() {
     if have(&["python3"]) {
-        twice(|stage| act(stage, "daemon", &[], &["forked", "peer_demoted"]).0);
+        twice(|stage| {
+            act(
+                stage,
+                "daemon",
+                &[],
+                &["forked", "by_holder", "peer_demoted"],
+            )
+            .0
+        });
     }
 }
 
 /// The stream is the kernel's before a program without the library has it.
-const SHARED: &[&str] = &["exec", "forked", "peer_demoted", "peer_went_round"];
+const SHARED: &[&str] = &[
+    "exec",
+    "forked",
+    "by_holder",
+    "peer_demoted",
+    "peer_went_round",
+];
 
 fn with_child(how: &str, bare: bool) {
     if have(&["python3", "gcc"]) {

@@ -53,6 +53,7 @@ sys.stdin = io.TextIOWrapper(io.BufferedReader(Bytewise(), 1))
 const HANDED: &[&str] = &[
     "exec",
     "forked",
+    "by_holder",
     "stdio",
     "passed",
     "undecided",

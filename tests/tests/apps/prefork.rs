@@ -117,6 +117,7 @@ def serve(s):
 
 const FORKED: &[&str] = &[
     "forked",
+    "by_holder",
     "peer_demoted",
     "undecided",
     "peer_gone",
@@ -125,6 +126,7 @@ const FORKED: &[&str] = &[
 const PASSED: &[&str] = &[
     "passed",
     "forked",
+    "by_holder",
     "exec",
     "peer_demoted",
     "peer_plain",
