@@ -169,6 +169,7 @@ pub(crate) mod other {
         _Fork c"_Fork",
         clone c"clone",
         fdopen c"fdopen",
+        chroot c"chroot",
         execvp c"execvp",
         execvpe c"execvpe",
         fexecve c"fexecve",

@@ -46,6 +46,16 @@ pub fn have(programs: &[&str]) -> bool {
     true
 }
 
+/// Whether this user may do what only root may. Scenes that need it are skipped by name without.
+pub fn is_root() -> bool {
+    // SAFETY: geteuid cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        println!("SKIPPED, needs root");
+    }
+    root
+}
+
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -159,6 +169,25 @@ impl Stage {
         }
     }
 
+    /// Fails unless at least this many connections are in the report, and each that is on kernel TCP, or
+    /// went back there, is for one of these reasons.
+    #[track_caller]
+    pub fn assert_path(&self, what: &str, report: &Report, connections: u64, reasons: &[&str]) {
+        if self.loaded() {
+            report
+                .check_path(connections, reasons)
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+    }
+
+    /// What all programs of this run have reported so far, those that outlived their starters too.
+    pub fn reports(&self) -> Report {
+        let all: Vec<Report> = (1..=self.count)
+            .map(|n| Report::read(&self.folder.path(&format!("report-{n}"))).unwrap())
+            .collect();
+        Report::merged(&all.iter().collect::<Vec<_>>())
+    }
+
     /// A file with this content, readable by everybody.
     pub fn file(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.folder.path(name);
@@ -172,7 +201,7 @@ impl Stage {
 
 /// Runs the scene plain and under the library; what the user sees must be the same.
 #[track_caller]
-pub fn twice(scene: fn(&mut Stage) -> String) {
+pub fn twice(scene: impl Fn(&mut Stage) -> String) {
     let plain = scene(&mut Stage::new(false));
     let shunted = scene(&mut Stage::new(true));
     assert_eq!(

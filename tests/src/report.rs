@@ -134,6 +134,24 @@ impl Report {
         ))
     }
 
+    /// At least this many connections, and each on kernel TCP, or back there, for one of these reasons.
+    pub fn check_path(&self, connections: u64, reasons: &[&str]) -> Result<(), String> {
+        self.check_reasons()?;
+        if self.shm() + self.tcp() < connections {
+            return Err(format!(
+                "expected {connections} connections: {}",
+                self.summary()
+            ));
+        }
+        for c in self.connections() {
+            let why = c.reason.as_deref().unwrap_or("");
+            if (c.transport == "tcp" || c.demotions > 0) && !reasons.contains(&why) {
+                return Err(format!("for none of {reasons:?}: {c:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Nothing went over shared memory, and every connection says why.
     pub fn check_tcp(&self) -> Result<(), String> {
         if self.shm() == 0 {
@@ -211,6 +229,14 @@ mod tests {
         assert!(r.check_shm(2, 0).is_err());
         assert!(r.check_shm(1, 12).is_err());
         assert!(r.check_tcp().is_err());
+    }
+
+    #[test]
+    fn wants_one_of_the_reasons() {
+        let r = report("\"forked\"");
+        assert!(r.check_path(2, &["exec", "forked"]).is_ok());
+        assert!(r.check_path(3, &["forked"]).is_err());
+        assert!(r.check_path(1, &["exec"]).is_err());
     }
 
     #[test]

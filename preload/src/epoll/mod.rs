@@ -4,5 +4,6 @@
 pub(crate) mod ctl;
 pub(crate) mod entry;
 mod hot;
+mod out;
 pub(crate) mod set;
 pub(crate) mod wait;

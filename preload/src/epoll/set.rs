@@ -19,6 +19,7 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use transport::provider::Provider as _;
 use transport::reason::Reason;
 use transport::sys::fd::{Fd, as_fd};
 
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) calls: u64,
     /// Where among the hot ones the next call begins, if the program's array is smaller.
     pub(crate) next: usize,
+    /// The only entry so far that is ours: its peer need not say when it puts.
+    alone: Option<usize>,
 }
 
 /// An epoll set.
@@ -386,6 +389,24 @@ impl Inner {
         Some(e)
     }
 
+    /// Whether there are entries that only their bells tell of.
+    pub(crate) fn has_cold(&self) -> bool {
+        self.hot.len() < self.by_fd.len()
+    }
+
+    /// An entry has become ours. With several in a set what came first has to be known.
+    fn order(&mut self, index: usize) {
+        if self.by_fd.len() == 1 {
+            self.alone = Some(index);
+            return;
+        }
+        for i in [self.alone.take(), Some(index)].into_iter().flatten() {
+            if let Some(p) = self.entry(i).and_then(|e| e.socket()?.segment()) {
+                p.ask_times();
+            }
+        }
+    }
+
     pub(crate) fn heat(&mut self, index: usize) {
         if let Some(e) = self.entry(index)
             && !e.hot
@@ -445,6 +466,7 @@ pub(crate) fn manage(m: &Membership) {
         }
     }
     // Who waits on a set that had nothing of ours is not counted among its waiters.
+    l.order(m.index);
     let first = !counted && m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
     l.heat(m.index);
     if let Some(e) = l.entry(m.index) {

@@ -3,6 +3,7 @@
 
 use super::entry::Subject;
 use super::hot;
+use super::out::Out;
 use super::set::{Inner, OTHERS, Set, TAG, TAG_MASK, kernel_wait};
 use crate::real;
 use crate::signals::since::{self, Hold, Since};
@@ -19,33 +20,6 @@ const BATCH: usize = 64;
 const KERNEL_TURN: u64 = 8;
 /// Room for fewer than this is soon full: then it is every other call.
 const FEW: usize = 8;
-
-/// The program's array and how much of it is filled.
-struct Out {
-    at: *mut libc::epoll_event,
-    room: usize,
-    n: usize,
-    /// The kernel has been asked during this call.
-    asked: bool,
-}
-
-impl Out {
-    const fn is_full(&self) -> bool {
-        self.n == self.room
-    }
-
-    fn push(&mut self, events: u32, data: u64) {
-        if !self.is_full() {
-            // SAFETY: below `room`, which the program gave.
-            unsafe {
-                self.at
-                    .add(self.n)
-                    .write_unaligned(libc::epoll_event { events, u64: data })
-            };
-            self.n += 1;
-        }
-    }
-}
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +46,8 @@ pub(crate) unsafe fn wait(
     }
     let room = usize::try_from(max).ok()?;
     set.settle_inherited();
-    let mut out = Out {
-        at: events,
-        room,
-        n: 0,
-        asked: false,
-    };
+    // SAFETY: the caller's promise.
+    let mut out = unsafe { Out::new(events, room) };
     if set.is_engaged() {
         return Some(run(set, ep, &mut out, until, mask));
     }
@@ -103,7 +73,7 @@ pub(crate) unsafe fn wait(
     };
     translate(set, events, n, &mut out, call);
     if out.n > 0 {
-        return Some(finish(set, &out, call));
+        return Some(finish(set, &mut out, call));
     }
     let until = match until {
         Until::Ever => Until::Ever,
@@ -147,8 +117,9 @@ fn run(
     loop {
         operator::attend();
         if spin(set, ep, out, mask, call, since, deadline)? {
-            // What the kernel had all along belongs to the same answer.
-            if !out.asked && !out.is_full() {
+            // What the kernel had all along belongs to the same answer, and so does what came before.
+            let cold = set.lock().is_some_and(|l| l.has_cold());
+            if (!out.asked || cold && !out.told) && !out.is_full() {
                 let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
             }
             return finish(set, out, call);
@@ -222,7 +193,7 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
             continue;
         }
         let user = e.managed || matches!(e.subject, Subject::Set(_));
-        let told_by_kernel = e.managed_in == call && out.n > 0;
+        let told_by_kernel = e.managed_in == call && out.holds(e.data);
         if !user || e.reported_in == call || told_by_kernel {
             continue;
         }
@@ -233,8 +204,8 @@ fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &
             Some(events) => {
                 e.idle = 0;
                 e.reported_in = call;
-                let data = e.data;
-                out.push(events, data);
+                let (data, s) = (e.data, e.socket());
+                out.push_ours(events, data, s);
                 l.next = start + turn + 1;
             }
             None => {
@@ -263,8 +234,7 @@ fn from_kernel(
     if room == 0 {
         return Ok(());
     }
-    // SAFETY: within the program's array.
-    let at = unsafe { out.at.add(out.n) };
+    let at = out.end();
     #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
     let r = if ns == Some(0) && mask.is_null() {
         // SAFETY: as above. Not a cancellation point, and cheaper.
@@ -298,6 +268,7 @@ fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut 
             } else if let Some(index) = l.orphan(data) {
                 index
             } else {
+                out.told = true;
                 out.push(events, data);
                 continue;
             };
@@ -306,6 +277,7 @@ fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut 
             e.stir();
             if matches!(e.subject, Subject::Other) {
                 let data = e.data;
+                out.told = true;
                 out.push(events, data);
                 continue;
             }
@@ -405,8 +377,10 @@ fn arm(set: &'static Set) {
     }
 }
 
-/// Ends the call. While other threads sleep on the set, what is handed to this one stays armed for them.
-fn finish(set: &'static Set, out: &Out, call: u64) -> Result<usize> {
+/// Ends the call, with the events in order. While other threads sleep on the set, what is handed to this
+/// one stays armed for them.
+fn finish(set: &'static Set, out: &mut Out, call: u64) -> Result<usize> {
+    out.put_in_order();
     if out.n > 0
         && set.waiters.load(Ordering::SeqCst) > 0
         && let Some(mut l) = set.lock()

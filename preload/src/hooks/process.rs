@@ -2,6 +2,7 @@
 //! sight. Streams that somebody else will hold go back to kernel TCP first.
 
 use crate::real::{self, other, set_errno};
+use crate::report::before_leaving;
 use crate::sockets::demote::{Unread, begin_many, demote, demote_one_of_many};
 use crate::{report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
@@ -77,6 +78,7 @@ macro_rules! after {
 }
 
 after! {
+    before_leaving: chroot(path: *const c_char) -> c_int;
     before_exec: execvp(file: *const c_char, argv: Words) -> c_int;
     before_exec: execvpe(file: *const c_char, argv: Words, envp: Words) -> c_int;
     before_exec: fexecve(fd: c_int, argv: Words, envp: Words) -> c_int;
@@ -163,14 +165,24 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP {
-        leave_all(Reason::Seccomp);
+        enter_sandbox(b);
     }
     // SAFETY: the program's arguments, passed on.
     unsafe { real::prctl(option, a, b, c, d) }
 }
 
-/// A sandbox may kill the process for a system call that the program itself never makes: every stream
-/// goes back to the kernel while that is still allowed.
+/// A sandbox may kill the process for a system call that the program itself never makes: what is to be
+/// done is done while that is still allowed. (Without a filter the program only asks what there is.)
+fn enter_sandbox(filter: usize) {
+    leave_all(Reason::Seccomp);
+    if filter != 0 {
+        let e = real::errno();
+        crate::report::before_sandbox();
+        set_errno(e);
+    }
+}
+
+/// Every stream goes back to the kernel.
 fn leave_all(why: Reason) {
     let e = real::errno();
     if why == Reason::Seccomp {
@@ -202,7 +214,7 @@ pub unsafe extern "C" fn syscall(
     }
     match nr {
         libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
-        libc::SYS_seccomp => leave_all(Reason::Seccomp),
+        libc::SYS_seccomp => enter_sandbox(c),
         libc::SYS_io_uring_setup => leave_all(Reason::AsyncIo),
         libc::SYS_execve | libc::SYS_execveat => before_exec(),
         #[allow(clippy::cast_possible_truncation)]

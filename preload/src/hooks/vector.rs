@@ -363,8 +363,25 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
         }
         r
     };
+    let put_back = |n: usize| {
+        let n = n.cast_signed() as i64;
+        if offset.is_null() {
+            // SAFETY: no pointers.
+            let _ = unsafe { syscall!(lseek, from, -n, libc::SEEK_CUR) };
+        } else {
+            // SAFETY: the program's offset, which `fill` has written.
+            unsafe { offset.write_unaligned(offset.read_unaligned() - n) };
+        }
+    };
     let by_kernel = |_fd: i32, n: usize| real::result(kernel(n));
-    ret(send::send_from(s, out, n.min(MOST), fill, by_kernel))
+    ret(send::send_from(
+        s,
+        out,
+        n.min(MOST),
+        fill,
+        put_back,
+        by_kernel,
+    ))
 }
 
 #[unsafe(no_mangle)]

@@ -86,12 +86,14 @@ unsafe fn rest(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
     drive(s, fd, walk, flags, quiet, step)
 }
 
-/// Sends from a source that fills the buffer itself (a file). `fill` is given memory.
+/// Sends from a source that fills the buffer itself (a file). `fill` is given memory; `put_back` takes as
+/// many of the bytes that it gave last as found no room.
 pub(crate) fn send_from(
     s: &'static Socket,
     fd: i32,
     want: usize,
     mut fill: impl FnMut(*mut u8, usize) -> Result<usize>,
+    mut put_back: impl FnMut(usize),
     mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
 ) -> Result<usize> {
     let mut walk = Walk::one(std::ptr::null_mut(), want);
@@ -102,7 +104,7 @@ pub(crate) fn send_from(
             Phase::Attached => {}
             Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
             // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
-            _ => return copy_little(s, fd, walk, &mut fill),
+            _ => return copy_little(s, fd, walk, &mut fill, &mut put_back),
         }
         let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
             return Err(Errno::AGAIN);
@@ -149,11 +151,8 @@ fn copy_little(
     fd: i32,
     walk: &mut Walk,
     fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
+    put_back: &mut impl FnMut(usize),
 ) -> Result<Step> {
-    // Room first: bytes taken from the file have to go.
-    if transport::sys::net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT == 0 {
-        return Ok(Step::NoRoom);
-    }
     let mut buf = [0u8; 16384];
     let want = walk.left().min(buf.len());
     let n = fill(buf.as_mut_ptr(), want)?;
@@ -161,18 +160,18 @@ fn copy_little(
         return Ok(Step::End);
     }
     let mut piece = Walk::one(buf.as_mut_ptr(), n);
-    while piece.left() > 0 {
-        let Ok(mut tx) = s.tx.lock() else {
-            return Err(Errno::AGAIN);
-        };
-        match tx.write_kernel(s.segment(), fd, &mut piece, 0) {
-            Ok(_) => {}
-            Err(Errno::AGAIN) => transport::sys::yield_core(),
-            Err(e) => return Err(e),
-        }
+    let sent = match s.tx.lock() {
+        Ok(mut tx) => tx.write_kernel(s.segment(), fd, &mut piece, 0),
+        Err(_) => Err(Errno::AGAIN),
+    };
+    // A buffer may have room for a part only, and who could make more may be this very thread.
+    if piece.left() > 0 {
+        put_back(piece.left());
     }
-    walk.skip(n);
-    Ok(Step::Moved)
+    if piece.done() == 0 {
+        return moved(walk, sent);
+    }
+    moved(walk, Ok(piece.done()))
 }
 
 /// The loop around steps: waits, time-outs, the end.

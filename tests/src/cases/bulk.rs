@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("bulk_tiny_pieces", bulk_tiny_pieces),
     Case::pair("bulk_huge_pieces", bulk_huge_pieces),
     Case::pair("bulk_sendfile", bulk_sendfile),
+    Case::solo("sendfile_into_small_buffer", sendfile_into_small_buffer),
     Case::pair("bulk_nonblocking_poll", bulk_nonblocking_poll),
     Case::pair("bulk_nonblocking_epoll_edge", bulk_nonblocking_epoll_edge),
     Case::pair(
@@ -175,6 +176,47 @@ fn bulk_sendfile(s: &Side) {
         log!(s, "{}", got == data[1000..]);
     }
     s.sync("done");
+}
+
+/// A new connection with room for a part of the file only, and nobody but this thread to read: what
+/// did not go stays in the file.
+fn sendfile_into_small_buffer(s: &Side) {
+    let data = Random::new(11).bytes(600_000);
+    let (lis, at) = net::listener(net::loopback(), 4);
+    net::setopt(lis, libc::SOL_SOCKET, libc::SO_RCVBUF, 4096).ok();
+    for by_offset in [false, true] {
+        let own = net::socket_for(at, 0);
+        net::setopt(own, libc::SOL_SOCKET, libc::SO_SNDBUF, 4096).ok();
+        net::connect(own, at).ok();
+        let got = net::accept(lis).fd();
+        net::set_nonblocking(own, true).ok();
+        net::set_nonblocking(got, true).ok();
+        let file = io::memory_file(&data);
+        let (mut offset, mut sent, mut heard) = (0i64, 0, Vec::new());
+        let mut buf = vec![0; 100_000];
+        while heard.len() < data.len() {
+            let r = if by_offset {
+                let (r, next) = io::sendfile(own, file, offset, data.len());
+                assert_eq!(next, offset + r.0.max(0));
+                offset = next;
+                r
+            } else {
+                io::sendfile_null(own, file, data.len() - sent)
+            };
+            sent += r.0.max(0) as usize;
+            let r = io::recv(got, &mut buf, 0);
+            heard.extend_from_slice(&buf[..r.0.max(0) as usize]);
+        }
+        log!(s, "{} {} {sent}", heard == data, heard.len());
+        log!(
+            s,
+            "at end {}",
+            io::sendfile_null(own, file, 10).0 == 0 || by_offset
+        );
+    }
+    let (left, right) = crate::side::own_pair();
+    io::send_all(left, b"end").ok();
+    io::recv_exact(right, 3);
 }
 
 /// One thread, both directions, driven by poll.

@@ -14,6 +14,7 @@ mod closing;
 mod death;
 mod dups;
 mod epoll;
+mod epoll_order;
 mod epoll_sets;
 mod flags;
 mod handlers;
@@ -119,6 +120,7 @@ pub fn all() -> Vec<Case> {
         timeouts::CASES,
         poll::CASES,
         epoll::CASES,
+        epoll_order::CASES,
         epoll_sets::CASES,
         signals::CASES,
         handlers::CASES,

@@ -245,6 +245,13 @@ pub fn epoll_wait(set: Fd, max: usize, timeout: i32) -> Woken {
     woken(r, &buf)
 }
 
+/// The data words of what an epoll wait told, in its order.
+pub fn epoll_wait_in_order(set: Fd, max: usize, timeout: i32) -> Vec<usize> {
+    let mut buf = room(max);
+    let r = call!(libc::epoll_wait(set, buf.as_mut_ptr(), max as i32, timeout));
+    buf[..r.ok()].iter().map(|e| e.u64 as usize).collect()
+}
+
 pub fn epoll_pwait(set: Fd, max: usize, timeout: i32, mask: &[i32]) -> Woken {
     let mut buf = room(max);
     let mask = sigset(mask);

@@ -108,6 +108,15 @@ pub trait Provider: Outbox + Inbox {
     /// Ends what [`Self::enter`] began.
     fn leave(&self);
 
+    /// Asks the peer to say from now on when it puts.
+    fn ask_times(&self);
+
+    /// Says when this put is made, if the peer has asked. After [`Self::enter`], before anything is told.
+    fn time_put(&self);
+
+    /// When the peer last put, in ticks; 0 if it has not said.
+    fn put_at(&self) -> u64;
+
     /// Takes on the peer's request, if there is one, to have this side's bytes again from a position on.
     fn take_give_back(&self) -> Option<u64>;
 

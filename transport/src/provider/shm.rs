@@ -262,6 +262,23 @@ impl Provider for Segment {
         self.mine().busy.putting.store(0, Ordering::Release);
     }
 
+    fn ask_times(&self) {
+        self.mine().bell.ordered.store(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn time_put(&self) {
+        // (on a line that is this side's alone until somebody has to know)
+        if self.peer().bell.ordered.load(Ordering::Relaxed) != 0 {
+            let now = crate::clock::ticks();
+            self.mine().busy.put_at.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn put_at(&self) -> u64 {
+        self.peer().busy.put_at.load(Ordering::Relaxed)
+    }
+
     fn peer_is_putting(&self) -> bool {
         self.peer().busy.putting.load(Ordering::SeqCst) != 0
     }

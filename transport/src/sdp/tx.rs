@@ -159,6 +159,7 @@ impl Tx {
         let put = with_scheme!(Sender, &mut self.flow, flow => {
             look_if_due(flow, looked, p, walk.left())?;
             if p.enter() {
+                p.time_put();
                 // SAFETY: passed on to the caller.
                 let put = unsafe { put_by(flow, journal, acks, p, walk) };
                 if flow.counts().starved != self.starved {
@@ -214,6 +215,7 @@ impl Tx {
                     Put::Ended
                 });
             }
+            p.time_put();
             let (at, len) = p.place(piece);
             match fill(at, len) {
                 Ok(0) => failed = Some(None),

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0002;
+pub const MAGIC: u64 = 0x5348_554e_5400_0003;
 
 /// Connections an arena has room for.
 pub const SLOTS: usize = 256;
@@ -159,6 +159,9 @@ pub struct Bell {
     /// Not 0: this side issues the heavy barrier when it arms or stops (`sys::barrier`), so the other
     /// may do with a light one.
     pub heavy: AtomicU32,
+    /// Not 0: this side serves several connections at once, and is to be told when each put was made
+    /// ([`Busy::put_at`]).
+    pub ordered: AtomicU32,
 }
 
 /// Whether this side is in the middle of a put, for the other side to see. Not a lock: what keeps this
@@ -174,6 +177,8 @@ pub struct Busy {
     pub freed: AtomicU64,
     pub acknowledged: AtomicU64,
     pub controls: AtomicU64,
+    /// When this side last put, in ticks, if the other side asked for it.
+    pub put_at: AtomicU64,
 }
 
 /// How this side sends, and how much it would have sent to it at once. Written before this side's fast

@@ -187,6 +187,7 @@ impl Segment {
                 &busy.freed,
                 &busy.acknowledged,
                 &busy.controls,
+                &busy.put_at,
                 &terms.receive,
             ];
             for word in zero.into_iter().chain(&terms.words) {
@@ -199,6 +200,7 @@ impl Segment {
             // Whoever has not yet looked may be asleep in the kernel: the first message rings.
             bell.armed.store(crate::doorbell::DATA, Ordering::Relaxed);
             bell.heavy.store(0, Ordering::Relaxed);
+            bell.ordered.store(0, Ordering::Relaxed);
             busy.putting.store(0, Ordering::Relaxed);
             stop.stop.store(0, Ordering::Relaxed);
         }

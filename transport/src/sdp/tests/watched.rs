@@ -195,6 +195,18 @@ impl<F: FnOnce()> Provider for Watched<F> {
         self.after(Provider::cancel_give_back(&self.inner))
     }
 
+    fn ask_times(&self) {
+        Provider::ask_times(&self.inner);
+    }
+
+    fn time_put(&self) {
+        Provider::time_put(&self.inner);
+    }
+
+    fn put_at(&self) -> u64 {
+        self.after(Provider::put_at(&self.inner))
+    }
+
     fn peer_is_putting(&self) -> bool {
         self.after(Provider::peer_is_putting(&self.inner))
     }
