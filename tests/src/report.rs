@@ -145,7 +145,7 @@ impl Report {
         }
         for c in self.connections() {
             let why = c.reason.as_deref().unwrap_or("");
-            if (c.transport == "tcp" || c.demotions > 0) && !reasons.contains(&why) {
+            if (c.transport == "tcp" || !c.demotions.is_empty()) && !reasons.contains(&why) {
                 return Err(format!("for none of {reasons:?}: {c:?}"));
             }
         }
