@@ -2,7 +2,7 @@
 
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, attend, demote};
-use crate::sockets::ending::settle_both_shut;
+use crate::sockets::ending::{Ending, ending, settle_both_shut};
 use crate::sockets::{
     Phase, Socket, Way, accept, close, engage, operator, options, parked, recv, rouse, send,
 };
@@ -295,6 +295,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     attend(s, fd);
     if s.phase() != Phase::Attached {
         return kernel(how);
+    }
+    if s.segment().is_some_and(|p| ending(s, p) == Ending::Reset) {
+        return kernel(how); // it knows of the reset, and says that there is no connection
     }
     match how {
         libc::SHUT_RD => {

@@ -33,8 +33,11 @@ pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
     match p.finished() {
         FIN_RESET => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
-        // It died; with bytes of ours unread the kernel would have answered with a reset.
-        FIN_NONE if tx.leg() != Leg::First && tx.unread(p) > 0 => Ending::Reset,
+        // It died; with bytes of ours unread the kernel would have answered with a reset. (One that sends
+        // by the kernel may just have shut its half there.)
+        FIN_NONE if tx.leg() != Leg::First && p.stated(End::Fast).is_none() && tx.unread(p) > 0 => {
+            Ending::Reset
+        }
         _ => Ending::Eof,
     }
 }

@@ -255,6 +255,9 @@ unsafe fn inside(
                 if let Some(p) = s.segment() {
                     settle_both_shut(s, p, fd);
                 }
+                if !how.peek {
+                    s.eof_told.store(true, Ordering::Release);
+                }
                 return done(walk);
             }
             Got::Reset => return end_by_reset(s, fd, walk, how),
@@ -405,7 +408,8 @@ fn end_by_reset(s: &Socket, fd: i32, walk: &Walk, how: How) -> Result<usize> {
     if walk.done() > 0 {
         return Ok(counted(s, walk.done(), how));
     }
-    if s.reset_told.swap(true, Ordering::AcqRel) {
+    // (after the end of file the kernel reads no more than that, whatever else comes)
+    if s.reset_told.swap(true, Ordering::AcqRel) || s.eof_told.load(Ordering::Acquire) {
         return Ok(0);
     }
     // The kernel would tell of it once more.

@@ -43,6 +43,8 @@ pub(crate) struct Stream {
     pub(crate) woken_hard: AtomicBool,
     /// A reset has been reported to the program.
     pub(crate) reset_told: AtomicBool,
+    /// The end of file has been read.
+    pub(crate) eof_told: AtomicBool,
     /// The peer broke the protocol.
     pub(crate) broken: AtomicBool,
     /// It was shared at some time: who holds it is known, and somebody who has closed it may still keep its
@@ -99,6 +101,7 @@ impl Stream {
             sent_late: false.into(),
             woken_hard: false.into(),
             reset_told: false.into(),
+            eof_told: false.into(),
             broken: false.into(),
             was_shared: false.into(),
             ended: false.into(),
