@@ -96,8 +96,8 @@ pub(crate) fn is_foreign() -> bool {
 }
 
 impl World {
-    pub(crate) fn family(&mut self, i: usize) -> Option<&mut Family> {
-        self.families.get_mut(i)?.as_mut()
+    pub(crate) fn family(&mut self, i: u32) -> Option<&mut Family> {
+        self.families.get_mut(i as usize)?.as_mut()
     }
 
     pub(crate) fn targets(&mut self) -> &mut Targets {

@@ -51,13 +51,16 @@ impl Transport {
 /// Demotions that a record can hold.
 const DEMOTIONS: usize = 4;
 
+/// An address: the IP address, and the port in the last word.
+type Name = [AtomicU32; 5];
+
 /// One connection. (No alignment of its own: it is part of what a process holds for each connection.)
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Record {
-    /// Not 0 while the connection is open.
-    pub live: AtomicU32,
     pub fd: AtomicU32,
+    /// Not 0 while the connection is open.
+    pub live: AtomicU8,
     /// 0 none, 1 connect, 2 accept.
     pub role: AtomicU8,
     /// What carries it now.
@@ -70,6 +73,12 @@ pub struct Record {
     pub flow: AtomicU8,
     /// Reasons of demotions, in order; 0 for none.
     pub demotions: [AtomicU8; DEMOTIONS],
+    pub local: Name,
+    pub peer: Name,
+    /// Bytes of receive buffer reserved for what this side sends, and the most that were used when it
+    /// ran out.
+    pub reserved: AtomicU32,
+    pub peak_used: AtomicU32,
     pub bytes_sent: AtomicU64,
     pub bytes_received: AtomicU64,
     pub messages_sent: AtomicU64,
@@ -80,12 +89,6 @@ pub struct Record {
     pub wire_messages: AtomicU64,
     pub events: AtomicU64,
     pub updates: AtomicU64,
-    /// Bytes of receive buffer reserved for what this side sends, and the most that were used when it
-    /// ran out.
-    pub reserved: AtomicU64,
-    pub peak_used: AtomicU64,
-    pub local: [AtomicU64; 3],
-    pub peer: [AtomicU64; 3],
 }
 
 /// Adds to a counter that one thread at a time writes.
@@ -97,27 +100,24 @@ pub fn add(counter: &AtomicU64, n: u64) {
     );
 }
 
-fn store_endpoint(to: &[AtomicU64; 3], e: &Endpoint) {
-    let [a, b, c] = to;
-    let mut half = [[0u8; 8]; 2];
-    for (h, part) in half.iter_mut().zip(e.ip.chunks_exact(8)) {
-        h.copy_from_slice(part);
+fn store_endpoint(to: &Name, e: &Endpoint) {
+    let [ip @ .., port] = to;
+    for (word, part) in ip.iter().zip(e.ip.as_chunks().0) {
+        word.store(u32::from_ne_bytes(*part), Ordering::Relaxed);
     }
-    let [first, second] = half;
-    a.store(u64::from_ne_bytes(first), Ordering::Relaxed);
-    b.store(u64::from_ne_bytes(second), Ordering::Relaxed);
-    c.store(u64::from(e.port), Ordering::Relaxed);
+    port.store(u32::from(e.port), Ordering::Relaxed);
 }
 
-fn load_endpoint(from: &[AtomicU64; 3]) -> Endpoint {
-    let [a, b, c] = from;
+fn load_endpoint(from: &Name) -> Endpoint {
+    let [words @ .., port] = from;
     let mut ip = [0; 16];
-    ip[..8].copy_from_slice(&a.load(Ordering::Relaxed).to_ne_bytes());
-    ip[8..].copy_from_slice(&b.load(Ordering::Relaxed).to_ne_bytes());
+    for (part, word) in ip.as_chunks_mut().0.iter_mut().zip(words) {
+        *part = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
     #[allow(clippy::cast_possible_truncation)]
     Endpoint {
         ip,
-        port: c.load(Ordering::Relaxed) as u16,
+        port: port.load(Ordering::Relaxed) as u16,
     }
 }
 
@@ -141,9 +141,10 @@ impl Record {
             &self.wire_messages,
             &self.events,
             &self.updates,
-            &self.reserved,
-            &self.peak_used,
         ] {
+            c.store(0, Ordering::Relaxed);
+        }
+        for c in [&self.reserved, &self.peak_used] {
             c.store(0, Ordering::Relaxed);
         }
         self.flow.store(0, Ordering::Relaxed);
@@ -182,10 +183,12 @@ impl Record {
             (&self.wire_messages, counts.wire),
             (&self.events, counts.events),
             (&self.updates, counts.updates),
-            (&self.reserved, reserved),
-            (&self.peak_used, peak),
         ] {
             word.store(value, Ordering::Relaxed);
+        }
+        for (word, bytes) in [(&self.reserved, reserved), (&self.peak_used, peak)] {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            word.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -213,5 +216,24 @@ impl Record {
         {
             d.store(reason as u8, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_were_set() {
+        let end = |first, port| Endpoint {
+            ip: std::array::from_fn(|i| first + i as u8),
+            port,
+        };
+        let (local, peer) = (end(1, 80), end(101, 65535));
+        let r = Record::default();
+        r.set_names(&local, &peer);
+        assert_eq!(r.names(), (local, peer));
+        r.set_peer(&end(7, 9));
+        assert_eq!(r.names(), (local, end(7, 9)));
     }
 }

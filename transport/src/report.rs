@@ -80,8 +80,8 @@ pub fn connection(out: &mut String, r: &Record) {
         n(&r.wire_messages),
         n(&r.events),
         n(&r.updates),
-        n(&r.reserved),
-        n(&r.peak_used),
+        r.reserved.load(Ordering::Relaxed),
+        r.peak_used.load(Ordering::Relaxed),
     );
 }
 

@@ -43,17 +43,20 @@ pub(crate) struct Entry {
     /// ONESHOT, and has been reported.
     disabled: bool,
     seen_edge: u64,
-    seen_lack: u64,
+    seen_lack: u32,
     /// Not reported since it was added or modified.
     pub(super) fresh: bool,
     /// Looks in a row that found nothing.
     pub(crate) idle: u32,
     /// The call that last reported it.
-    pub(crate) reported_in: u64,
+    pub(crate) reported_in: u32,
     /// The call during which the registration became ours: until then the kernel may have reported it
     /// as the program's own, and the same readiness must not be told twice.
-    pub(crate) managed_in: u64,
+    pub(crate) managed_in: u32,
 }
+
+/// One cache line: there are as many as there are connections.
+const _: () = assert!(size_of::<Option<Entry>>() <= 64);
 
 /// poll(2) bits and epoll bits are the same numbers for all that a socket can show.
 const fn poll_bits(events: u32) -> i16 {
@@ -133,7 +136,8 @@ impl Entry {
                 // (asks the kernel while the stream is still on it, so not where nobody wants to know)
                 let edges = self.events & ET != 0;
                 let edge = if edges { ready::edge(s, self.fd) } else { 0 };
-                let lack = s.no_room.load(Ordering::Relaxed);
+                #[allow(clippy::cast_possible_truncation)]
+                let lack = s.no_room.load(Ordering::Relaxed) as u32;
                 let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
                 if hit == 0 {

@@ -48,9 +48,10 @@ pub(crate) struct Inner {
     pub(crate) orphans: usize,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
-    by_fd: BTreeMap<i32, usize>,
+    /// (Of half words: there are as many as there are connections.)
+    by_fd: BTreeMap<i32, u32>,
     pub(crate) hot: Vec<usize>,
-    pub(crate) calls: u64,
+    pub(crate) calls: u32,
     /// Where among the hot ones the next call begins, if the program's array is smaller.
     pub(crate) next: usize,
     /// The only entry so far that is ours: its peer need not say when it puts.
@@ -359,8 +360,21 @@ impl Inner {
             .position(|e| e.as_ref().is_some_and(|e| e.orphan && e.data == data))
     }
 
+    /// A number for one more call on the set, never 0.
+    pub(crate) fn next_call(&mut self) -> u32 {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls == 0 {
+            // What was noted 4 billion calls ago must not be taken for this call's.
+            for e in self.entries.iter_mut().flatten() {
+                (e.reported_in, e.managed_in) = (0, 0);
+            }
+            self.calls = 1;
+        }
+        self.calls
+    }
+
     pub(crate) fn index_of(&self, fd: i32) -> Option<usize> {
-        self.by_fd.get(&fd).copied()
+        self.by_fd.get(&fd).map(|&index| index as usize)
     }
 
     pub(crate) fn insert(&mut self, e: Entry) -> usize {
@@ -374,13 +388,14 @@ impl Inner {
             self.entries.push(Some(e));
             self.entries.len() - 1
         };
-        self.by_fd.insert(fd, index);
+        #[allow(clippy::cast_possible_truncation)] // there are no more than descriptors
+        self.by_fd.insert(fd, index as u32);
         index
     }
 
     pub(crate) fn remove(&mut self, index: usize) -> Option<Entry> {
         let e = self.entries.get_mut(index)?.take()?;
-        if self.by_fd.get(&e.fd) == Some(&index) {
+        if self.index_of(e.fd) == Some(index) {
             self.by_fd.remove(&e.fd);
         }
         self.hot.retain(|&i| i != index);

@@ -17,7 +17,7 @@ use transport::sys::{Errno, Result, barrier};
 /// Events handled of one look at the kernel, beyond which it is asked again.
 const BATCH: usize = 64;
 /// In how many calls the kernel is asked first, so that a full array serves its events too.
-const KERNEL_TURN: u64 = 8;
+const KERNEL_TURN: u32 = 8;
 /// Room for fewer than this is soon full: then it is every other call.
 const FEW: usize = 8;
 
@@ -131,18 +131,17 @@ fn run(
     }
 }
 
-fn begin(set: &'static Set) -> Result<u64> {
+fn begin(set: &'static Set) -> Result<u32> {
     // In a handler that interrupted this very set: nothing can be said, as after a signal.
     let mut l = set.lock().ok_or(Errno::INTR)?;
-    l.calls += 1;
-    Ok(l.calls)
+    Ok(l.next_call())
 }
 
 /// Sockets that have to be brought up to date, outside the set's lock.
 type Unsettled = [Option<(&'static Socket, i32)>; 16];
 
 /// Reports what is ready among the hot entries.
-fn from_user(set: &'static Set, out: &mut Out, call: u64) {
+fn from_user(set: &'static Set, out: &mut Out, call: u32) {
     for _ in 0..4 {
         let mut unsettled: Unsettled = [None; 16];
         let mut n = 0;
@@ -163,7 +162,7 @@ fn from_user(set: &'static Set, out: &mut Out, call: u64) {
 }
 
 /// One look. True if another process has sent a socket back to the kernel that is still ours in here.
-fn look(l: &mut Inner, out: &mut Out, call: u64, unsettled: &mut Unsettled, n: &mut usize) -> bool {
+fn look(l: &mut Inner, out: &mut Out, call: u32, unsettled: &mut Unsettled, n: &mut usize) -> bool {
     let mut stale = false;
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
@@ -227,7 +226,7 @@ fn from_kernel(
     out: &mut Out,
     ns: Option<u64>,
     mask: *const libc::sigset_t,
-    call: u64,
+    call: u32,
 ) -> Result<()> {
     out.asked = true;
     let room = (out.room - out.n).min(BATCH);
@@ -252,7 +251,7 @@ fn from_kernel(
 
 /// Passes on what the kernel has told of the program's own registrations, and looks at ours. The events
 /// lie in the program's array, at or behind where `out` goes on.
-fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut Out, call: u64) {
+fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut Out, call: u32) {
     let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
     let mut count = 0;
     let mut others = false;
@@ -309,7 +308,7 @@ fn spin(
     ep: i32,
     out: &mut Out,
     mask: *const libc::sigset_t,
-    call: u64,
+    call: u32,
     since: Since,
     deadline: Option<u64>,
 ) -> Result<bool> {
@@ -342,7 +341,7 @@ fn sleep(
     out: &mut Out,
     left: Option<u64>,
     mask: *const libc::sigset_t,
-    call: u64,
+    call: u32,
     since: Since,
 ) -> Result<bool> {
     let counting = Counting::begin();
@@ -379,7 +378,7 @@ fn arm(set: &'static Set) {
 
 /// Ends the call, with the events in order. While other threads sleep on the set, what is handed to this
 /// one stays armed for them.
-fn finish(set: &'static Set, out: &mut Out, call: u64) -> Result<usize> {
+fn finish(set: &'static Set, out: &mut Out, call: u32) -> Result<usize> {
     out.put_in_order();
     if out.n > 0
         && set.waiters.load(Ordering::SeqCst) > 0

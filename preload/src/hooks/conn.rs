@@ -109,16 +109,14 @@ fn listening(s: &'static Socket, fd: c_int) {
     } else {
         None
     };
-    let index = family.map(|f| {
-        if let Some(i) = w.families.iter().position(Option::is_none) {
-            if let Some(slot) = w.families.get_mut(i) {
-                *slot = Some(f);
-            }
-            i
-        } else {
-            w.families.push(Some(f));
-            w.families.len() - 1
+    let index = family.and_then(|f| {
+        let free = w.families.iter().position(Option::is_none);
+        let index = free.unwrap_or(w.families.len());
+        match w.families.get_mut(index) {
+            Some(slot) => *slot = Some(f),
+            None => w.families.push(Some(f)),
         }
+        u32::try_from(index).ok()
     });
     // SAFETY: under the registry lock.
     unsafe { *s.way.get() = Way::Listener { family: index } };

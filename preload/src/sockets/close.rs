@@ -164,7 +164,7 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
         w.report.get_or_insert_default().add(&s.record);
     }
     if let Way::Listener { family: Some(f) } = super::demote::way(s)
-        && let Some(slot) = w.families.get_mut(f)
+        && let Some(slot) = w.families.get_mut(f as usize)
     {
         if let Some(family) = slot {
             family.part();
@@ -213,8 +213,8 @@ fn only_bells(rx: &transport::sdp::Rx, p: &impl Provider, fd: i32) -> bool {
 }
 
 /// A family goes with the last connection after its listener.
-fn drop_family_if_done(w: &mut World, index: usize) {
-    if let Some(slot) = w.families.get_mut(index)
+fn drop_family_if_done(w: &mut World, index: u32) {
+    if let Some(slot) = w.families.get_mut(index as usize)
         && slot
             .as_ref()
             .is_some_and(transport::rendezvous::server::Family::is_done)
@@ -252,10 +252,7 @@ pub(crate) fn withdraw(w: &mut World, s: &Socket) -> bool {
 
 /// [`withdraw`] of an offer that a parent has made: the same word, found without its slot.
 fn withdraw_inherited(s: &Socket) -> bool {
-    let (open, yes) = (
-        s.answer_open.load(Ordering::Relaxed),
-        s.answer_yes.load(Ordering::Relaxed),
-    );
+    let open = s.answer_open.load(Ordering::Relaxed);
     // SAFETY: null, or a word of an arena that this process keeps mapped.
     let Some(word) = (unsafe { s.answer_at.load(Ordering::Acquire).as_ref() }) else {
         return true;
@@ -263,7 +260,7 @@ fn withdraw_inherited(s: &Socket) -> bool {
     let free = State::Free.word(generation(open));
     match word.compare_exchange(open, free, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => true,
-        Err(now) => now != yes,
+        Err(now) => now != s.answer_yes(),
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
 pub(crate) fn is_answered(s: &Socket) -> bool {
     // SAFETY: null, or a word of an arena that this process keeps mapped.
     unsafe { s.answer_at.load(Ordering::Acquire).as_ref() }
-        .is_some_and(|w| w.load(Ordering::Acquire) == s.answer_yes.load(Ordering::Relaxed))
+        .is_some_and(|w| w.load(Ordering::Acquire) == s.answer_yes())
 }
 
 /// A look for the client's announcement by a server that waits for its first bytes anyway: saying yes
@@ -145,7 +145,7 @@ fn is_counted(s: &Socket, fd: i32, first: &Carried) -> bool {
         .is_some_and(|now| (first.received..=now.received).contains(&(rx.kernel_bytes() + unread)))
 }
 
-fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
+fn announce(w: &mut World, s: &'static Socket, fd: i32, target: u32) {
     let settings = world::settings();
     let Some(carried) = diag::carried(fd) else {
         return become_plain(w, s, fd, Reason::Uncounted);
@@ -202,11 +202,6 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: usize) {
         };
     }
     s.answer_open.store(ticket.word, Ordering::Relaxed);
-    s.answer_yes.store(
-        transport::shm::layout::State::Claimed
-            .word(transport::shm::layout::generation(ticket.word)),
-        Ordering::Relaxed,
-    );
     s.answer_at
         .store(state.cast_mut().cast::<AtomicU32>(), Ordering::Release);
     s.set_phase(Phase::Announced);
@@ -219,7 +214,7 @@ fn look(
     w: &mut World,
     s: &'static Socket,
     fd: i32,
-    (family, looks, mut owner): (usize, u32, Option<u32>),
+    (family, looks, mut owner): (u32, u32, Option<u32>),
 ) {
     let settings = world::settings();
     if w.family(family).is_some_and(Family::hears_nobody) {
@@ -239,7 +234,7 @@ fn look(
         s.record.set_names(&local, &peer);
     }
     let World { families, diag, .. } = w;
-    let Some(Some(f)) = families.get_mut(family) else {
+    let Some(Some(f)) = families.get_mut(family as usize) else {
         return become_plain(w, s, fd, Reason::NotListened);
     };
     let claim = match f.look(&(peer, local), &mut owner, diag, settings.peer_users) {
@@ -378,7 +373,7 @@ pub(crate) fn give_up_if_silent(s: &'static Socket, fd: i32, calls: u64) {
 }
 
 /// A non-listening socket was connected, or began to be.
-pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<usize, Reason> {
+pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<u32, Reason> {
     let settings = world::settings();
     if !settings.shm {
         return Err(Reason::TransportTcp);
@@ -413,7 +408,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
 }
 
 /// The outcome of a connect that [`connecting`] prepared.
-pub(crate) fn connected(s: &'static Socket, target: Result<usize, Reason>, ok: bool) {
+pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: bool) {
     if s.phase() != Phase::Idle {
         return; // somebody else's connect on the same socket was faster
     }

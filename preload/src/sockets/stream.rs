@@ -15,6 +15,7 @@ use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use transport::sdp::{Leg, Rx, Tx};
+use transport::shm::layout::{State, generation};
 use transport::shm::segment::Segment;
 
 /// One connection, for all that hold it.
@@ -52,9 +53,17 @@ pub(crate) struct Stream {
     was_shared: AtomicBool,
     /// The last holder has said goodbye and let go of the segment.
     pub(crate) ended: AtomicBool,
+    /// What the peer has parked is pulled from now on (see `starving`).
+    pub(crate) pulls: AtomicBool,
     /// Mirror of the receiving leg, for looks without the lock.
     rx_leg: AtomicU8,
     tx_leg: AtomicU8,
+    /// What the slot's state says while the offer stands.
+    pub(crate) answer_open: AtomicU32,
+    pub(crate) lowat: AtomicU32,
+    /// SO_SNDBUF and SO_RCVBUF as the program has set them, in bytes; 0 if it has not.
+    pub(crate) sndbuf: AtomicU32,
+    pub(crate) rcvbuf: AtomicU32,
     /// Mirror of the bytes read off the fast leg.
     pub(crate) rx_at: AtomicU64,
     /// Mirror of the bytes read off the first leg.
@@ -62,21 +71,12 @@ pub(crate) struct Stream {
     segment: UnsafeCell<Option<Segment>>,
     pub(crate) tx: Direction<Tx>,
     pub(crate) rx: Direction<Rx>,
-    pub(crate) lowat: AtomicU32,
-    /// SO_SNDBUF and SO_RCVBUF as the program has set them, in bytes; 0 if it has not.
-    pub(crate) sndbuf: AtomicU32,
-    pub(crate) rcvbuf: AtomicU32,
     /// Times that a send found no room: what an edge of writability is an answer to.
     pub(crate) no_room: AtomicU64,
     /// Since when, in ticks, the peer is seen to have parked bytes and nothing else has come; 0 if not.
     pub(crate) starving: AtomicU64,
-    /// They are pulled from now on.
-    pub(crate) pulls: AtomicBool,
-    /// Slot state to look at while announced, what it says while the offer stands, and what once the
-    /// server has agreed.
+    /// Slot state to look at while announced.
     pub(crate) answer_at: AtomicPtr<AtomicU32>,
-    pub(crate) answer_open: AtomicU32,
-    pub(crate) answer_yes: AtomicU32,
     pub(crate) residual: AtomicPtr<Residual>,
     /// What it needs while others hold it too.
     sharing: AtomicPtr<Sharing>,
@@ -105,22 +105,21 @@ impl Stream {
             broken: false.into(),
             was_shared: false.into(),
             ended: false.into(),
+            pulls: false.into(),
             rx_leg: 0.into(),
             tx_leg: 0.into(),
+            answer_open: 0.into(),
+            lowat: 1.into(),
+            sndbuf: 0.into(),
+            rcvbuf: 0.into(),
             rx_at: 0.into(),
             rx_kernel: 0.into(),
             segment: UnsafeCell::new(None),
             tx: Direction::new(Tx::new()),
             rx: Direction::new(Rx::new()),
-            lowat: 1.into(),
-            sndbuf: 0.into(),
-            rcvbuf: 0.into(),
             no_room: 0.into(),
             starving: 0.into(),
-            pulls: false.into(),
             answer_at: AtomicPtr::new(ptr::null_mut()),
-            answer_open: 0.into(),
-            answer_yes: 0.into(),
             residual: AtomicPtr::new(ptr::null_mut()),
             sharing: AtomicPtr::new(sharing),
         }
@@ -173,6 +172,12 @@ impl Stream {
     #[inline]
     pub(crate) fn mirror_tx(&self, tx: &Tx) {
         self.tx_leg.store(tx.leg() as u8, Ordering::Relaxed);
+    }
+
+    /// What the slot's state says once the server has agreed to the offer.
+    #[inline]
+    pub(crate) fn answer_yes(&self) -> u32 {
+        State::Claimed.word(generation(self.answer_open.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -26,15 +26,15 @@ const TARGETS: usize = 4096;
 #[derive(Debug)]
 enum Entry {
     Plain { until: u64, why: Reason },
-    Served(usize),
+    Served(u32),
 }
 
-/// Where a connection was announced.
+/// Where a connection was announced. (Small numbers: every connection keeps one.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    pub target: usize,
-    pub arena: usize,
-    pub slot: usize,
+    pub target: u32,
+    pub arena: u32,
+    pub slot: u32,
     pub word: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct Ticket {
 #[derive(Debug, Default)]
 pub struct Targets {
     by_address: BTreeMap<Endpoint, Entry>,
-    served: Vec<Option<Target>>,
+    served: Vec<Target>,
 }
 
 impl Targets {
@@ -57,14 +57,13 @@ impl Targets {
         diag: &mut Option<Diag>,
         policy: PeerUsers,
         region: usize,
-    ) -> Result<usize, Reason> {
+    ) -> Result<u32, Reason> {
         let now = clock::ticks();
         match self.by_address.get(address) {
             Some(Entry::Plain { until, why }) if now < *until => return Err(*why),
             Some(Entry::Served(i)) => {
                 let i = *i;
-                let target = self.served.get_mut(i).and_then(Option::as_mut);
-                if target.is_some_and(|t| t.is_current(now)) {
+                if self.target(i).is_some_and(|t| t.is_current(now)) {
                     return Ok(i);
                 }
             }
@@ -101,7 +100,7 @@ impl Targets {
         diag: &mut Option<Diag>,
         policy: PeerUsers,
         region: usize,
-    ) -> Result<usize, Reason> {
+    ) -> Result<u32, Reason> {
         if diag.is_none() {
             *diag = Diag::open().ok();
         }
@@ -117,12 +116,8 @@ impl Targets {
         if !permits(policy, found.uid) {
             return Err(Reason::PeerUser);
         }
-        let first = self.index_of(address, found.uid);
-        let target = self
-            .served
-            .get_mut(first)
-            .and_then(Option::as_mut)
-            .ok_or(Reason::NoMemory)?;
+        let first = self.index_of(address, found.uid)?;
+        let target = self.target(first).ok_or(Reason::NoMemory)?;
         let file = target.arenas.first().map(|s| s.arena.file().raw());
         // A board without an arena yet: see whether anybody is there before memory is made for it.
         let mut inodes = vec![found.inode];
@@ -182,24 +177,27 @@ impl Targets {
         Ok(first)
     }
 
-    fn index_of(&mut self, address: &Endpoint, owner: u32) -> usize {
-        let known = |t: &Option<Target>| {
-            t.as_ref()
-                .is_some_and(|t| t.address == *address && t.owner == owner)
-        };
-        if let Some(i) = self.served.iter().position(known) {
-            return i;
+    fn target(&mut self, index: u32) -> Option<&mut Target> {
+        self.served.get_mut(index as usize)
+    }
+
+    fn index_of(&mut self, address: &Endpoint, owner: u32) -> Result<u32, Reason> {
+        let known = |t: &Target| t.address == *address && t.owner == owner;
+        let found = self.served.iter().position(known);
+        let index = u32::try_from(found.unwrap_or(self.served.len()));
+        let index = index.map_err(|_| Reason::NoMemory)?;
+        if found.is_none() {
+            self.served.push(Target::new(address, owner));
         }
-        self.served.push(Some(Target::new(address, owner)));
-        self.served.len() - 1
+        Ok(index)
     }
 
     /// Counts a connection that is on its way to a target and may be announced.
-    pub fn expect(&self, target: usize, delta: i32) {
+    pub fn expect(&self, target: u32, delta: i32) {
         if let Some(s) = self
             .served
-            .get(target)
-            .and_then(|t| t.as_ref()?.arenas.first())
+            .get(target as usize)
+            .and_then(|t| t.arenas.first())
         {
             let pending = s.arena.pending();
             if delta > 0 {
@@ -227,18 +225,14 @@ impl Targets {
     /// Why it has to stay on kernel TCP.
     pub fn announce(
         &mut self,
-        target: usize,
+        target: u32,
         tuple: &Tuple,
         region: usize,
         receive: u64,
     ) -> Result<(Ticket, Segment), Reason> {
-        let t = self
-            .served
-            .get_mut(target)
-            .and_then(Option::as_mut)
-            .ok_or(Reason::PeerPlain)?;
+        let t = self.target(target).ok_or(Reason::PeerPlain)?;
         let (arena, slot) = t.take_slot(region)?;
-        let shared = t.arenas.get_mut(arena).ok_or(Reason::NoMemory)?;
+        let shared = t.arenas.get_mut(arena as usize).ok_or(Reason::NoMemory)?;
         let Ok(segment) = shared.arena.segment(slot) else {
             shared.free.push(slot);
             return Err(Reason::NoMemory);
@@ -259,11 +253,8 @@ impl Targets {
     }
 
     fn shared(&mut self, ticket: &Ticket) -> Option<&mut Shared> {
-        self.served
-            .get_mut(ticket.target)?
-            .as_mut()?
-            .arenas
-            .get_mut(ticket.arena)
+        let t = self.target(ticket.target)?;
+        t.arenas.get_mut(ticket.arena as usize)
     }
 
     /// Whether the server has said yes. Remembers that it answers.
@@ -271,7 +262,7 @@ impl Targets {
         let claimed = self
             .shared(ticket)
             .is_some_and(|s| s.arena.is_claimed(ticket.slot, ticket.word));
-        if claimed && let Some(Some(t)) = self.served.get_mut(ticket.target) {
+        if claimed && let Some(t) = self.target(ticket.target) {
             t.unanswered = 0;
             t.patience = PATIENCE_US;
         }
@@ -279,8 +270,8 @@ impl Targets {
     }
 
     /// Whether it is worth waiting for the answer to an announcement, this time.
-    pub fn is_prompt(&mut self, target: usize) -> bool {
-        let Some(Some(t)) = self.served.get_mut(target) else {
+    pub fn is_prompt(&mut self, target: u32) -> bool {
+        let Some(t) = self.target(target) else {
             return false;
         };
         let now = t.pass == 0;
@@ -290,8 +281,8 @@ impl Targets {
 
     /// An answer that was waited for came in time, or not: each time it does not, twice as many
     /// connections pass before the next try.
-    pub fn note_prompt(&mut self, target: usize, in_time: bool) {
-        if let Some(Some(t)) = self.served.get_mut(target) {
+    pub fn note_prompt(&mut self, target: u32, in_time: bool) {
+        if let Some(t) = self.target(target) {
             t.passed = if in_time {
                 0
             } else {
@@ -325,7 +316,7 @@ impl Targets {
     /// In a child after fork, which holds connections made before: forgets the servers, but leaves the
     /// segments mapped, for good.
     pub fn leave_mapped(self) {
-        for target in self.served.into_iter().flatten() {
+        for target in self.served {
             for shared in target.arenas {
                 shared.arena.leave_mapped();
             }

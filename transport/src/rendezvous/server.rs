@@ -43,6 +43,8 @@ pub struct Family {
     member: Option<usize>,
     page: Mapping,
     peers: Vec<Peer>,
+    /// The number of the next peer.
+    next: u32,
     /// Notices that this process has seen.
     seen: u32,
     /// Accepted connections that are not decided yet or use a segment.
@@ -53,12 +55,14 @@ pub struct Family {
 
 #[derive(Debug)]
 struct Peer {
+    /// What claims call it: given out once.
+    number: u32,
     arena: Arena,
     file: u64,
     channel: Fd,
     uid: u32,
     log: u64,
-    fresh: Vec<usize>,
+    fresh: Vec<u32>,
     users: u32,
 }
 
@@ -73,12 +77,12 @@ pub enum Look {
     Never(Reason),
 }
 
-/// An announcement whose owner the kernel has confirmed.
+/// An announcement whose owner the kernel has confirmed. (Small numbers: every connection keeps one.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Identity of the arena among this family's peers.
-    pub file: u64,
-    pub slot: usize,
+    /// The number of the peer in this family.
+    pub peer: u32,
+    pub slot: u32,
     pub word: u32,
 }
 
@@ -99,6 +103,7 @@ impl Family {
             member: None,
             page,
             peers: Vec::new(),
+            next: 0,
             seen: 0,
             connections: 0,
             closed: false,
@@ -245,7 +250,10 @@ impl Family {
         }
         if let Ok(arena) = Arena::open(file) {
             let channel = channel.hide();
+            let number = self.next;
+            self.next = self.next.wrapping_add(1);
             self.peers.push(Peer {
+                number,
                 arena,
                 file: id,
                 channel,
@@ -343,7 +351,7 @@ impl Family {
                 return Look::Never(Reason::PeerForged);
             }
             return Look::Found(Claim {
-                file: p.file,
+                peer: p.number,
                 slot,
                 word,
             });
@@ -364,7 +372,7 @@ impl Family {
         let p = self
             .peers
             .iter_mut()
-            .find(|p| p.file == claim.file)
+            .find(|p| p.number == claim.peer)
             .ok_or(Reason::PeerGone)?;
         let segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
         segment.want(receive);
@@ -380,7 +388,7 @@ impl Family {
 
     /// This process is done with a claimed segment; with `last`, this side is.
     pub fn release(&mut self, claim: &Claim, last: bool) {
-        if let Some(p) = self.peers.iter_mut().find(|p| p.file == claim.file) {
+        if let Some(p) = self.peers.iter_mut().find(|p| p.number == claim.peer) {
             if last {
                 p.arena.release(claim.slot);
             }

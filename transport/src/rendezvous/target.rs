@@ -43,9 +43,9 @@ pub(super) struct Target {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) arena: Arena,
-    pub(super) free: Vec<usize>,
+    pub(super) free: Vec<u32>,
     /// Slots this side is done with and the server not yet.
-    pub(super) resting: Vec<usize>,
+    pub(super) resting: Vec<u32>,
 }
 
 impl Target {
@@ -95,8 +95,8 @@ impl Target {
     }
 
     /// A free slot, the one used last first (its pages are warm).
-    pub(super) fn take_slot(&mut self, region: usize) -> Result<(usize, usize), Reason> {
-        for (i, s) in self.arenas.iter_mut().enumerate() {
+    pub(super) fn take_slot(&mut self, region: usize) -> Result<(u32, u32), Reason> {
+        for (i, s) in (0..).zip(&mut self.arenas) {
             let Shared {
                 arena,
                 free,
@@ -124,9 +124,9 @@ impl Target {
             self.unanswered += 1; // the next resolve looks for the boards anew
             return Err(Reason::NoSlot);
         }
-        let last = self.arenas.len() - 1;
-        let slot = self.arenas.get_mut(last).and_then(|s| s.free.pop());
-        slot.map(|slot| (last, slot)).ok_or(Reason::NoSlot)
+        let slot = self.arenas.last_mut().and_then(|s| s.free.pop());
+        let last = u32::try_from(self.arenas.len() - 1).ok();
+        last.zip(slot).ok_or(Reason::NoSlot)
     }
 
     /// Leaves a notice of one more arena at the boards. False if nobody got it.

@@ -58,8 +58,9 @@ pub struct Tx {
     kernel: u64,
     /// Where the peer's counter was last looked at, for the warm start.
     looked: u64,
-    /// The part of the region to be sent once more by the kernel: what the peer gave back.
-    owed: Option<(u64, u64)>,
+    /// The part of the region to be sent once more by the kernel: what the peer gave back. From where, to
+    /// where; alike if nothing is owed.
+    owed: (u64, u64),
     finished: bool,
     /// The kernel has been told to send every byte at once, as bells need.
     hurried: bool,
@@ -79,7 +80,7 @@ impl Tx {
             leg: Leg::First,
             kernel: 0,
             looked: 0,
-            owed: None,
+            owed: (0, 0),
             finished: false,
             hurried: false,
         }
@@ -354,7 +355,7 @@ impl Tx {
             && end - from <= p.region() as u64
             && from < end
         {
-            self.owed = Some((from, end));
+            self.owed = (from, end);
         }
         p.state(End::Fast, end);
     }
@@ -404,8 +405,8 @@ impl Tx {
         walk: &mut Walk,
         flags: i32,
     ) -> Result<usize> {
-        if let (Some((from, end)), Some(p)) = (self.owed, p) {
-            self.repay(p, fd, from, end)?;
+        if let Some(p) = p {
+            self.settle(p, fd)?;
         }
         let flags = flags | libc::MSG_DONTWAIT;
         let mut iov = [libc::iovec {
@@ -431,7 +432,7 @@ impl Tx {
     /// Whether bytes are owed by the kernel.
     #[must_use]
     pub const fn owes(&self) -> bool {
-        self.owed.is_some()
+        self.owed.0 < self.owed.1
     }
 
     /// Sends once more, by the kernel, what the peer gave back.
@@ -439,20 +440,14 @@ impl Tx {
     /// # Errors
     /// EAGAIN while not all of it could go.
     pub fn settle(&mut self, p: &impl Provider, fd: i32) -> Result<()> {
-        match self.owed {
-            Some((from, end)) => self.repay(p, fd, from, end),
-            None => Ok(()),
-        }
-    }
-
-    fn repay(&mut self, p: &impl Provider, fd: i32, mut from: u64, end: u64) -> Result<()> {
+        let (mut from, end) = self.owed;
         while from < end {
             let mut piece = self.flow.piece_at(from, p);
             piece.len = piece
                 .len
                 .min(usize::try_from(end - from).unwrap_or(usize::MAX));
             if piece.len == 0 {
-                self.owed = None;
+                self.owed = (0, 0);
                 return Err(Errno::CONNRESET); // the peer has overwritten what would tell
             }
             let (at, len) = p.place(piece);
@@ -460,12 +455,12 @@ impl Tx {
             match unsafe { net::send(fd, at, len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) } {
                 Ok(n) => from += n as u64,
                 Err(e) => {
-                    self.owed = Some((from, end));
+                    self.owed = (from, end);
                     return Err(e);
                 }
             }
         }
-        self.owed = None;
+        self.owed = (0, 0);
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Arena {
     fn map(file: Fd, region: usize, role: Role) -> Result<Self> {
         let header = Mapping::shared(&file, 0, SEGMENTS)?;
         let mut segments = Vec::new();
-        segments.resize_with(SLOTS, || None);
+        segments.resize_with(SLOTS as usize, || None);
         Ok(Self {
             file,
             header,
@@ -115,16 +115,17 @@ impl Arena {
         &self.header().pending
     }
 
-    fn slot(&self, index: usize) -> Option<&Slot> {
-        self.header().slots.get(index)
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        self.header().slots.get(index as usize)
     }
 
     /// The segment of a slot, mapped at first need.
     ///
     /// # Errors
     /// No address space left.
-    pub fn segment(&mut self, index: usize) -> Result<Segment> {
+    pub fn segment(&mut self, index: u32) -> Result<Segment> {
         let stride = layout::stride(self.region);
+        let index = index as usize;
         let place = self.segments.get_mut(index).ok_or(Errno::INVAL)?;
         if place.is_none() {
             *place = Some(Mapping::shared(
@@ -139,7 +140,7 @@ impl Arena {
     }
 
     /// Client: offers a connection in a free slot. Returns the slot's new state word.
-    pub fn announce(&self, index: usize, tuple: &Tuple) -> u32 {
+    pub fn announce(&self, index: u32, tuple: &Tuple) -> u32 {
         let Some(slot) = self.slot(index) else {
             return 0;
         };
@@ -154,7 +155,7 @@ impl Arena {
         let at = h.logged.load(Ordering::Relaxed);
         #[allow(clippy::cast_possible_truncation)]
         if let Some(entry) = h.log.get(at as usize % LOG) {
-            entry.store(index as u32, Ordering::Relaxed);
+            entry.store(index, Ordering::Relaxed);
         }
         h.logged.store(at.wrapping_add(1), Ordering::Release);
         word
@@ -162,7 +163,7 @@ impl Arena {
 
     /// Whether the server has said yes to what was announced with `word`.
     #[must_use]
-    pub fn is_claimed(&self, index: usize, word: u32) -> bool {
+    pub fn is_claimed(&self, index: u32, word: u32) -> bool {
         let claimed = State::Claimed.word(layout::generation(word));
         self.slot(index)
             .is_some_and(|s| s.state.load(Ordering::Acquire) == claimed)
@@ -170,13 +171,13 @@ impl Arena {
 
     /// The slot's state word, for a look that must be cheap.
     #[must_use]
-    pub fn state_word(&self, index: usize) -> Option<&AtomicU32> {
+    pub fn state_word(&self, index: u32) -> Option<&AtomicU32> {
         self.slot(index).map(|s| &s.state)
     }
 
     /// Client: takes an offer back. False if the server has already said yes.
     #[must_use]
-    pub fn withdraw(&self, index: usize, word: u32) -> bool {
+    pub fn withdraw(&self, index: u32, word: u32) -> bool {
         let free = State::Free.word(layout::generation(word));
         self.slot(index).is_some_and(|s| {
             s.state
@@ -187,7 +188,7 @@ impl Arena {
 
     /// Server: says yes, if the offer still stands.
     #[must_use]
-    pub fn claim(&self, index: usize, word: u32) -> bool {
+    pub fn claim(&self, index: u32, word: u32) -> bool {
         let claimed = State::Claimed.word(layout::generation(word));
         self.slot(index).is_some_and(|s| {
             s.state
@@ -197,7 +198,7 @@ impl Arena {
     }
 
     /// Server: has no more use for the segment.
-    pub fn release(&self, index: usize) {
+    pub fn release(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             slot.released.store(1, Ordering::Release);
         }
@@ -205,14 +206,14 @@ impl Arena {
 
     /// Client: whether the server has let go of the segment.
     #[must_use]
-    pub fn is_released(&self, index: usize) -> bool {
+    pub fn is_released(&self, index: u32) -> bool {
         self.slot(index)
             .is_some_and(|s| s.released.load(Ordering::Acquire) != 0)
     }
 
     /// Server: whether an offer stands in this slot.
     #[must_use]
-    pub fn is_announced(&self, index: usize) -> bool {
+    pub fn is_announced(&self, index: u32) -> bool {
         let state = |s: &Slot| s.state.load(Ordering::Relaxed);
         self.slot(index)
             .is_some_and(|s| layout::is(state(s), State::Announced))
@@ -221,7 +222,7 @@ impl Arena {
     /// Server: the announced slot of a connection, with its state word. The tuple is the peer's claim:
     /// the caller asks the kernel whose connection that is before it believes it.
     #[must_use]
-    pub fn match_slot(&self, index: usize, tuple: &Tuple) -> Option<u32> {
+    pub fn match_slot(&self, index: u32, tuple: &Tuple) -> Option<u32> {
         let slot = self.slot(index)?;
         let word = slot.state.load(Ordering::Acquire);
         let same = layout::is(word, State::Announced)
@@ -238,7 +239,7 @@ impl Arena {
     /// Server: the slots announced since position `from` of the log, and the position to go on from. A
     /// reader that fell too far behind gets every slot.
     #[must_use]
-    pub fn announced_since(&self, from: u64) -> (Vec<usize>, u64) {
+    pub fn announced_since(&self, from: u64) -> (Vec<u32>, u64) {
         let h = self.header();
         let now = h.logged.load(Ordering::Acquire);
         let behind = now.wrapping_sub(from);
@@ -251,9 +252,7 @@ impl Arena {
         let entry = |i: u64| {
             #[allow(clippy::cast_possible_truncation)]
             let at = (i as usize) % LOG;
-            h.log
-                .get(at)
-                .map(|e| e.load(Ordering::Relaxed) as usize % SLOTS)
+            h.log.get(at).map(|e| e.load(Ordering::Relaxed) % SLOTS)
         };
         ((from..now).filter_map(entry).collect(), now)
     }

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = 0x5348_554e_5400_0003;
 
 /// Connections an arena has room for.
-pub const SLOTS: usize = 256;
+pub const SLOTS: u32 = 256;
 
 /// Announcements that the log remembers; a reader further behind looks at all slots.
 pub const LOG: usize = 1024;
@@ -38,7 +38,7 @@ pub struct Header {
     pub logged: AtomicU64,
     /// Slot numbers in order of announcement.
     pub log: [AtomicU32; LOG],
-    pub slots: [Slot; SLOTS],
+    pub slots: [Slot; SLOTS as usize],
 }
 
 /// Who is on which side of a slot, and how far they agree.
@@ -215,7 +215,7 @@ pub const SEGMENTS: usize = size_of::<Header>().next_multiple_of(4096);
 /// Bytes of an arena.
 #[must_use]
 pub const fn arena(region: usize) -> usize {
-    SEGMENTS + SLOTS * stride(region)
+    SEGMENTS + SLOTS as usize * stride(region)
 }
 
 const _: () = assert!(size_of::<Control>() == CONTROL);

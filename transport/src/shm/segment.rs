@@ -22,7 +22,8 @@ pub enum Role {
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     base: NonNull<u8>,
-    region: usize,
+    /// Half a word: every connection keeps one of these.
+    region: u32,
     role: Role,
 }
 
@@ -33,13 +34,14 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// # Safety
-    /// `mapping` holds a segment with regions of `region` bytes, a power of two, and outlives every copy of
-    /// the result.
+    /// `mapping` holds a segment with regions of `region` bytes, a power of two below 4 GiB, and outlives
+    /// every copy of the result.
     #[must_use]
     pub const unsafe fn new(mapping: &Mapping, region: usize, role: Role) -> Self {
+        #[allow(clippy::cast_possible_truncation)]
         Self {
             base: mapping.base(),
-            region,
+            region: region as u32,
             role,
         }
     }
@@ -47,7 +49,7 @@ impl Segment {
     /// Bytes of each region.
     #[must_use]
     pub const fn region(&self) -> usize {
-        self.region
+        self.region as usize
     }
 
     #[inline]
@@ -82,7 +84,7 @@ impl Segment {
     const fn region_base(&self, sender: Role) -> NonNull<u8> {
         let at = match sender {
             Role::Client => CONTROL,
-            Role::Server => CONTROL + self.region,
+            Role::Server => CONTROL + self.region(),
         };
         // SAFETY: both regions lie inside the mapping.
         unsafe { self.base.add(at) }
@@ -90,8 +92,8 @@ impl Segment {
 
     #[inline]
     const fn bounded(&self, piece: Piece) -> (usize, usize) {
-        let offset = piece.offset & (self.region - 1);
-        let room = self.region - offset;
+        let offset = piece.offset & (self.region() - 1);
+        let room = self.region() - offset;
         (offset, if piece.len < room { piece.len } else { room })
     }
 
@@ -223,7 +225,7 @@ impl Segment {
     }
 
     fn word(&self, sender: Role, offset: usize) -> Option<&AtomicU32> {
-        if !offset.is_multiple_of(4) || offset > self.region - 4 {
+        if !offset.is_multiple_of(4) || offset > self.region() - 4 {
             return None;
         }
         // SAFETY: inside the region and aligned; an atomic is valid for any content, and the mapping
