@@ -53,7 +53,7 @@ pub(super) fn memory(lab: &Lab, plan: &Plan) -> Vec<Row> {
                 Ok(ends) => ends,
                 Err(error) => return attached.add(side, Err(error)),
             };
-            let on_shm = |end: &End| end.report.as_ref().map(|report| report.totals.shm);
+            let on_shm = |end: &End| end.reports.first().map(|report| report.totals.shm);
             if let Some(least) = ends.iter().filter_map(on_shm).min() {
                 attached.add(side, Ok(least as f64));
             }

@@ -44,7 +44,7 @@ fn row(lab: &Lab, plan: &Plan, (call, reason, what): (&str, &str, &str)) -> Row 
             for end in [Some(&client), server.as_ref()].into_iter().flatten() {
                 end.all_attached(connections)?;
             }
-            if let Some(report) = &client.report {
+            if let Some(report) = client.report()? {
                 let right = |demotions: &[String]| demotions == [reason];
                 ensure!(
                     report.connections.iter().all(|c| right(&c.demotions)),

@@ -1,6 +1,6 @@
 //! `bench cost`: what Shunt costs where it gains nothing: going back to kernel TCP, descriptors that are not its own,
-//! memory, and many connections of which few are busy. This file owns the command line and the order of events;
-//! `pair` runs programs with and without the library and proves what carried them, `demotion`, `foreign` and `crowd`
+//! memory, many connections of which few are busy, and a stream that goes from process to process. This file owns the command line and the order of events;
+//! `pair` runs programs with and without the library and proves what carried them, `demotion`, `foreign`, `crowd` and `handover`
 //! are what is measured, `row` judges it, `output` writes it down.
 //!
 //! Kernel TCP and Shunt take turns within one run. A run with the library that was not on shared memory is a failure,
@@ -9,6 +9,7 @@
 mod crowd;
 mod demotion;
 mod foreign;
+mod handover;
 mod output;
 mod pair;
 mod row;
@@ -37,8 +38,8 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-/// One line of the list of costs, which may be several rows of the table. A new one (such as the hand-over of a
-/// connection between processes) is a name here and a module beside this one.
+/// One line of the list of costs, which may be several rows of the table. A new one is a name here and a
+/// module beside this one.
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
 enum Measure {
     /// A call that takes an idle connection back to kernel TCP
@@ -49,10 +50,18 @@ enum Measure {
     Memory,
     /// Busy connections among many idle ones
     Active,
+    /// A stream that two processes use in turn
+    Handover,
 }
 
 impl Measure {
-    const ALL: [Self; 4] = [Self::Demotion, Self::Foreign, Self::Memory, Self::Active];
+    const ALL: [Self; 5] = [
+        Self::Demotion,
+        Self::Foreign,
+        Self::Memory,
+        Self::Active,
+        Self::Handover,
+    ];
 
     fn rows(self, lab: &Lab, plan: &Plan) -> Vec<Row> {
         match self {
@@ -60,6 +69,7 @@ impl Measure {
             Self::Foreign => foreign::rows(lab, plan),
             Self::Memory => crowd::memory(lab, plan),
             Self::Active => crowd::active(lab, plan),
+            Self::Handover => handover::rows(lab, plan),
         }
     }
 }

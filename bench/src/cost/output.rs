@@ -43,8 +43,10 @@ fn cells(row: &Row) -> [String; 6] {
     };
     let (reached, met) = match (&row.failed, row.reached) {
         (Some(why), _) => (format!("FAILED: {why}"), "FAILED"),
-        (None, None) => ("–".into(), "NO"),
-        (None, Some(reached)) => (short(reached), if row.met { "yes" } else { "NO" }),
+        (None, reached) => {
+            let met = row.met.map_or("–", |met| if met { "yes" } else { "NO" });
+            (reached.map_or("–".into(), short), met)
+        }
     };
     [
         format!("{}: {}", row.name, row.what),
@@ -85,7 +87,7 @@ pub(super) fn write(folder: &Path, rows: &[Row], plan: &Plan) -> anyhow::Result<
         let tail = [
             row.target.clone(),
             number(row.reached),
-            row.met.to_string(),
+            row.met.map_or(String::new(), |met| met.to_string()),
             row.note.clone(),
             row.failed.clone().unwrap_or_default(),
         ];

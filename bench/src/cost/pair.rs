@@ -22,6 +22,9 @@ impl Side {
     pub(super) const BOTH: [Self; 2] = [Self::Kernel, Self::Shunt];
 }
 
+/// Where the client runs, as far as there are so many cores; the server runs on the first.
+pub(super) const CLIENT_CORE: usize = 1;
+
 /// What does not change from run to run.
 pub(super) struct Lab {
     lib: PathBuf,
@@ -38,13 +41,13 @@ pub(super) struct Pair<'a> {
     pub limit: Duration,
 }
 
-/// What an end said, and what the library said about it (nothing, for kernel TCP).
+/// What an end said, and what the library said about it, process by process as they ended (nothing, for kernel TCP).
 pub(super) struct End {
     pub output: Value,
-    pub report: Option<Report>,
+    pub reports: Vec<Report>,
 }
 
-/// The library's report of one program.
+/// The library's report of one process.
 #[derive(Debug, Deserialize)]
 pub(super) struct Report {
     pub totals: Totals,
@@ -65,6 +68,8 @@ pub(super) struct Totals {
 pub(super) struct Connection {
     pub transport: String,
     pub demotions: Vec<String>,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
     pub reason: Option<String>,
 }
 
@@ -93,7 +98,8 @@ impl Lab {
             None => &[],
         };
         let (name, args) = pair.client;
-        let client = self.start(side, name, to, args, 1)?.finish(pair.limit);
+        let client = self.start(side, name, to, args, CLIENT_CORE)?;
+        let client = client.finish(pair.limit);
         let client = self.end(side, name, &client.context(name)?.output)?;
         let server = server.map(|(name, child)| {
             let ended = child.finish_or_terminate(Duration::from_secs(10))?;
@@ -129,12 +135,16 @@ impl Lab {
     fn end(&self, side: Side, name: &str, output: &str) -> anyhow::Result<End> {
         let proved = || {
             let text = fs::read_to_string(self.report(name)).unwrap_or_default();
-            Report::read(&text).with_context(|| format!("the report of {name}: {}", text.trim()))
+            Report::read_all(&text)
+                .with_context(|| format!("the report of {name}: {}", text.trim()))
         };
         Ok(End {
             output: serde_json::from_str(output.trim())
                 .with_context(|| format!("{name}: output not understood: {output}"))?,
-            report: (side == Side::Shunt).then(proved).transpose()?,
+            reports: match side {
+                Side::Kernel => Vec::new(),
+                Side::Shunt => proved()?,
+            },
         })
     }
 
@@ -150,9 +160,15 @@ impl End {
         number.with_context(|| format!("no {path} in {}", self.output))
     }
 
+    /// The report of a program that is one process; nothing for kernel TCP.
+    pub(super) fn report(&self) -> anyhow::Result<Option<&Report>> {
+        ensure!(self.reports.len() < 2, "more than one process");
+        Ok(self.reports.first())
+    }
+
     /// Every one of so many connections was on shared memory, if the library was there.
     pub(super) fn all_attached(&self, connections: usize) -> anyhow::Result<()> {
-        let Some(report) = &self.report else {
+        let Some(report) = self.report()? else {
             return Ok(());
         };
         let all = Totals {
@@ -169,11 +185,11 @@ impl End {
 }
 
 impl Report {
-    fn read(text: &str) -> anyhow::Result<Self> {
-        let mut lines = text.lines();
-        let line = lines.next().context("none: was the library loaded?")?;
-        ensure!(lines.next().is_none(), "more than one process");
-        Ok(serde_json::from_str(line)?)
+    /// One line for each process, at least one.
+    fn read_all(text: &str) -> anyhow::Result<Vec<Self>> {
+        ensure!(!text.is_empty(), "none: was the library loaded?");
+        let lines = text.lines().map(serde_json::from_str);
+        Ok(lines.collect::<Result<_, _>>()?)
     }
 
     /// What the connections were on, and why some were not on shared memory.
@@ -204,11 +220,11 @@ mod tests {
     fn end(shm: u64, tcp: u64) -> End {
         let line = format!(
             r#"{{"program":"p","pid":1,"totals":{{"shm":{shm},"iwarp":0,"verbs":0,"tcp":{tcp}}},"connections":[
-            {{"transport":"tcp","demotions":[],"reason":"no_slot"}}]}}"#
+            {{"transport":"tcp","demotions":[],"bytes_sent":1,"bytes_received":0,"reason":"no_slot"}}]}}"#
         );
         End {
             output: serde_json::json!({"growth": {"private": 5.0}}),
-            report: Some(Report::read(&line.replace('\n', "")).unwrap()),
+            reports: Report::read_all(&line.replace('\n', "")).unwrap(),
         }
     }
 
@@ -225,8 +241,15 @@ mod tests {
 
     #[test]
     fn without_a_report_nothing_is_proved() {
-        assert!(Report::read("").is_err());
-        assert!(Report::read("{}\n{}").is_err());
+        assert!(Report::read_all("").is_err());
+        assert!(Report::read_all("{}").is_err());
+    }
+
+    #[test]
+    fn a_second_process_is_not_overlooked() {
+        let mut end = end(10, 0);
+        end.reports.extend(self::end(10, 0).reports);
+        assert!(end.all_attached(10).is_err());
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) enum Target {
     AtLeast(f64),
     /// So much above kernel TCP at most: the median of the differences of neighbours in time.
     ExtraAtMost(f64),
+    /// Nothing: it is what others are held against.
+    None,
 }
 
 /// The samples of one measurement, in the order in which they were taken.
@@ -34,6 +36,11 @@ impl Samples {
         }
         self.failure.is_none()
     }
+
+    /// Why there is no result, if that is so.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.clone()
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -45,7 +52,8 @@ pub(super) struct Row {
     pub shunt: Option<Spread>,
     pub target: String,
     pub reached: Option<f64>,
-    pub met: bool,
+    /// Nothing where there is no target.
+    pub met: Option<bool>,
     /// What helps to understand it.
     pub note: String,
     pub failed: Option<String>,
@@ -73,7 +81,7 @@ impl Row {
             shunt,
             target: target.in_words(unit),
             reached,
-            met: reached.is_some_and(|reached| target.is_met(reached)),
+            met: target.is_met(reached),
             note: String::new(),
             failed: samples.failure,
             kernel_values: samples.kernel,
@@ -90,7 +98,7 @@ impl Row {
 impl Target {
     fn reached(self, samples: &Samples) -> Option<f64> {
         let values = match self {
-            Self::AtMost(_) | Self::AtLeast(_) => samples.shunt.clone(),
+            Self::AtMost(_) | Self::AtLeast(_) | Self::None => samples.shunt.clone(),
             Self::ExtraAtMost(_) => {
                 let pairs = samples.shunt.iter().zip(&samples.kernel);
                 pairs.map(|(shunt, kernel)| shunt - kernel).collect()
@@ -99,10 +107,12 @@ impl Target {
         Spread::of(&values).map(|spread| spread.median)
     }
 
-    fn is_met(self, reached: f64) -> bool {
+    fn is_met(self, reached: Option<f64>) -> Option<bool> {
+        let met = |is: &dyn Fn(f64) -> bool| Some(reached.is_some_and(is));
         match self {
-            Self::AtMost(most) | Self::ExtraAtMost(most) => reached <= most,
-            Self::AtLeast(least) => reached >= least,
+            Self::AtMost(most) | Self::ExtraAtMost(most) => met(&|reached| reached <= most),
+            Self::AtLeast(least) => met(&|reached| reached >= least),
+            Self::None => None,
         }
     }
 
@@ -111,6 +121,7 @@ impl Target {
             Self::AtMost(x) => format!("≤ {} {unit}", short(x)),
             Self::AtLeast(x) => format!("≥ {} {unit}", short(x)),
             Self::ExtraAtMost(x) => format!("≤ +{} {unit}", short(x)),
+            Self::None => "–".into(),
         }
     }
 }
@@ -135,14 +146,19 @@ mod tests {
         // The machine gets slower and slower; Shunt always takes 4 more.
         let (kernel, shunt) = ([10.0, 20.0, 30.0], [14.0, 24.0, 34.0]);
         let row = row(Target::ExtraAtMost(5.0), &kernel, &shunt);
-        assert_eq!((row.reached, row.met), (Some(4.0), true));
+        assert_eq!((row.reached, row.met), (Some(4.0), Some(true)));
     }
 
     #[test]
     fn medians_are_held_against_the_target() {
-        assert!(row(Target::AtMost(5.0), &[], &[1.0, 5.0, 90.0]).met);
-        assert!(!row(Target::AtLeast(5.0), &[9.0], &[1.0, 4.0, 90.0]).met);
-        assert!(!row(Target::AtMost(5.0), &[1.0], &[]).met);
+        let met = |target, kernel: &[f64], shunt: &[f64]| row(target, kernel, shunt).met;
+        assert_eq!(met(Target::AtMost(5.0), &[], &[1.0, 5.0, 90.0]), Some(true));
+        assert_eq!(
+            met(Target::AtLeast(5.0), &[9.0], &[1.0, 4.0, 90.0]),
+            Some(false)
+        );
+        assert_eq!(met(Target::AtMost(5.0), &[1.0], &[]), Some(false));
+        assert_eq!(met(Target::None, &[1.0], &[1.0]), None);
     }
 
     #[test]
@@ -151,6 +167,7 @@ mod tests {
         assert!(samples.add(Side::Shunt, Ok(1.0)));
         assert!(!samples.add(Side::Shunt, Err(anyhow::anyhow!("on the kernel"))));
         let row = Row::judge("n", "w", "ns", Target::AtMost(5.0), samples);
-        assert!(!row.met && row.failed.is_some() && row.reached.is_none());
+        assert_eq!(row.met, Some(false));
+        assert!(row.failed.is_some() && row.reached.is_none());
     }
 }

@@ -1,5 +1,8 @@
 //! What this process has for itself, by mapping, read from `/proc/self/smaps`. Called by the programs that hold many
 //! connections.
+//!
+//! Memory that is mapped shared but that nobody else has (the kernel calls anonymous memory of this kind `/dev/zero`)
+//! counts: a library may keep there what its children will share.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -112,6 +115,9 @@ Swap:                  4 kB
 7f0001000000-7f0001200000 rw-s 00001000 00:01 99   /memfd:shunt-arena (deleted)
 Rss:                  40 kB
 Private_Dirty:        40 kB
+7f0001800000-7f0001900000 rw-s 00000000 00:01 98   /dev/zero (deleted)
+Rss:                  20 kB
+Private_Dirty:        20 kB
 7f0002000000-7f0002001000 rw-p 00000000 00:00 0    [heap]
 Private_Dirty:         8 kB
 ";
@@ -120,11 +126,12 @@ Private_Dirty:         8 kB
     fn what_is_private_is_told_from_what_carries_streams() {
         let memory = Memory::read(SMAPS.as_bytes()).unwrap();
         assert_eq!(memory.buffers, 40 << 10);
-        assert_eq!(memory.mappings, 3);
+        assert_eq!(memory.mappings, 4);
         let names: Vec<_> = memory.private.into_iter().collect();
         assert_eq!(
             names,
             [
+                ("/dev/zero (deleted)".to_owned(), 20 << 10),
                 ("[heap]".to_owned(), 8 << 10),
                 ("anonymous, up to 4 MiB".to_owned(), 16 << 10)
             ]
@@ -136,7 +143,7 @@ Private_Dirty:         8 kB
         let before = Memory::read(&b""[..]).unwrap();
         let after = Memory::read(SMAPS.as_bytes()).unwrap();
         let growth = after.growth(&before, 4);
-        assert_eq!(growth["private"], 6144.0);
+        assert_eq!(growth["private"], 11264.0);
         assert_eq!(growth["by_mapping"]["[heap]"], 2048.0);
         assert_eq!(growth["buffers"], 10240.0);
     }

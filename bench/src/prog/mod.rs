@@ -5,6 +5,7 @@
 mod crowd;
 mod crr;
 mod demote;
+mod handover;
 mod mc_load;
 mod memory;
 mod overlap;
@@ -41,6 +42,10 @@ pub(crate) enum Prog {
     CrowdClient(crowd::Client),
     /// Time of a call that takes idle connections back to kernel TCP; the server is pingpong-server
     DemoteClient(demote::Client),
+    /// Sends what two processes receive in turn, receives what they send
+    HandoverServer(handover::Server),
+    /// Two processes that use one stream in turn
+    HandoverClient(handover::Client),
     /// Time of read() on a descriptor that is no socket
     ReadOther(read_other::Args),
     /// GET load on memcached over several connections from one thread
@@ -60,6 +65,8 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
         Prog::CrowdServer(args) => crowd::serve(args),
         Prog::CrowdClient(args) => crowd::drive(args),
         Prog::DemoteClient(args) => demote::drive(args),
+        Prog::HandoverServer(args) => handover::serve(args),
+        Prog::HandoverClient(args) => handover::drive(args),
         Prog::ReadOther(args) => read_other::main(args),
         Prog::McLoad(args) => mc_load::main(args),
     }
