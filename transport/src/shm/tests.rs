@@ -31,7 +31,7 @@ impl Joined {
     }
 
     /// Announces and claims a slot: the client's side and the server's. They live as long as `self`.
-    pub(crate) fn sides(&self, slot: usize) -> (Segment, Segment) {
+    pub(crate) fn sides(&self, slot: u32) -> (Segment, Segment) {
         let (mut client, mut server) = (self.client.borrow_mut(), self.server.borrow_mut());
         let here = client.segment(slot).unwrap();
         here.reset();
@@ -43,10 +43,11 @@ impl Joined {
     }
 
     /// Whether a slot's segment holds nothing but zeros.
-    pub(crate) fn is_untouched(&self, slot: usize) -> bool {
+    pub(crate) fn is_untouched(&self, slot: u32) -> bool {
         let client = self.client.borrow();
         let stride = layout::stride(4096);
-        let all = Mapping::shared(client.file(), SEGMENTS + slot * stride, stride).unwrap();
+        let all =
+            Mapping::shared(client.file(), SEGMENTS + slot as usize * stride, stride).unwrap();
         let word = |i| {
             // SAFETY: the index stays within the mapping; nobody else uses this segment.
             unsafe { all.base().cast::<u64>().add(i).read() }
@@ -228,13 +229,13 @@ fn generations_wrap() {
 fn a_reader_far_behind_looks_at_every_slot() {
     let j = Joined::new(4096);
     let (client, server) = (j.client.borrow(), j.server.borrow());
-    for i in 0..=layout::LOG {
+    for i in 0..=layout::LOG as u32 {
         client.announce(i % SLOTS, &tuple(1));
     }
     let (all, now) = server.announced_since(0);
-    assert_eq!((all.len(), now), (SLOTS, layout::LOG as u64 + 1));
+    assert_eq!((all.len(), now), (SLOTS as usize, layout::LOG as u64 + 1));
     assert_eq!(server.announced_since(now - 2).0.len(), 2);
-    assert!(server.announced_since(u64::MAX).0.len() <= SLOTS);
+    assert!(server.announced_since(u64::MAX).0.len() <= SLOTS as usize);
 }
 
 /// Each offer is either withdrawn or claimed, and what is claimed is the connection that was matched.

@@ -247,15 +247,12 @@ mod tests {
         {
             byte.store(255, Ordering::Relaxed);
         }
-        for word in r
-            .local
-            .iter()
-            .chain(&r.peer)
-            .chain([&r.bytes_sent, &r.no_credit])
-        {
+        for word in r.local.iter().chain(&r.peer).chain([&r.fd, &r.reserved]) {
+            word.store(u32::MAX, Ordering::Relaxed);
+        }
+        for word in [&r.bytes_sent, &r.no_credit] {
             word.store(u64::MAX, Ordering::Relaxed);
         }
-        r.fd.store(u32::MAX, Ordering::Relaxed);
         assert_eq!(table(std::slice::from_ref(&odd)).lines().count(), 3);
         let _: serde_json::Value = serde_json::from_str(&json(&[odd])).unwrap();
     }
