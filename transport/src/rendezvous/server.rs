@@ -6,6 +6,7 @@
 //! Who they are stands in a page that they share.
 
 use super::{board_name, inbox_name, leave, permits};
+use crate::clock;
 use crate::doorbell;
 use crate::provider::Provider as _;
 use crate::reason::Reason;
@@ -13,6 +14,7 @@ use crate::settings::PeerUsers;
 use crate::shm::arena::{Arena, Tuple};
 use crate::shm::segment::Segment;
 use crate::sync::{AtomicU32, Ordering};
+use crate::sys::Errno;
 use crate::sys::diag::Diag;
 use crate::sys::fd::{self, Fd};
 use crate::sys::mem::Mapping;
@@ -21,6 +23,10 @@ use crate::sys::{self, net};
 
 /// Processes that may serve one listener with an inbox; further ones stay on kernel TCP.
 const MEMBERS: usize = 256;
+
+/// How long (µs) a client may take from connecting to its notice, and how many are waited for at a time.
+const ARRIVAL_US: u64 = 1_000_000;
+const ARRIVALS: usize = 64;
 
 /// The page that the processes of one listener share.
 #[repr(C)]
@@ -43,6 +49,8 @@ pub struct Family {
     member: Option<usize>,
     page: Mapping,
     peers: Vec<Peer>,
+    /// Connected, and the notice is not there yet.
+    arriving: Vec<Arrival>,
     /// The number of the next peer.
     next: u32,
     /// Notices that this process has seen.
@@ -51,6 +59,15 @@ pub struct Family {
     connections: u32,
     /// This process has closed the listener.
     closed: bool,
+}
+
+/// Somebody between connecting and leaving a notice.
+#[derive(Debug)]
+struct Arrival {
+    channel: Fd,
+    since: u64,
+    /// At the inbox, not at the board.
+    inbox: bool,
 }
 
 #[derive(Debug)]
@@ -103,6 +120,7 @@ impl Family {
             member: None,
             page,
             peers: Vec::new(),
+            arriving: Vec::new(),
             next: 0,
             seen: 0,
             connections: 0,
@@ -130,6 +148,9 @@ impl Family {
         if let Some(inbox) = &self.inbox {
             each(inbox.raw());
         }
+        for a in &self.arriving {
+            each(a.channel.raw());
+        }
         for p in &self.peers {
             each(p.channel.raw());
             each(p.arena.file().raw());
@@ -145,6 +166,7 @@ impl Family {
     pub fn join(&mut self) {
         self.inbox = None;
         self.member = None;
+        self.arriving.clear(); // whoever is on the way to the parent
         let me = sys::pid();
         let free = |m: &AtomicU32| {
             let pid = m.load(Ordering::Relaxed);
@@ -190,17 +212,15 @@ impl Family {
 
     /// Takes what has been left on the board and in the inbox.
     fn collect(&mut self) {
+        for a in std::mem::take(&mut self.arriving) {
+            self.arrive(a);
+        }
         while let Ok(channel) = net::accept_now(&self.board) {
-            let Some(uid) = net::peer_user(&channel) else {
-                continue;
-            };
-            let mut buf = [0; 16];
-            let Ok((_, [Some(file), None])) = net::recv_fds(&channel, &mut buf) else {
-                continue;
-            };
-            self.seen = self.page().taken.fetch_add(1, Ordering::AcqRel) + 1;
-            self.forward(&channel, &file);
-            self.adopt(channel, uid, file);
+            self.arrive(Arrival {
+                channel,
+                since: clock::ticks(),
+                inbox: false,
+            });
         }
         if self.others().next().is_none() {
             return;
@@ -212,19 +232,49 @@ impl Family {
                 waiting.push(c);
             }
         }
-        for c in waiting {
-            // Only the listener's own processes pass on what others have left: the kernel's word for
-            // who the client is travels in the client's own connection.
-            if !net::peer_user(&c).is_some_and(|uid| uid == sys::euid() || uid == 0) {
-                continue;
+        for channel in waiting {
+            self.arrive(Arrival {
+                channel,
+                since: clock::ticks(),
+                inbox: true,
+            });
+        }
+    }
+
+    /// Takes a notice in, or goes on waiting for it: a client that has connected, and lost its core before
+    /// it could send, would be overlooked for good.
+    fn arrive(&mut self, a: Arrival) {
+        let Some(uid) = net::peer_user(&a.channel) else {
+            return;
+        };
+        // Only the listener's own processes pass on what others have left: the kernel's word for who the
+        // client is travels in the client's own connection.
+        if a.inbox && uid != sys::euid() && uid != 0 {
+            return;
+        }
+        let mut buf = [0; 16];
+        match net::recv_fds(&a.channel, &mut buf) {
+            Ok((_, [Some(file), None])) if !a.inbox => {
+                self.seen = self.page().taken.fetch_add(1, Ordering::AcqRel) + 1;
+                self.forward(&a.channel, &file);
+                self.adopt(a.channel, uid, file);
             }
-            let mut buf = [0; 16];
-            if let Ok((_, [Some(channel), Some(file)])) = net::recv_fds(&c, &mut buf)
-                && let Some(uid) = net::peer_user(&channel)
+            Ok((_, [Some(channel), Some(file)])) if a.inbox => {
+                if let Some(uid) = net::peer_user(&channel) {
+                    self.seen = self.seen.wrapping_add(1);
+                    self.adopt(channel, uid, file);
+                }
+            }
+            Err(Errno::AGAIN)
+                if self.arriving.len() < ARRIVALS
+                    && clock::ticks().wrapping_sub(a.since) < clock::us(ARRIVAL_US) =>
             {
-                self.seen = self.seen.wrapping_add(1);
-                self.adopt(channel, uid, file);
+                self.arriving.push(Arrival {
+                    channel: a.channel.hide(),
+                    ..a
+                });
             }
+            _ => {}
         }
     }
 
@@ -277,7 +327,9 @@ impl Family {
             return false;
         }
         self.collect();
-        self.peers.is_empty() && self.page().taken.load(Ordering::Acquire) == self.seen
+        self.peers.is_empty()
+            && self.arriving.is_empty()
+            && self.page().taken.load(Ordering::Acquire) == self.seen
     }
 
     /// Whether something has been announced that nobody here has looked at. No system call.
@@ -356,6 +408,7 @@ impl Family {
                 word,
             });
         }
+        let hope = hope || !self.arriving.is_empty();
         if hope || self.page().taken.load(Ordering::Acquire) != self.seen {
             Look::Later
         } else {
@@ -427,4 +480,35 @@ fn is_alive(pid: u32) -> bool {
     // SAFETY: signal 0 only asks.
     let r = unsafe { crate::syscall!(kill, pid, 0) };
     r != Err(sys::Errno(libc::ESRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd as _;
+
+    #[test]
+    fn a_notice_that_comes_late_is_not_lost() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut family = Family::open(listener.as_raw_fd()).unwrap();
+        assert!(family.hears_nobody());
+        let channel = net::connect_abstract(&board_name(family.inode())).unwrap();
+        assert!(
+            !family.hears_nobody(),
+            "somebody is about to leave a notice"
+        );
+        let arena = Arena::create(4096).unwrap();
+        net::send_fds(&channel, b"shunt", &[arena.file().raw()]).unwrap();
+        assert!(!family.hears_nobody());
+        assert_eq!((family.peers.len(), family.arriving.len()), (1, 0));
+    }
+
+    #[test]
+    fn who_only_looks_whether_anybody_is_there_is_forgotten() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut family = Family::open(listener.as_raw_fd()).unwrap();
+        drop(net::connect_abstract(&board_name(family.inode())).unwrap());
+        assert!(family.hears_nobody());
+        assert!(family.arriving.is_empty());
+    }
 }
