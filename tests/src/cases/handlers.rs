@@ -59,14 +59,14 @@ fn handler_reads(s: &Side) {
         let timer = Timer::new(SIGUSR2);
         timer.every(150);
         let mut buf = vec![0u8; 9000];
-        let (mut got, mut total, mut odd) = (0u64, 0u64, 0);
+        let (mut got, mut total, mut odd) = (0u64, 0u64, String::new());
         while got + TAKEN.load(SeqCst) < BULK as u64 {
             let r = io::recv(fd, &mut buf, 0);
             if r.0 > 0 {
                 got += r.0 as u64;
                 total += sum(&buf[..r.ok()]);
             } else if !r.is(libc::EINTR) {
-                odd += 1;
+                odd = r.to_string();
                 break;
             }
         }
