@@ -35,7 +35,25 @@ fn sum(bytes: &[u8]) -> u64 {
 
 const BULK: usize = 6 << 20;
 
+/// errno as it is now, put back when dropped: what it interrupted may be about to look at it.
+struct Errno(i32);
+
+impl Errno {
+    fn keep() -> Self {
+        // SAFETY: libc's errno location is always valid for this thread.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
 extern "C" fn read_some(_: i32) {
+    let _errno = Errno::keep();
     let mut buf = [0u8; 512];
     let r = io::recv(HANDLER_FD.load(SeqCst), &mut buf, libc::MSG_DONTWAIT);
     if r.0 > 0 {
@@ -84,6 +102,7 @@ fn handler_reads(s: &Side) {
 }
 
 extern "C" fn write_mark(_: i32) {
+    let _errno = Errno::keep();
     // Blocks like any other send: nothing but success will do.
     let r = io::send(HANDLER_FD.load(SeqCst), &[0xee], 0);
     if r.0 == 1 {
