@@ -86,12 +86,13 @@ pub(crate) fn is_good(at: *const u8, len: usize, access: Access) -> bool {
 /// Reads memory of which nothing is known, page by page: each is asked for once in a row.
 #[derive(Debug)]
 pub(crate) struct Pages {
+    /// The page asked for last; none at first.
     good: usize,
 }
 
 impl Pages {
     pub(crate) const fn new() -> Self {
-        Self { good: 0 }
+        Self { good: usize::MAX }
     }
 
     fn can_read(&mut self, at: usize) -> bool {

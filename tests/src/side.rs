@@ -60,6 +60,12 @@ impl Side {
         io::write(self.channel, &value.to_le_bytes()).ok();
     }
 
+    /// Has a program that this process becomes find the channel at this number; eight bytes written there
+    /// are what [`Self::hear`] takes.
+    pub fn hand_channel(&self, to: Fd) {
+        net::dup2(self.channel, to).ok();
+    }
+
     /// Takes the number the other end sent.
     #[track_caller]
     pub fn hear(&self) -> u64 {

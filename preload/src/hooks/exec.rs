@@ -12,6 +12,7 @@ use crate::sockets::handover;
 use crate::{report, table, world};
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use transport::reason::Reason;
+use transport::sys::net;
 use transport::syscall;
 
 unsafe extern "C" {
@@ -26,6 +27,13 @@ fn own_environment() -> Words {
     unsafe { environ }
 }
 
+/// Whether the number stands for a TCP socket, where that is not sure: a child that borrows its parent's
+/// memory may have closed what the parent has, and opened something else there.
+pub(super) fn is_it(fd: c_int) -> bool {
+    !world::is_foreign()
+        || net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
 /// Every stream whose descriptor a new program will inherit goes back to the kernel.
 fn leave_inheritable() {
     let e = real::errno();
@@ -34,7 +42,8 @@ fn leave_inheritable() {
         if let table::Entry::Socket(s) = entry {
             // SAFETY: no pointers.
             let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
-            if flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0) {
+            if flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0) && is_it(fd)
+            {
                 demote_one_of_many(s, fd, Reason::Exec, Unread::GiveBack);
             }
         }
@@ -281,7 +290,9 @@ fn by_shell<R>(command: *const c_char, call: impl FnOnce(*const c_char) -> R) ->
     let text = plan.and_then(|plan| {
         let kept = kept.as_ref().map(handover::Announcement::text);
         // SAFETY: the program's command.
-        completed(plan.missing().chain(kept), unsafe { CStr::from_ptr(command) })
+        completed(plan.missing().chain(kept), unsafe {
+            CStr::from_ptr(command)
+        })
     });
     set_errno(e);
     let r = call(text.as_ref().map_or(command, |t| t.as_ptr().cast()));

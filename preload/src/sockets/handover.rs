@@ -235,7 +235,8 @@ fn follow(part: &Part, len: usize, sockets: &[(i32, u64)]) -> bool {
         let nonblock = flags & libc::O_NONBLOCK.cast_unsigned() as usize != 0;
         s.nonblock.store(nonblock, Ordering::Relaxed);
         let lowat = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
-        s.lowat.store(lowat.max(1).cast_unsigned(), Ordering::Relaxed);
+        s.lowat
+            .store(lowat.max(1).cast_unsigned(), Ordering::Relaxed);
         s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
         s.set_phase(Phase::Plain);
         table::put_socket(fd, s);
