@@ -10,7 +10,9 @@ use crate::probe::Pages;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
+use transport::sys::fd;
 use transport::sys::mem::Mapping;
+use transport::syscall;
 
 /// A list of C strings that ends with null.
 pub(crate) type Words = *const *const c_char;
@@ -29,6 +31,8 @@ const SMALL: usize = 1024;
 struct Start {
     /// LD_PRELOAD as a whole, where it named this library.
     preload: Option<CString>,
+    /// The library's path in there, if it is one.
+    path: Option<CString>,
     settings: Vec<CString>,
     /// The library's file name.
     library: Vec<u8>,
@@ -43,6 +47,7 @@ static START: OnceLock<Start> = OnceLock::new();
 pub(crate) unsafe fn init(envp: Words) {
     let mut start = Start {
         preload: None,
+        path: None,
         settings: Vec::new(),
         library: library(),
     };
@@ -55,9 +60,10 @@ pub(crate) unsafe fn init(envp: Words) {
             start.settings.push(pair.to_owned());
         } else if let Some(list) = pair.to_bytes().strip_prefix(PRELOAD)
             && start.preload.is_none()
-            && names(list, &start.library)
+            && let Some(path) = find(list, &start.library)
         {
             start.preload = Some(pair.to_owned());
+            start.path = CString::new(path).ok().filter(|_| path.contains(&b'/'));
         }
         at = at.wrapping_add(1);
     }
@@ -82,10 +88,10 @@ fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
-/// Whether an LD_PRELOAD names this library.
-fn names(list: &[u8], library: &[u8]) -> bool {
+/// What names this library in an LD_PRELOAD.
+fn find<'a>(list: &'a [u8], library: &[u8]) -> Option<&'a [u8]> {
     list.split(|&b| b == b':' || b == b' ')
-        .any(|path| !path.is_empty() && file_name(path) == library)
+        .find(|path| !path.is_empty() && file_name(path) == library)
 }
 
 /// Takes a variable out of an environment, in place. Its value.
@@ -121,6 +127,7 @@ pub(crate) unsafe fn take(envp: Words, name: &[u8]) -> Option<CString> {
 enum Preload {
     Absent,
     Ours,
+    /// Without this library, or such as it cannot be loaded by.
     Others,
 }
 
@@ -144,13 +151,13 @@ pub(crate) fn plan(envp: Words) -> Option<Plan> {
         has: 0,
     };
     if envp.is_null() {
-        return Some(plan); // an empty one, to the kernel
+        return Some(plan.settled()); // an empty one, to the kernel
     }
     let (mut list, mut text) = (Pages::new(), Pages::new());
     loop {
         let at = list.word(envp.wrapping_add(plan.len))?;
         if at.is_null() {
-            return Some(plan);
+            return Some(plan.settled());
         }
         plan.look_at(&mut text, at)?;
         plan.len += 1;
@@ -168,6 +175,24 @@ fn begins(pages: &mut Pages, at: *const u8, with: &[u8]) -> Option<bool> {
 }
 
 impl Plan {
+    /// The loader complains of a library that it cannot open: where this process, which may have another
+    /// user or root directory by now, cannot, nothing is added.
+    fn settled(mut self) -> Self {
+        if self.preload == Preload::Absent
+            && let Some(path) = &self.start.path
+        {
+            let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+            // SAFETY: a C string.
+            match unsafe { syscall!(openat, libc::AT_FDCWD, path.as_ptr(), flags) } {
+                Ok(fd) => fd::close(fd::as_fd(fd)),
+                // (too many open files say nothing of it)
+                Err(e) if matches!(e.0, libc::EMFILE | libc::ENFILE) => {}
+                Err(_) => self.preload = Preload::Others,
+            }
+        }
+        self
+    }
+
     fn look_at(&mut self, pages: &mut Pages, pair: *const c_char) -> Option<()> {
         let pair = pair.cast::<u8>();
         if begins(pages, pair, PRELOAD)? {
@@ -200,8 +225,12 @@ impl Plan {
             value = value.wrapping_add(1);
             len += 1;
         }
-        let ours = names(buf.get(..len)?, &self.start.library);
-        Some(if ours { Preload::Ours } else { Preload::Others })
+        let ours = find(buf.get(..len)?, &self.start.library);
+        Some(if ours.is_some() {
+            Preload::Ours
+        } else {
+            Preload::Others
+        })
     }
 
     /// Whether the new program will have this library. (Where LD_PRELOAD did not name it at start, it is

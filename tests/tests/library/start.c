@@ -181,5 +181,6 @@ int main(int argc, char **argv) {
     WAY("errors") errors(self);
     WAY("limits") limits(self);
     WAY("many") many(self);
+    WAY("gone") unlink("libshunt.so"), execve(self, argv_, own);
     return 0;
 }

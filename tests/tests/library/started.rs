@@ -91,6 +91,23 @@ fn an_empty_ld_preload_is_respected() {
     );
 }
 
+/// The loader would say on standard error that it cannot open the library.
+#[test]
+fn a_library_out_of_reach_is_not_added() {
+    let mut stage = Stage::new(true);
+    build(&stage);
+    let outcome = start(&mut stage, "gone");
+    let shown = (outcome.stdout.as_str(), outcome.stderr.as_str());
+    assert_eq!(shown, ("one|two words|3 KEPT=it's\n", ""));
+    let told: Vec<_> = outcome
+        .report
+        .processes
+        .iter()
+        .map(|p| &p.program)
+        .collect();
+    assert_eq!(told, ["start"]);
+}
+
 #[test]
 fn a_setting_of_the_new_environment_stays() {
     let mut stage = Stage::new(true);
