@@ -64,6 +64,7 @@ impl Side {
     /// are what [`Self::hear`] takes.
     pub fn hand_channel(&self, to: Fd) {
         net::dup2(self.channel, to).ok();
+        net::fcntl(to, libc::F_SETFD, 0).ok(); // (it may have been there)
     }
 
     /// Takes the number the other end sent.

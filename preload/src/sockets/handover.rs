@@ -186,7 +186,7 @@ pub(crate) fn adopt(value: &CStr) {
 fn map(file: &Fd, offset: usize, len: usize) -> Option<Part> {
     let end = offset.checked_add(len)?;
     let fits = sealed_size(file).is_some_and(|size| end <= size);
-    if !fits || offset % 64 != 0 || len < size_of::<residual::Residual>() {
+    if !fits || !offset.is_multiple_of(64) || len < size_of::<residual::Residual>() {
         return None;
     }
     let skip = offset % PAGE;
