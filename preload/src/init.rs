@@ -1,12 +1,19 @@
 //! The library's beginning: the constructor.
 
-use crate::{fork, real, report, signals, table, world};
+use crate::sockets::handover;
+use crate::{environment, fork, real, report, signals, table, world};
 use std::ffi::{CStr, c_char, c_int};
 use transport::{clock, settings, sys};
 
 /// Runs before the program's own constructors; with `-z initfirst` before those of other libraries.
 extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const *const c_char) {
     real::resolve();
+    // SAFETY: the loader passes the program's environment, which nobody else looks at yet.
+    let unread = unsafe {
+        let unread = environment::take(envp, handover::VARIABLE.as_bytes());
+        environment::init(envp);
+        unread
+    };
     // SAFETY: the loader passes the program's vectors, each ended by null.
     let (arguments, environment) = unsafe {
         (
@@ -27,6 +34,9 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
     sys::fd::observe(table::observe_hidden);
     report::init(settings.report.as_deref(), program(&arguments));
     world::set_settings(settings);
+    if let Some(unread) = unread {
+        handover::adopt(&unread);
+    }
     signals::init();
     fork::init();
     world::set_pid(sys::pid());

@@ -6,6 +6,7 @@
 #![warn(clippy::indexing_slicing)]
 
 mod alloc;
+mod environment;
 mod epoll;
 mod fork;
 mod hooks;

@@ -82,3 +82,41 @@ pub(crate) fn is_good(at: *const u8, len: usize, access: Access) -> bool {
     page_is_good(first / PAGE, access)
         && (last / PAGE == first / PAGE || page_is_good(last / PAGE, access))
 }
+
+/// Reads memory of which nothing is known, page by page: each is asked for once in a row.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    /// The page asked for last; none at first.
+    good: usize,
+}
+
+impl Pages {
+    pub(crate) const fn new() -> Self {
+        Self { good: usize::MAX }
+    }
+
+    fn can_read(&mut self, at: usize) -> bool {
+        let page = at / PAGE;
+        if page != self.good {
+            if !(LOWEST..HIGHEST).contains(&at) || !ask(page, Access::Read) {
+                return false;
+            }
+            self.good = page;
+        }
+        true
+    }
+
+    pub(crate) fn byte(&mut self, at: *const u8) -> Option<u8> {
+        // SAFETY: in a page that the kernel has just read.
+        self.can_read(at.addr()).then(|| unsafe { at.read() })
+    }
+
+    /// A word of any alignment.
+    pub(crate) fn word<T>(&mut self, at: *const *const T) -> Option<*const T> {
+        let last = at.addr().wrapping_add(size_of::<usize>() - 1);
+        (self.can_read(at.addr()) && self.can_read(last)).then(|| {
+            // SAFETY: in pages that the kernel has just read.
+            unsafe { at.read_unaligned() }
+        })
+    }
+}

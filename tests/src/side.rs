@@ -60,6 +60,13 @@ impl Side {
         io::write(self.channel, &value.to_le_bytes()).ok();
     }
 
+    /// Has a program that this process becomes find the channel at this number; eight bytes written there
+    /// are what [`Self::hear`] takes.
+    pub fn hand_channel(&self, to: Fd) {
+        net::dup2(self.channel, to).ok();
+        net::fcntl(to, libc::F_SETFD, 0).ok(); // (it may have been there)
+    }
+
     /// Takes the number the other end sent.
     #[track_caller]
     pub fn hear(&self) -> u64 {

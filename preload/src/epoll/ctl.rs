@@ -3,7 +3,7 @@
 
 use super::entry::{ET, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{self, Set, TAG, TAG_MASK};
-use crate::sockets::{Phase, Socket};
+use crate::sockets::{Phase, Socket, residual};
 use crate::table::{self, Entry as Known};
 use crate::{real, world};
 use std::sync::atomic::Ordering;
@@ -12,7 +12,9 @@ use transport::sys::{Errno, Result};
 /// What a registration would be noted for.
 fn subject(fd: i32) -> Option<Subject> {
     match table::find(fd) {
-        Known::Socket(s) if s.phase() != Phase::Plain && s.phase() != Phase::Listening => {
+        Known::Socket(s)
+            if !matches!(s.phase(), Phase::Plain | Phase::Listening) || residual::left(s) > 0 =>
+        {
             Some(Subject::Socket(s, s.generation.load(Ordering::Acquire)))
         }
         Known::Set(inner) => Some(Subject::Set(inner)),

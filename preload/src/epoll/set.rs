@@ -556,7 +556,13 @@ pub(crate) fn add(
     let Some(mut l) = set.lock() else { return };
     let index = l.insert(Entry::new(subject, fd, events, data));
     let phase = s.phase();
-    if phase == Phase::Announced {
+    let keeps = phase == Phase::Plain && events & EXCLUSIVE == 0; // bytes: see `detached`
+    if keeps && let Some(e) = l.entry(index) {
+        e.managed = true;
+        e.fresh = true;
+        set.ask_beside_us(e, index);
+    }
+    if keeps || phase == Phase::Announced {
         set.engaged.fetch_add(1, Ordering::AcqRel);
         l.heat(index);
     }

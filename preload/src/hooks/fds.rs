@@ -124,10 +124,18 @@ pub(super) fn duplicated(old: c_int, new: c_int) {
         return;
     }
     made(new);
+    let e = real::errno();
     if world::is_foreign() {
+        // A child that is about to execute something: its program will hold the stream by a number that
+        // nothing is known of here.
+        if let Some(s) = table::socket(old)
+            && super::exec::is_it(old)
+        {
+            demote(s, old, Reason::Exec, Unread::GiveBack);
+            set_errno(e);
+        }
         return;
     }
-    let e = real::errno();
     let _w = world::lock();
     match table::find(old) {
         Entry::Socket(s) if table::can_hold(new) => {

@@ -8,6 +8,7 @@
 #![allow(unreachable_pub)] // C symbols: exported by name, used by no path
 
 pub(crate) mod conn;
+pub(crate) mod exec;
 pub(crate) mod fds;
 mod forks;
 pub(crate) mod io;

@@ -1,91 +1,22 @@
-//! Calls that start, replace or end a program, and those that take the process out of the library's
-//! sight. Streams that somebody else will hold go back to kernel TCP first.
+//! Calls that end a program, and those that take the process out of the library's sight: streams go back to
+//! kernel TCP first. (`exec` has those that start another.)
 
 use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
-use crate::sockets::demote::{Unread, begin_many, demote, demote_one_of_many};
+use crate::sockets::demote::{Unread, demote};
 use crate::{report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use transport::reason::Reason;
 use transport::syscall;
 
-type Words = *const *const c_char;
-
-/// Every stream whose descriptor a new program will inherit goes back to the kernel.
-pub(super) fn leave_inheritable() {
-    let e = real::errno();
-    begin_many();
-    table::each(0, u32::MAX, |fd, entry| {
-        if let table::Entry::Socket(s) = entry {
-            // SAFETY: no pointers.
-            let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
-            if flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0) {
-                demote_one_of_many(s, fd, Reason::Exec, Unread::GiveBack);
-            }
-        }
-    });
-    set_errno(e);
-}
-
-/// Before this process becomes another program.
-extern "C" fn before_exec() {
-    leave_inheritable();
-    if !world::is_foreign() {
-        report::write();
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    before_leaving();
+    let next = other::chroot.get();
+    // SAFETY: libc has it, with this signature.
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(next)(path)
     }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
-    before_exec();
-    // SAFETY: the program's arguments, passed on.
-    unsafe { real::execve(path, argv, envp) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(
-    dir: c_int,
-    path: *const c_char,
-    argv: Words,
-    envp: Words,
-    flags: c_int,
-) -> c_int {
-    before_exec();
-    // SAFETY: the program's arguments, passed on.
-    unsafe { real::execveat(dir, path, argv, envp, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
-    unsafe extern "C" {
-        static environ: Words;
-    }
-    // SAFETY: execv is execve with the program's environment.
-    unsafe { execve(path, argv, environ) }
-}
-
-/// Functions of fixed arguments before which something has to be done.
-macro_rules! after {
-    ($($before:ident: $name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $out {
-            $before();
-            let next = other::$name.get();
-            // SAFETY: libc has all of these; its function of this name has this signature.
-            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $out>(next)($($arg),*) }
-        }
-    )*};
-}
-
-after! {
-    before_leaving: chroot(path: *const c_char) -> c_int;
-    before_exec: execvp(file: *const c_char, argv: Words) -> c_int;
-    before_exec: execvpe(file: *const c_char, argv: Words, envp: Words) -> c_int;
-    before_exec: fexecve(fd: c_int, argv: Words, envp: Words) -> c_int;
-    leave_inheritable: system(command: *const c_char) -> c_int;
-    leave_inheritable: popen(command: *const c_char, kind: *const c_char) -> *mut c_void;
-    leave_inheritable: posix_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, attr: *const c_void, argv: Words, envp: Words) -> c_int;
-    leave_inheritable: posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attr: *const c_void, argv: Words, envp: Words) -> c_int;
 }
 
 /// Variadic functions before which something has to be done: every argument register is kept, the stack
@@ -93,7 +24,6 @@ after! {
 #[cfg(target_arch = "x86_64")]
 mod variadic {
     use super::super::fds::by_stdio;
-    use super::before_exec;
     use crate::real::other;
     use std::ffi::c_int;
 
@@ -139,9 +69,6 @@ mod variadic {
     }
 
     jump! {
-        execl before_exec execl;
-        execlp before_exec execlp;
-        execle before_exec execle;
         dprintf printing dprintf;
     }
 }
@@ -216,7 +143,12 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
         libc::SYS_seccomp => enter_sandbox(c),
         libc::SYS_io_uring_setup => leave_all(Reason::AsyncIo),
-        libc::SYS_execve | libc::SYS_execveat => before_exec(),
+        libc::SYS_execve | libc::SYS_execveat => {
+            // SAFETY: the program's words for this call.
+            if let Some(r) = unsafe { super::exec::raw(nr, [a, b, c, d, e]) } {
+                return r;
+            }
+        }
         #[allow(clippy::cast_possible_truncation)]
         libc::SYS_rt_sigaction => {
             // SAFETY: the program's words for this call.

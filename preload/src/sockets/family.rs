@@ -21,7 +21,7 @@ const ROOT: u32 = 1;
 /// that way is given up then.
 const BIRTH_US: u64 = 10_000_000;
 
-/// Bytes of shared memory that a family can use beside its streams.
+/// Bytes of shared memory that a family can use beside its streams: what is kept of them.
 const ROOM: usize = 1 << 28;
 
 /// This process.
@@ -29,6 +29,11 @@ static ME: AtomicU32 = AtomicU32::new(ROOT);
 /// The file whose bytes are locked; -1 before the first fork that needs it.
 static LOCKS: AtomicI32 = AtomicI32::new(-1);
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+/// The first byte of [`ROOM`], and the file that it lies in, so that a program which a member becomes can have
+/// a part of it; -1 if it lies in none. Nothing but [`memory`] is in there: that program may have fewer
+/// rights.
+static BASE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static FILE: AtomicI32 = AtomicI32::new(-1);
 /// When this process last forked, in ticks.
 static FORKED: AtomicU64 = AtomicU64::new(0);
 
@@ -58,22 +63,30 @@ pub(crate) fn me() -> u32 {
     ME.load(Ordering::Relaxed)
 }
 
+/// The memory, made if it is not there. Under the registry lock.
+fn made() -> Option<&'static Shared> {
+    if let Some(made) = shared() {
+        return Some(made);
+    }
+    let m = Mapping::family(size_of::<Shared>()).ok()?;
+    let (room, file) = match memory_file(c"shunt-family-memory", ROOM) {
+        Ok(f) => (Mapping::shared(&f, 0, ROOM).ok()?, f.hide().leak()),
+        Err(_) => (Mapping::family(ROOM).ok()?, -1),
+    };
+    room.advise(libc::MADV_DONTDUMP);
+    let at: *mut Shared = m.leak().cast().as_ptr();
+    // SAFETY: fresh memory of that size.
+    unsafe { (*at).last.store(me(), Ordering::Relaxed) };
+    BASE.store(room.leak().as_ptr(), Ordering::Release);
+    FILE.store(file, Ordering::Relaxed);
+    SHARED.store(at, Ordering::Release);
+    shared()
+}
+
 /// Makes ready for a child that will hold streams of this process. Its number; `None` where that cannot
 /// be had. Before fork, under the registry lock.
 pub(crate) fn expect_child() -> Option<u32> {
-    if shared().is_none() {
-        let m = Mapping::family(ROOM).ok()?;
-        m.advise(libc::MADV_DONTDUMP);
-        let at: *mut Shared = m.leak().cast().as_ptr();
-        // SAFETY: fresh memory of that size.
-        unsafe {
-            (*at).last.store(me(), Ordering::Relaxed);
-            (*at)
-                .used
-                .store(size_of::<Shared>().next_multiple_of(64), Ordering::Relaxed);
-        }
-        SHARED.store(at, Ordering::Release);
-    }
+    let shared = made()?;
     if LOCKS.load(Ordering::Relaxed) < 0 {
         LOCKS.store(
             memory_file(c"shunt-family", 0).ok()?.hide().leak(),
@@ -85,7 +98,7 @@ pub(crate) fn expect_child() -> Option<u32> {
         }
     }
     FORKED.store(clock::ticks(), Ordering::Relaxed);
-    let child = shared()?.last.fetch_add(1, Ordering::AcqRel) + 1;
+    let child = shared.last.fetch_add(1, Ordering::AcqRel) + 1;
     (child < 1 << 31).then_some(child)
 }
 
@@ -130,16 +143,26 @@ pub(crate) fn is_alive(member: u32) -> bool {
     asked.is_err() || l.l_type != libc::F_UNLCK as i16
 }
 
-/// Memory that every member sees at the same address, for good. `None` once it is used up.
+/// Memory that every member sees at the same address, for good. `None` once it is used up. Under the
+/// registry lock.
 pub(crate) fn memory(len: usize) -> Option<*mut u8> {
-    let base = SHARED.load(Ordering::Acquire);
+    let shared = made()?;
+    let base = BASE.load(Ordering::Acquire);
     let len = len.checked_next_multiple_of(64)?;
-    let used = &shared()?.used;
-    let at = used
+    let at = shared
+        .used
         .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |at| {
             at.checked_add(len).filter(|&end| end <= ROOM)
         })
         .ok()?;
     // SAFETY: inside the mapping, by the check above.
-    Some(unsafe { base.cast::<u8>().add(at) })
+    Some(unsafe { base.add(at) })
+}
+
+/// The file in which an address of [`memory`] lies, and where.
+pub(crate) fn place(at: *const u8) -> Option<(i32, usize)> {
+    let base = BASE.load(Ordering::Acquire).addr();
+    let file = FILE.load(Ordering::Relaxed);
+    let offset = at.addr().checked_sub(base)?;
+    (base != 0 && file >= 0 && offset < ROOM).then_some((file, offset))
 }

@@ -11,6 +11,7 @@ pub(crate) mod demote;
 pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod family;
+pub(crate) mod handover;
 pub(crate) mod lock;
 pub(crate) mod operator;
 pub(crate) mod options;

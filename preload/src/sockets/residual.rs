@@ -1,16 +1,22 @@
 //! Bytes that were received on the fast leg when it was cut off, and that the program has not read.
-//! They are read before anything on the kernel connection. The memory is shared with children of fork,
-//! so that parent and child take each byte once.
+//! They are read before anything on the kernel connection. The memory is shared with children of fork, and
+//! with the programs that they become (`handover`), so that each byte is taken once.
 
 use super::{Socket, family};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::{self, mem::Mapping};
 
+/// What a record begins with, when found in a file by another program.
+const MAGIC: u64 = u64::from_le_bytes(*b"shuntkpt");
+
 /// A shared buffer that is only ever read off.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Residual {
+    magic: u64,
+    /// The connection whose bytes these are, as the kernel numbers it.
+    inode: u64,
     lock: AtomicU32,
     len: usize,
     at: AtomicUsize,
@@ -96,22 +102,23 @@ pub(crate) fn rejoin(s: &Socket, inode: u64) {
     }
 }
 
-/// Keeps `bytes` for the socket. False if there is no memory for them.
+/// Keeps `bytes` for the socket. False if there is no memory for them. Under the registry lock.
 pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
     if bytes.is_empty() {
         return true;
     }
     let len = size_of::<Residual>() + bytes.len();
-    let at = if s.is_shared() {
-        family::memory(len) // the others have to see it too, where they are
-    } else {
-        Mapping::family(len).ok().map(|m| m.leak().as_ptr())
-    };
+    let mut at = family::memory(len); // the others have to see it too, where they are
+    if at.is_none() && !s.is_shared() {
+        at = Mapping::family(len).ok().map(|m| m.leak().as_ptr());
+    }
     let Some(r) = at.map(<*mut u8>::cast::<Residual>) else {
         return false;
     };
     // SAFETY: fresh zeroed memory of that size; nobody else sees it before the store below.
     unsafe {
+        (*r).magic = MAGIC;
+        (*r).inode = sys::fd::inode(fd).unwrap_or(0);
         (*r).len = bytes.len();
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), r.add(1).cast::<u8>(), bytes.len());
     }
@@ -125,11 +132,38 @@ pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
     true
 }
 
+/// The socket takes over a record that another program has left, `room` bytes at most. False if it is none,
+/// or is another connection's.
+///
+/// # Safety
+/// `r` is aligned memory of that size that stays mapped; other processes may change it.
+pub(crate) unsafe fn adopt(r: *mut Residual, room: usize, s: &Socket, inode: u64) -> bool {
+    // SAFETY: as above; nothing but the lock and the position changes once it is made.
+    let record = unsafe { &*r };
+    let fits = room
+        .checked_sub(size_of::<Residual>())
+        .is_some_and(|most| record.len <= most);
+    if record.magic != MAGIC || record.inode != inode || inode == 0 || !fits {
+        return false;
+    }
+    ANY.store(true, Ordering::Relaxed);
+    s.residual.store(r, Ordering::Release);
+    true
+}
+
+/// The record of what is left for the socket, and its size.
+pub(crate) fn record(s: &Socket) -> Option<(*const Residual, usize)> {
+    let at = s.residual.load(Ordering::Acquire);
+    // SAFETY: the memory is never unmapped while the socket refers to it.
+    let len = unsafe { at.as_ref() }?.len;
+    (left(s) > 0).then_some((at.cast_const(), size_of::<Residual>() + len))
+}
+
 /// Bytes left.
 pub(crate) fn left(s: &Socket) -> usize {
     // SAFETY: the memory is never unmapped while the socket refers to it.
     unsafe { s.residual.load(Ordering::Acquire).as_ref() }
-        .map_or(0, |r| r.len - r.at.load(Ordering::Acquire))
+        .map_or(0, |r| r.len.saturating_sub(r.at.load(Ordering::Acquire)))
 }
 
 /// Reads into the program's buffers. `None` once nothing is left.

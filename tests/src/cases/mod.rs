@@ -16,6 +16,7 @@ mod dups;
 mod epoll;
 mod epoll_order;
 mod epoll_sets;
+mod executed;
 mod flags;
 mod handlers;
 mod io_calls;
@@ -133,6 +134,7 @@ pub fn all() -> Vec<Case> {
         many::CASES,
         dups::CASES,
         process::CASES,
+        executed::CASES,
         legs::CASES,
         roused::CASES,
         sharing::CASES,

@@ -174,7 +174,8 @@ pub fn die() -> ! {
     }
 }
 
-/// Replaces the process by this program; only returns on failure.
+/// Replaces the process by this program; only returns on failure. One that does not keep the environment
+/// is to run without the library, which an empty LD_PRELOAD says.
 pub fn exec(arguments: &[&str], keep_environment: bool) -> Ret {
     let list: Vec<_> = arguments
         .iter()
@@ -185,8 +186,9 @@ pub fn exec(arguments: &[&str], keep_environment: bool) -> Ret {
     if keep_environment {
         return call!(libc::execv(pointers[0], pointers.as_ptr()));
     }
-    let empty = [c"PATH=/usr/bin:/bin".as_ptr(), std::ptr::null()];
-    call!(libc::execve(pointers[0], pointers.as_ptr(), empty.as_ptr()))
+    let (path, plain) = (c"PATH=/usr/bin:/bin", c"LD_PRELOAD=");
+    let other = [path.as_ptr(), plain.as_ptr(), std::ptr::null()];
+    call!(libc::execve(pointers[0], pointers.as_ptr(), other.as_ptr()))
 }
 
 /// Sets the soft limit and returns the one before.

@@ -6,3 +6,4 @@ mod demote;
 mod exports;
 mod flow;
 mod settings;
+mod started;
