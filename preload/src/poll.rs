@@ -4,7 +4,8 @@
 //! Ours are looked at in user space and taken out of what the kernel is asked, except for the sleep,
 //! where the kernel watches their connection for a bell.
 
-use crate::epoll::set::{self, Set};
+use crate::epoll::registered;
+use crate::epoll::set::Set;
 use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
@@ -172,7 +173,7 @@ fn look(all: &mut [libc::pollfd], fresh: bool) -> usize {
                 let bits = ready::bits(s, p.fd, p.events, fresh);
                 if bits & p.events != 0 {
                     // What poll has shown a set shows too, even if the bell for it is still under way.
-                    set::kick_others(s, std::ptr::null());
+                    registered::kick_others(s, std::ptr::null());
                 }
                 bits
             }

@@ -2,7 +2,8 @@
 //! that may one day be attached.
 
 use super::entry::{ET, EXCLUSIVE, Entry, ONESHOT, Subject};
-use super::set::{self, Set, TAG, TAG_MASK};
+use super::registered;
+use super::set::{Set, TAG, TAG_MASK};
 use crate::sockets::{Phase, Socket, residual};
 use crate::table::{self, Entry as Known};
 use crate::{real, world};
@@ -48,7 +49,7 @@ pub(crate) unsafe fn ctl(
                 return other(set, op, fd, ev, kernel);
             };
             if let Subject::Socket(s, _) = subject {
-                match set::unpark(set, fd, s, ev.events, ev.u64) {
+                match registered::unpark(set, fd, s, ev.events, ev.u64) {
                     Some(true) => return Ok(0),
                     Some(false) => return Err(Errno(libc::EEXIST)),
                     None => {}
@@ -61,10 +62,10 @@ pub(crate) unsafe fn ctl(
             {
                 drop(l);
                 let _ = stale;
-                set::remove(&mut w, set, fd); // closed by something we did not see
+                registered::remove(&mut w, set, fd); // closed by something we did not see
             }
             match subject {
-                Subject::Socket(s, _) => set::add(&mut w, set, s, fd, ev.events, ev.u64),
+                Subject::Socket(s, _) => registered::add(&mut w, set, s, fd, ev.events, ev.u64),
                 _ => add_set(set, subject, fd, ev),
             }
             Ok(0)
@@ -77,7 +78,7 @@ pub(crate) unsafe fn ctl(
         }
         libc::EPOLL_CTL_DEL => {
             if let Some(s) = table::socket(fd) {
-                match set::park(set, fd, s) {
+                match registered::park(set, fd, s) {
                     Some(true) => return Ok(0),
                     Some(false) => return Err(Errno(libc::ENOENT)),
                     None => {}
@@ -89,7 +90,7 @@ pub(crate) unsafe fn ctl(
             }
             let mut w = world::lock();
             kernel()?;
-            set::remove(&mut w, set, fd);
+            registered::remove(&mut w, set, fd);
             Ok(0)
         }
         _ => kernel(),
@@ -178,7 +179,7 @@ fn modify(
                 return Err(Errno::INVAL);
             }
             e.modify(events, data);
-            set::modified(set, &mut l, index);
+            registered::modified(set, &mut l, index);
             Ok(0)
         }
         Subject::Other => {

@@ -5,5 +5,7 @@ pub(crate) mod ctl;
 pub(crate) mod entry;
 mod hot;
 mod out;
+pub(crate) mod registered;
 pub(crate) mod set;
+mod shared;
 pub(crate) mod wait;

@@ -6,7 +6,7 @@
 //! kernel.
 
 use super::{Phase, Socket, Way};
-use crate::epoll::set;
+use crate::epoll::registered;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ pub(crate) fn forget(fd: i32) {
         Entry::Set(_) => {
             let mut w = world::lock();
             if let Entry::Set(s) = table::clear(fd) {
-                set::release(&mut w, s);
+                registered::release(&mut w, s);
             }
         }
         Entry::None | Entry::Hidden => {}
@@ -95,7 +95,7 @@ fn finish(w: &mut World, s: &'static Socket, fd: i32) {
 /// Others go on with the stream. What the rendezvous has lent for it is given back when they are done, by
 /// the process that made it; so is its place in memory.
 fn part(w: &mut World, s: &'static Socket) {
-    set::closed(w, s);
+    registered::closed(w, s);
     // (whoever goes on with it reports it; here it counts if this process has used it)
     if s.record.role.load(Ordering::Relaxed) != 0 && s.record.has_carried() {
         s.note_flow();
@@ -157,7 +157,7 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
         say_goodbye(s, fd);
     }
     let_go(w, s);
-    set::closed(w, s);
+    registered::closed(w, s);
     unexpect(w, s);
     if s.record.role.load(Ordering::Relaxed) != 0 {
         s.note_flow();

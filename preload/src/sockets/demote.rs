@@ -5,7 +5,7 @@
 //! itself. The peer finds its leg stopped at its next call and goes on by the kernel.
 
 use super::{Phase, Socket, Way, residual};
-use crate::epoll::set;
+use crate::epoll::registered;
 use crate::world::{self, World};
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
@@ -79,7 +79,7 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     if !s.has_others() {
         super::close::let_go(w, s); // (the last of several does it at the end)
     }
-    set::detached(w, s, fd);
+    registered::detached(w, s, fd);
 }
 
 /// Moves a socket to kernel TCP now, whatever it is doing.

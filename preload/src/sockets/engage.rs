@@ -6,7 +6,7 @@
 
 use super::demote::become_plain;
 use super::{Phase, Socket, Way, seats};
-use crate::epoll::set;
+use crate::epoll::registered;
 use crate::world::{self, World};
 use flowctl::Terms;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -207,7 +207,7 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: u32) {
     s.set_phase(Phase::Announced);
     drop(rx);
     w.targets().expect(target, -1);
-    set::announced(w, s);
+    registered::announced(w, s);
 }
 
 fn look(
@@ -358,7 +358,7 @@ pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
     s.record.set_transport(Transport::Shm);
     s.note_scheme();
     s.set_phase(Phase::Attached);
-    set::attached(w, s);
+    registered::attached(w, s);
 }
 
 /// Takes an offer back that has stood for too long.

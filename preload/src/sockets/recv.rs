@@ -4,7 +4,7 @@ use super::counted::{Counting, What};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, parked, residual, seats};
-use crate::epoll::set;
+use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -331,7 +331,7 @@ fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
     let _ = rx.peek_on(p, fd, walk);
     drop(rx);
     if bells > 0 {
-        set::kick_others(s, std::ptr::null());
+        registered::kick_others(s, std::ptr::null());
     }
 }
 
@@ -353,7 +353,7 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
     if let Some(n) = residual::read(s, walk, how.peek, how.discard) {
         if s.set_count.load(Ordering::Acquire) > 0 && residual::left(s) == 0 {
             // Sets that looked for the sake of these bytes leave the rest to the kernel.
-            set::detached(&mut crate::world::lock(), s, fd);
+            registered::detached(&mut crate::world::lock(), s, fd);
         }
         if how.peek && walk.left() > 0 && s.phase() == Phase::Plain {
             // SAFETY: the caller's promise.
@@ -464,7 +464,7 @@ pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
         drop(rx);
         if take {
             // One of them may have been for a set that has not looked yet.
-            set::kick_others(s, std::ptr::null());
+            registered::kick_others(s, std::ptr::null());
         }
         if unread > bells {
             demote::went_round(s, fd);

@@ -10,7 +10,7 @@
 //! kernel, or that bells were taken which some set has not seen.
 
 use super::{Socket, lock};
-use crate::epoll::set;
+use crate::epoll::{registered, set};
 use crate::world;
 use std::sync::atomic::{AtomicI32, Ordering};
 use transport::sys::fd::{Fd, as_fd};
@@ -118,7 +118,7 @@ pub(crate) fn heard(set: &'static set::Set) {
     let mut w = world::lock();
     for (s, fd) in set.shared_sockets() {
         if s.phase() == super::Phase::Plain {
-            set::detached(&mut w, s, fd);
+            registered::detached(&mut w, s, fd);
         } else {
             set.heat_socket(s);
         }

@@ -383,7 +383,7 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32, counting: &Counting) -> bool 
                 s.mirror_rx(&rx);
                 counting.add(What::Asleep(s));
                 drop(rx);
-                crate::epoll::set::kick_others(s, std::ptr::null());
+                crate::epoll::registered::kick_others(s, std::ptr::null());
                 return true;
             }
         }

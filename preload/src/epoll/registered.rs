@@ -1,0 +1,272 @@
+//! What becomes of a socket's registrations as it goes through its life: offered, attached, back on the
+//! kernel, closed; and how the program's own calls (`ctl`) change them. Called with the registry lock held,
+//! but for what says otherwise.
+//!
+//! Rule: the kernel's registration and ours change together, under the set's lock.
+
+use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
+use super::set::{Locked, Membership, Set, TAG};
+use crate::sockets::{Phase, Socket, residual, rouse};
+use crate::world::World;
+use std::sync::atomic::Ordering;
+
+/// A socket has been offered: sets that hold it watch for the answer.
+pub(crate) fn announced(_w: &mut World, s: &'static Socket) {
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        if let Some(mut l) = m.set.lock() {
+            m.set.engaged.fetch_add(1, Ordering::AcqRel);
+            l.heat(m.index);
+        }
+    }
+}
+
+/// A socket is attached: its registrations become ours.
+pub(crate) fn attached(_w: &mut World, s: &'static Socket) {
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        manage(m);
+    }
+}
+
+/// Makes one registration ours.
+pub(crate) fn manage(m: &Membership) {
+    let Some(mut l) = m.set.lock() else { return };
+    let call = l.calls;
+    let Some(e) = l.entry(m.index) else { return };
+    if e.managed {
+        return;
+    }
+    e.managed_in = call;
+    if e.events & ONESHOT != 0 && m.set.has_fired(e.fd) {
+        e.disable();
+    }
+    let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
+    e.managed = true;
+    let counted = e.hot;
+    let (events, tag) = (Entry::kernel_events(), TAG | m.index as u64);
+    let changed = if exclusive {
+        // The kernel does not modify exclusive registrations.
+        m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0)
+            && m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, tag)
+    } else {
+        m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag)
+    };
+    if !changed {
+        l.orphans += 1;
+        if let Some(e) = l.entry(m.index) {
+            e.orphan = true;
+        }
+    }
+    // Who waits on a set that had nothing of ours is not counted among its waiters.
+    l.order(m.index);
+    let first = !counted && m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
+    l.heat(m.index);
+    if let Some(e) = l.entry(m.index) {
+        if first {
+            m.set.rouse(e, m.index);
+        } else {
+            m.set.kick(e, m.index);
+        }
+    }
+}
+
+/// A socket is on kernel TCP for good: its registrations are the program's own again.
+pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        let Some(mut l) = m.set.lock() else { continue };
+        let Some(e) = l.entry(m.index) else { continue };
+        if e.managed && !e.parked && e.events & EXCLUSIVE == 0 && residual::left(s) > 0 {
+            // The kernel does not know of bytes that are kept here: until they are read the entry is
+            // looked at by us, and the kernel asked for what the program asked for.
+            e.fresh = true;
+            m.set.ask_beside_us(e, m.index);
+            l.heat(m.index);
+            continue;
+        }
+        let was_hot = std::mem::take(&mut e.hot);
+        let engaged = was_hot || e.managed;
+        if std::mem::take(&mut e.managed) {
+            let (fd, events, data) = (e.fd, e.program_events(), e.data);
+            if e.parked {
+                m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+            } else if events & EXCLUSIVE != 0 {
+                m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+                m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, data);
+            } else {
+                m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, data);
+            }
+        }
+        l.hot.retain(|&i| i != m.index);
+        if engaged {
+            m.set.engaged.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The last descriptor of a socket is gone: the kernel drops its registrations, and so do we.
+pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
+    // SAFETY: under the registry lock.
+    let sets = std::mem::take(unsafe { &mut *s.sets.get() });
+    s.set_count.store(0, Ordering::Release);
+    s.watch_seat();
+    for m in sets {
+        let Some(mut l) = m.set.lock() else { continue };
+        if let Some(e) = l.remove(m.index)
+            && (e.managed || e.hot)
+        {
+            m.set.engaged.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Adds a registration of a socket.
+pub(crate) fn add(
+    _w: &mut World,
+    set: &'static Set,
+    s: &'static Socket,
+    fd: i32,
+    events: u32,
+    data: u64,
+) {
+    let subject = Subject::Socket(s, s.generation.load(Ordering::Acquire));
+    let Some(mut l) = set.lock() else { return };
+    let index = l.insert(Entry::new(subject, fd, events, data));
+    let phase = s.phase();
+    let keeps = phase == Phase::Plain && events & EXCLUSIVE == 0; // bytes: see `detached`
+    if keeps && let Some(e) = l.entry(index) {
+        e.managed = true;
+        e.fresh = true;
+        set.ask_beside_us(e, index);
+    }
+    if keeps || phase == Phase::Announced {
+        set.engaged.fetch_add(1, Ordering::AcqRel);
+        l.heat(index);
+    }
+    drop(l);
+    let m = Membership { set, index };
+    // SAFETY: under the registry lock.
+    let sets = unsafe { &mut *s.sets.get() };
+    if sets.is_empty() {
+        sets.reserve_exact(1); // nearly every socket is in one set, and there may be very many
+    }
+    sets.push(m);
+    s.set_count.fetch_add(1, Ordering::AcqRel);
+    s.watch_seat();
+    if s.is_shared() {
+        set.hear_others();
+    }
+    if phase == Phase::Attached {
+        manage(&m);
+    }
+}
+
+/// Removes a registration of a socket; the kernel's is gone already.
+pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
+    let Some(mut l) = set.lock() else { return };
+    let Some(index) = l.index_of(fd) else { return };
+    let Some(e) = l.remove(index) else { return };
+    drop(l);
+    if e.managed || e.hot || matches!(e.subject, Subject::Set(_)) {
+        set.engaged.fetch_sub(1, Ordering::AcqRel);
+    }
+    if let Some(s) = e.socket() {
+        // SAFETY: under the registry lock.
+        unsafe { &mut *s.sets.get() }.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
+        s.set_count.fetch_sub(1, Ordering::AcqRel);
+        s.watch_seat();
+    }
+}
+
+/// Deletes a registration that is ours in the kernel without going there. False if it is not.
+pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<bool> {
+    let mut l = set.lock()?;
+    let index = l.index_of(fd)?;
+    let e = l.entry(index)?;
+    let ours = e.managed
+        && s.phase() == Phase::Attached
+        && e.events & EXCLUSIVE == 0
+        && e.socket().is_some_and(|x| std::ptr::eq(x, s));
+    if !ours {
+        return None;
+    }
+    Some(!std::mem::replace(&mut e.parked, true))
+}
+
+/// Adds again what was parked. `Some(false)`: it is there already.
+pub(crate) fn unpark(
+    set: &'static Set,
+    fd: i32,
+    s: &'static Socket,
+    events: u32,
+    data: u64,
+) -> Option<bool> {
+    let mut l = set.lock()?;
+    let index = l.index_of(fd)?;
+    let e = l.entry(index)?;
+    let same = e.socket().is_some_and(|x| std::ptr::eq(x, s));
+    if e.parked && (events & EXCLUSIVE != 0 || !same) {
+        // The kernel's registration is in the way of one that it has to make itself.
+        set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+        return None;
+    }
+    if !e.managed || !same {
+        return None;
+    }
+    if !std::mem::take(&mut e.parked) {
+        return Some(false);
+    }
+    e.modify(events, data);
+    modified(set, &mut l, index);
+    Some(true)
+}
+
+/// A modified entry may be ready already: somebody asleep has to look.
+pub(crate) fn modified(set: &'static Set, l: &mut Locked, index: usize) {
+    l.heat(index);
+    if let Some(e) = l.entry(index) {
+        set.kick(e, index);
+    }
+}
+
+/// Bells of this socket have been taken off by somebody: whoever sleeps on a set that holds it may have
+/// been waiting for one of them.
+pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
+    rouse::sets_of_others(s);
+    if s.set_count.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let w = crate::world::lock();
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        if !std::ptr::eq(m.set, except)
+            && let Some(mut l) = m.set.lock()
+        {
+            l.heat(m.index);
+            if let Some(e) = l.entry(m.index) {
+                m.set.kick(e, m.index);
+            }
+        }
+    }
+    drop(w);
+}
+
+/// A descriptor of the set is closed; with the last one everything in it goes.
+pub(crate) fn release(_w: &mut World, set: &'static Set) {
+    if set.refs.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return;
+    }
+    let Some(mut l) = set.lock() else { return };
+    let inner = std::mem::take(&mut *l);
+    drop(l);
+    set.engaged.store(0, Ordering::Release);
+    for (index, e) in inner.entries.into_iter().enumerate() {
+        if let Some(s) = e.as_ref().and_then(Entry::socket) {
+            // SAFETY: under the registry lock.
+            unsafe { &mut *s.sets.get() }
+                .retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
+            s.set_count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Sets and other processes: sockets in a set that others hold too since a fork, and sets that a parent and
+//! its child both have.
+
+use super::entry::Entry;
+use super::set::{OTHERS, Set, TAG};
+use crate::sockets::demote::{Unread, demote};
+use crate::sockets::{Socket, rouse};
+use std::sync::atomic::Ordering;
+use transport::reason::Reason;
+
+impl Set {
+    /// From now on other processes that hold sockets of this set are heard. Under the registry lock.
+    pub(crate) fn hear_others(&'static self) {
+        if let Some(event) = rouse::for_sets()
+            && self.lock().is_some_and(|l| !l.by_fd.is_empty())
+            && !self.hears.swap(true, Ordering::AcqRel)
+        {
+            let events = libc::EPOLLIN.cast_unsigned() | super::entry::ET;
+            self.kernel(libc::EPOLL_CTL_ADD, event, events, TAG | OTHERS as u64);
+        }
+    }
+
+    /// Attached sockets in here that other processes hold too.
+    pub(crate) fn shared_sockets(&'static self) -> Vec<(&'static Socket, i32)> {
+        let Some(l) = self.lock() else {
+            return Vec::new();
+        };
+        let entries = l.entries.iter().flatten();
+        entries
+            .filter(|e| e.managed || e.hot)
+            .filter_map(|e| Some((e.socket().filter(|s| s.is_shared())?, e.fd)))
+            .collect()
+    }
+
+    /// Has the next look include a socket.
+    pub(crate) fn heat_socket(&'static self, s: &'static Socket) {
+        if let Some(mut l) = self.lock() {
+            let same = |e: &Option<Entry>| {
+                e.as_ref()
+                    .and_then(Entry::socket)
+                    .is_some_and(|x| std::ptr::eq(x, s))
+            };
+            if let Some(index) = l.entries.iter().position(same) {
+                l.heat(index);
+            }
+        }
+    }
+
+    /// Before a call on the set: one that a parent uses too is the kernel's alone. Two processes
+    /// would otherwise each know half of what the kernel has been asked.
+    #[inline]
+    pub(crate) fn settle_inherited(&'static self) {
+        if self.inherited.load(Ordering::Relaxed) {
+            self.leave_to_kernel();
+        }
+    }
+
+    #[cold]
+    fn leave_to_kernel(&'static self) {
+        self.inherited.store(false, Ordering::Relaxed);
+        for (s, fd) in self.shared_sockets() {
+            if s.has_others() {
+                demote(s, fd, Reason::Forked, Unread::Keep);
+            }
+        }
+    }
+}
