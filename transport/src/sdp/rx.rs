@@ -4,12 +4,14 @@
 //! doorbell byte; which it is follows from the counts, never from the value. Used under the receiving
 //! lock.
 
+mod kernel;
+mod leaving;
+
 use super::journal::{Journal, Place, Shareable};
-use super::{Leg, Walk, walk::BATCH};
-use crate::clock;
+use super::{Leg, Walk};
 use crate::provider::{End, Provider};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
-use crate::sys::{Errno, Result, net, yield_core};
+use crate::sys::Result;
 use flowctl::any::Receiver;
 use flowctl::{Granted, Receiver as _, Violation, with_scheme};
 
@@ -134,35 +136,6 @@ impl Rx {
         Ok(self.open)
     }
 
-    /// Reads before there is a segment: the kernel connection, without waiting.
-    ///
-    /// # Errors
-    /// As recv(2); EAGAIN if there is nothing.
-    pub fn read_kernel(&mut self, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
-        let n = Self::recv(fd, walk, usize::MAX, flags)?;
-        if flags & libc::MSG_PEEK == 0 {
-            self.kernel += n as u64;
-        }
-        Ok(n)
-    }
-
-    fn recv(fd: i32, walk: &mut Walk, limit: usize, flags: i32) -> Result<usize> {
-        if limit >= walk.left()
-            && let Some((iov, count)) = walk.untouched()
-        {
-            // SAFETY: as below.
-            return unsafe { net::recv_vec(fd, iov.cast_mut(), count, flags | libc::MSG_DONTWAIT) };
-        }
-        let mut iov = [libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        }; BATCH];
-        let count = walk.batch(&mut iov, limit);
-        // SAFETY: the pointers are the program's, for the kernel to check.
-        let n = unsafe { net::recv_vec(fd, iov.as_mut_ptr(), count, flags | libc::MSG_DONTWAIT) }?;
-        Ok(n)
-    }
-
     /// Reads what is there, from whichever leg the direction is on. Bytes read are walked over.
     ///
     /// # Errors
@@ -254,65 +227,6 @@ impl Rx {
 
     fn fast_is_over(&self, p: &impl Provider) -> bool {
         p.stated(End::Fast).is_some()
-    }
-
-    /// The first leg; `None` once it is finished.
-    fn read_first(
-        &mut self,
-        p: &impl Provider,
-        fd: i32,
-        walk: &mut Walk,
-        how: How,
-    ) -> Result<Option<Got>> {
-        let mut limit = usize::MAX;
-        let mut flags = 0;
-        let known = p.stated(End::Kernel);
-        if let Some(end) = known {
-            if self.kernel == end {
-                return Ok(None);
-            }
-            let Some(left) = end.checked_sub(self.kernel) else {
-                return Ok(Some(Got::Broken));
-            };
-            limit = usize::try_from(left).unwrap_or(usize::MAX);
-        }
-        // While the end is not stated, bells and even the last leg's data may come in behind this leg's
-        // bytes: they are looked at first, and taken once it is known how many are of this leg.
-        if how.peek || known.is_none() {
-            flags |= libc::MSG_PEEK;
-        }
-        if how.discard {
-            flags |= libc::MSG_TRUNC;
-        }
-        match Self::recv(fd, walk, limit, flags) {
-            Err(Errno::AGAIN) => Ok(Some(Got::Empty)),
-            Err(e) => Err(e),
-            Ok(0) if walk.left() == 0 => Ok(Some(Got::Bytes(0))),
-            Ok(0) => {
-                self.kernel_over = true;
-                // The end may have been stated, and the connection closed, since we looked.
-                Ok((p.stated(End::Kernel) != Some(self.kernel)).then_some(Got::Eof))
-            }
-            Ok(n) => {
-                let mut data = n;
-                if known.is_none() {
-                    if let Some(end) = p.stated(End::Kernel) {
-                        let Some(left) = end.checked_sub(self.kernel) else {
-                            return Ok(Some(Got::Broken));
-                        };
-                        data = n.min(usize::try_from(left).unwrap_or(usize::MAX));
-                    }
-                    if !how.peek && data > 0 {
-                        data = net::discard(fd, data)?;
-                    }
-                }
-                if !how.peek {
-                    self.kernel += data as u64;
-                }
-                walk.skip(data);
-                Ok((data > 0).then_some(Got::Bytes(data)))
-            }
-        }
     }
 
     #[inline]
@@ -426,144 +340,6 @@ impl Rx {
         if read && self.open(p) == Ok(true) {
             self.leg = Leg::Fast;
         }
-    }
-
-    /// Bells that have been counted by the peer and not taken here.
-    #[must_use]
-    pub fn bells_outstanding(&self, p: &impl Provider) -> u64 {
-        p.bells().saturating_sub(self.bells)
-    }
-
-    /// Takes bells off the kernel connection, `most` at most. True if none is left. Not on the first
-    /// leg, where data may lie before them.
-    pub fn take_bells(&mut self, p: &impl Provider, fd: i32, most: usize) -> bool {
-        if self.leg == Leg::First {
-            return false;
-        }
-        let outstanding = self.bells_outstanding(p);
-        if outstanding == 0 {
-            return true;
-        }
-        let want = usize::try_from(outstanding).unwrap_or(usize::MAX).min(most);
-        match net::discard(fd, want) {
-            Ok(0) | Err(Errno(libc::ECONNRESET | libc::EPIPE)) => {
-                self.kernel_over = true;
-                true
-            }
-            Ok(n) => {
-                self.bells += n as u64;
-                n as u64 == outstanding
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Counts anew how many bells have been taken: whoever died may have taken some without a word. On the
-    /// fast leg every byte on the kernel connection is one, and while the peer is not in the middle of a
-    /// put every bell that it has counted has come.
-    #[cold]
-    fn count_bells(&mut self, p: &impl Provider, fd: i32) {
-        if self.leg != Leg::Fast {
-            self.orphaned = false;
-            return;
-        }
-        let counted = p.bells();
-        let still = !p.peer_is_putting();
-        let lying = net::unread(fd) as u64;
-        if still && !p.peer_is_putting() && p.bells() == counted {
-            self.orphaned = false;
-            self.bells = self.bells.max(counted.saturating_sub(lying));
-        }
-    }
-
-    /// After a look that has walked over all that is left of the fast leg: looks on at what follows it on
-    /// the kernel connection. True if it saw anything.
-    ///
-    /// # Errors
-    /// As recv(2), EAGAIN aside.
-    pub fn peek_on(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> Result<bool> {
-        let left = match self.available(p) {
-            Ok(left) if self.leg == Leg::Fast => left as u64,
-            _ => return Ok(false),
-        };
-        let whole = p.stated(End::Fast) == Some(self.flow.consumed() + left);
-        if !whole || walk.done() as u64 != left || !self.take_bells(p, fd, usize::MAX) {
-            return Ok(false);
-        }
-        match Self::recv(fd, walk, usize::MAX, libc::MSG_PEEK) {
-            Ok(n) => {
-                walk.skip(n);
-                Ok(n > 0)
-            }
-            Err(Errno::AGAIN) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// The peer will put no more: if all that is unread lies on the kernel connection, with no bell
-    /// among it, it can stay there. The kernel connection alone goes on then.
-    ///
-    /// # Errors
-    /// The peer's counter is impossible.
-    pub fn leave_in_kernel(&mut self, p: &impl Provider) -> Result<bool, Violation> {
-        let can =
-            self.leg == Leg::First && self.available(p)? == 0 && self.bells_outstanding(p) == 0;
-        if can {
-            self.leg = Leg::Last;
-        }
-        Ok(can)
-    }
-
-    /// The peer will put no more: gathers everything unread, on whatever leg, for private use. The fast
-    /// leg is then over.
-    ///
-    /// # Errors
-    /// The peer's counter is impossible, or what it counted never came.
-    pub fn gather(&mut self, p: &impl Provider, fd: i32) -> Result<Vec<u8>, Violation> {
-        let mut out = Vec::new();
-        if self.leg == Leg::First {
-            let Some(end) = p.stated(End::Kernel) else {
-                self.leg = Leg::Last; // nothing but data can follow on the kernel connection
-                return Ok(out);
-            };
-            self.gather_first(fd, end, &mut out)?;
-            self.leg = Leg::Fast;
-        }
-        self.open(p)?;
-        self.flow.release();
-        self.available(p)?;
-        while self.flow.available() > 0 {
-            let piece = self.flow.next(p)?;
-            let at = out.len();
-            out.resize(at + piece.len, 0);
-            // SAFETY: the vector has just been given that many bytes.
-            unsafe { p.take(piece, out.as_mut_ptr().add(at)) };
-            self.flow.consume(piece.len);
-        }
-        self.leg = Leg::Last;
-        Ok(out)
-    }
-
-    /// Reads the first leg to its end. What the kernel has not delivered yet comes as room is made.
-    fn gather_first(&mut self, fd: i32, end: u64, out: &mut Vec<u8>) -> Result<(), Violation> {
-        let mut moved = clock::ticks();
-        while self.kernel != end {
-            let left = end.checked_sub(self.kernel).ok_or(Violation)?;
-            let left = usize::try_from(left).map_err(|_| Violation)?.min(64 * 1024);
-            let at = out.len();
-            out.resize(at + left, 0);
-            // SAFETY: the vector has just been given that many bytes.
-            let got = unsafe { net::recv(fd, out.as_mut_ptr().add(at), left, libc::MSG_DONTWAIT) };
-            let n = got.unwrap_or(0);
-            out.truncate(at + n);
-            self.kernel += n as u64;
-            match got {
-                Ok(1..) => moved = clock::ticks(),
-                Err(Errno::AGAIN) if clock::ticks() - moved < clock::us(STALL_US) => yield_core(),
-                _ => return Err(Violation),
-            }
-        }
-        Ok(())
     }
 }
 

@@ -3,15 +3,17 @@
 //! Rule: a byte goes out on exactly one leg, and the end of a leg is stated only when no byte can
 //! follow on it. Used under the sending lock.
 
+mod last;
+mod put;
+
 use super::journal::{Journal, Place, Shareable};
-use super::{Due, Leg, Walk, walk::BATCH};
-use crate::clock;
+use super::{Due, Leg, Walk};
 use crate::doorbell;
 use crate::provider::{End, Provider};
 use crate::sys::{Errno, Result, net};
 use flowctl::any::Sender;
-use flowctl::packetized::WARM;
-use flowctl::{Counts, Piece, Scheme, Sender as _, Terms, Violation, credit, with_scheme};
+use flowctl::{Counts, Scheme, Sender as _, Terms, Violation, credit, with_scheme};
+use put::{look_if_due, put_by, tell};
 
 /// Most bytes put before they are published, so that the reader works while the sender does.
 const PUBLISH: usize = 32 * 1024;
@@ -339,129 +341,11 @@ impl Tx {
         self.flow.limit()
     }
 
-    /// Ends the fast leg at the byte where it is. What the peer gave back is owed on the last leg.
-    pub fn end_fast(&mut self, p: &impl Provider) {
-        if self.leg != Leg::Fast {
-            return;
-        }
-        if std::mem::take(&mut self.orphaned) {
-            p.leave(); // whoever was in the middle of a put will not end it
-        }
-        let end = self.flow.accepted();
-        self.leg = Leg::Last;
-        self.flow.post(true, p);
-        if let Some(from) = p.take_give_back()
-            && from <= end
-            && end - from <= p.region() as u64
-            && from < end
-        {
-            self.owed = (from, end);
-        }
-        p.state(End::Fast, end);
-    }
-
-    /// Ends the fast leg and rings the peer, which must not sleep through it. The bell is counted before
-    /// the end is stated: whoever reads the end knows every bell before the data that follows. A peer
-    /// that has stopped this side is awake and may be back on the kernel, where a bell would be data.
-    pub fn end_fast_ringing(&mut self, p: &impl Provider, fd: i32) {
-        if self.leg != Leg::Fast {
-            return;
-        }
-        if !p.enter() {
-            self.end_fast(p);
-            return;
-        }
-        self.hurry(fd);
-        p.count_bell();
-        self.end_fast(p);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let begun = clock::ticks();
-        // SAFETY: one readable byte.
-        while unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) } == Err(Errno::AGAIN) {
-            if p.stopped() || clock::ticks() - begun > clock::us(STUCK_US) {
-                p.uncount_bell();
-                break;
-            }
-            crate::sys::yield_core(); // full of bells: the peer is readable, and takes them when it looks
-        }
-        p.leave();
-    }
-
     /// Shuts this direction on the fast leg.
     pub fn finish(&mut self, p: &impl Provider, fin: u32) {
         self.finished = true;
         self.flow.post(true, p);
         p.finish(fin);
-    }
-
-    /// Sends by the kernel without waiting. What is owed goes first.
-    ///
-    /// # Errors
-    /// As send(2).
-    pub fn write_kernel(
-        &mut self,
-        p: Option<&impl Provider>,
-        fd: i32,
-        walk: &mut Walk,
-        flags: i32,
-    ) -> Result<usize> {
-        if let Some(p) = p {
-            self.settle(p, fd)?;
-        }
-        let flags = flags | libc::MSG_DONTWAIT;
-        let mut iov = [libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        }; BATCH];
-        let (iov, n) = match walk.untouched() {
-            Some((iov, n)) => (iov.cast_mut(), n),
-            None => {
-                let n = walk.batch(&mut iov, usize::MAX);
-                (iov.as_mut_ptr(), n)
-            }
-        };
-        // SAFETY: the pointers are the program's, for the kernel to check.
-        let sent = unsafe { net::send_vec(fd, iov, n, flags) }?;
-        walk.skip(sent);
-        if self.leg == Leg::First {
-            self.kernel += sent as u64;
-        }
-        Ok(sent)
-    }
-
-    /// Whether bytes are owed by the kernel.
-    #[must_use]
-    pub const fn owes(&self) -> bool {
-        self.owed.0 < self.owed.1
-    }
-
-    /// Sends once more, by the kernel, what the peer gave back.
-    ///
-    /// # Errors
-    /// EAGAIN while not all of it could go.
-    pub fn settle(&mut self, p: &impl Provider, fd: i32) -> Result<()> {
-        let (mut from, end) = self.owed;
-        while from < end {
-            let mut piece = self.flow.piece_at(from, p);
-            piece.len = piece
-                .len
-                .min(usize::try_from(end - from).unwrap_or(usize::MAX));
-            if piece.len == 0 {
-                self.owed = (0, 0);
-                return Err(Errno::CONNRESET); // the peer has overwritten what would tell
-            }
-            let (at, len) = p.place(piece);
-            // SAFETY: the piece lies in the region.
-            match unsafe { net::send(fd, at, len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) } {
-                Ok(n) => from += n as u64,
-                Err(e) => {
-                    self.owed = (from, end);
-                    return Err(e);
-                }
-            }
-        }
-        self.owed = (0, 0);
-        Ok(())
     }
 
     /// Rings the peer: one counted byte on the kernel connection. Only on the fast leg, where every
@@ -493,105 +377,6 @@ impl Tx {
             // Full of bells that nobody took, so readable anyway; or gone, which shows by itself.
             p.uncount_bell();
         }
-    }
-}
-
-/// Reads what was handed back when it is needed: too little known room, or now and then so that an empty
-/// buffer is noticed.
-#[inline]
-fn look_if_due(
-    flow: &mut impl flowctl::Sender,
-    looked: &mut u64,
-    p: &impl Provider,
-    want: usize,
-) -> Result<(), Violation> {
-    if flow.is_short(want) || flow.accepted() - *looked >= WARM {
-        *looked = flow.accepted();
-        flow.granted(p)?;
-    }
-    Ok(())
-}
-
-/// Tells the peer of what was committed, and acknowledges on the way. Returns whom it may have to wake.
-#[inline]
-fn tell(flow: &mut impl flowctl::Sender, acks: bool, p: &impl Provider) -> u32 {
-    let credits = acks && credit::acknowledge(p);
-    flow.publish(p);
-    if credits {
-        doorbell::DATA | doorbell::SPACE
-    } else {
-        doorbell::DATA
-    }
-}
-
-/// Puts by one scheme. Returns the bytes put, and whom it may have to wake.
-///
-/// # Safety
-/// The walk's buffers are readable.
-#[inline]
-unsafe fn put_by<F: flowctl::Sender + Clone + Into<Sender>>(
-    flow: &mut F,
-    journal: &mut Journal<Sender>,
-    acks: bool,
-    p: &impl Provider,
-    walk: &mut Walk,
-) -> Result<(usize, u32), Violation> {
-    let before = walk.done();
-    let mut unpublished = 0;
-    let mut ring = 0;
-    if flow.is_parked() && flow.post(false, p) {
-        ring = doorbell::DATA;
-    }
-    while walk.left() > 0 {
-        let most = if F::MESSAGES {
-            walk.left()
-        } else {
-            walk.left().min(PUBLISH - unpublished)
-        };
-        let piece = flow.place(most);
-        if piece.len == 0 {
-            break;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { fill_piece(p, piece, walk) };
-        flow.commit(piece.len, p);
-        unpublished += piece.len;
-        if unpublished >= PUBLISH || walk.left() == 0 {
-            journal.note(|| flow.clone().into());
-            ring |= tell(flow, acks, p);
-            unpublished = 0;
-        }
-        if walk.left() > 0 && flow.is_short(walk.left().min(PUBLISH)) {
-            flow.granted(p)?;
-        }
-    }
-    if unpublished > 0 {
-        journal.note(|| flow.clone().into());
-        ring |= tell(flow, acks, p);
-    }
-    Ok((walk.done() - before, ring))
-}
-
-/// Copies as much of the walk as the piece is long, whatever chunks that spans.
-///
-/// # Safety
-/// The walk's buffers are readable, and at least as long.
-#[inline]
-unsafe fn fill_piece(p: &impl Provider, mut piece: Piece, walk: &mut Walk) {
-    while piece.len > 0 {
-        let (from, len) = walk.chunk();
-        let part = Piece {
-            offset: piece.offset,
-            len: len.min(piece.len),
-        };
-        if part.len == 0 {
-            return;
-        }
-        // SAFETY: the walk's chunk is readable by the caller's promise.
-        unsafe { p.put(part, from) };
-        walk.advance(part.len);
-        piece.offset += part.len;
-        piece.len -= part.len;
     }
 }
 
