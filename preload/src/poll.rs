@@ -10,7 +10,7 @@ use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::spin;
-use crate::sockets::wait::prepare;
+use crate::sockets::wait::{ROOM_NAP_NS, prepare};
 use crate::sockets::{Phase, Socket, operator, parked, ready, recv, rouse};
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
@@ -362,7 +362,12 @@ fn sleep(
         quiet = n > 0 || asleep.holds(all);
         if n == 0 && quiet {
             // A nap that ends early is a sleep that is looked after and begun again.
-            let nap = parked::nap(time.unwrap_or(u64::MAX));
+            let most = if event.is_some() {
+                ROOM_NAP_NS
+            } else {
+                u64::MAX
+            };
+            let nap = parked::nap(time.unwrap_or(u64::MAX)).min(most);
             let nap = Some(nap).filter(|&ns| ns != u64::MAX);
             // (poll and select are never restarted)
             r = if mask.is_null() {

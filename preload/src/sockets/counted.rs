@@ -97,9 +97,7 @@ pub(crate) fn init() {
 
 unsafe extern "C" fn thread_ends(log: *mut c_void) {
     let t = here();
-    while let Some(e) = pop_if(t, |_| true) {
-        e.leave();
-    }
+    while leave_last_if(t, |_| true) {}
     enter();
     t.log.store(ptr::null_mut(), Ordering::Relaxed);
     // SAFETY: made by `push`, and nobody else's.
@@ -136,17 +134,20 @@ fn push(t: &Thread, e: Entry) {
     leave();
 }
 
-/// Takes the last entry off the log, if it is one of those.
-fn pop_if(t: &Thread, which: impl Fn(&Entry) -> bool) -> Option<Entry> {
+/// Takes the last entry off the log, if it is one of those,
+/// and takes its count back, in one critical section: a handler put off until its end may jump away. False
+/// if it is not.
+fn leave_last_if(t: &Thread, which: impl Fn(&Entry) -> bool) -> bool {
     enter();
     // SAFETY: null or this thread's own, inside a critical section.
     let log = unsafe { t.log.load(Ordering::Relaxed).as_mut() };
     let e = log.and_then(|log| log.0.pop_if(|e| which(e)));
-    if e.is_some() {
+    if let Some(e) = &e {
         t.counted.fetch_sub(1, Ordering::Relaxed);
+        e.leave();
     }
     leave();
-    e
+    e.is_some()
 }
 
 /// Whether this thread is on, or `at` is in, the alternate stack of its handlers.
@@ -169,9 +170,7 @@ fn is_alternate(at: Option<usize>) -> bool {
 /// Leaves the frames that are no more, all of them up to this address.
 #[cold]
 fn leave_gone(t: &Thread, at: usize) {
-    while let Some(e) = pop_if(t, |e| e.at <= at) {
-        e.leave();
-    }
+    while leave_last_if(t, |e| e.at <= at) {}
 }
 
 /// This thread jumps to where the stack ends at `to`.
@@ -254,10 +253,6 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         let t = here();
-        while t.counted.load(Ordering::Relaxed) > self.len
-            && let Some(e) = pop_if(t, |_| true)
-        {
-            e.leave();
-        }
+        while t.counted.load(Ordering::Relaxed) > self.len && leave_last_if(t, |_| true) {}
     }
 }

@@ -10,15 +10,15 @@ use crate::world::{self, World};
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
 use transport::doorbell;
-use transport::provider::Provider;
+use transport::provider::{End, Provider};
 use transport::reason::Reason;
-use transport::sdp::Leg;
+use transport::sdp::{Leg, Rx};
 use transport::shm::layout::FIN_SHUT;
 use transport::sys::{self, net};
 
-/// How long (µs) a peer may be in the middle of a put before it counts as broken. A put is a copy of at
-/// most a buffer; the rest is for a peer that was preempted.
-const PUT_US: u64 = 5_000_000;
+/// How long (µs) a peer may be in the middle of a put before it is not waited for any more. A put is a copy
+/// of at most a buffer; the rest is for a peer that was preempted.
+const PUT_US: u64 = 2_000_000;
 
 /// How long (µs) to wait for a peer to take bytes back. One that is asleep or looking hears at once; one
 /// that computes does not.
@@ -132,6 +132,17 @@ fn let_sleepers_leave(s: &Socket, p: &impl Provider) {
     }
 }
 
+/// The peer was stopped in the middle of a put, or the one of its processes that made it has died: whoever
+/// goes on there finds the leg stopped, and sends all that was not read, by the kernel, whenever that is.
+fn asks_all_back(p: &impl Provider, rx: &Rx) -> bool {
+    if rx.leg() != Leg::Fast {
+        return false;
+    }
+    p.stop_peer(Some(rx.fast_bytes()));
+    // (it may have gone on just before)
+    p.stated(End::Fast).is_none() || !p.cancel_give_back()
+}
+
 fn wait_for_put(p: &impl Provider) {
     let begun = clock::ticks();
     while p.peer_is_putting() && clock::ticks() - begun < clock::us(PUT_US) {
@@ -172,10 +183,15 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
         tx.end_fast(p);
     }
     wait_for_put(p);
-    if p.peer_is_putting() {
-        s.broken.store(true, Ordering::Release); // what it is putting would be lost
-    }
-    let given = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0) && is_given_back(p);
+    let stuck = p.peer_is_putting();
+    let given = if stuck {
+        asks_all_back(p, &rx) || {
+            s.broken.store(true, Ordering::Release); // what it is putting would be lost
+            false
+        }
+    } else {
+        give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0) && is_given_back(p)
+    };
     let stays = rx.leave_in_kernel(p);
     match if stays == Ok(true) {
         Ok(Vec::new())
@@ -197,7 +213,11 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     }
     // What it sends once more is on its way: who saw it readable finds it readable.
     let begun = clock::ticks();
-    while given && net::unread(fd) == 0 && clock::ticks() - begun < clock::us(GIVE_BACK_US) {
+    while given
+        && !stuck
+        && net::unread(fd) == 0
+        && clock::ticks() - begun < clock::us(GIVE_BACK_US)
+    {
         sys::yield_core();
     }
     // The peer may have gone first and asked for its unread bytes: once plain, nothing would send them.

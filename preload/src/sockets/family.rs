@@ -1,8 +1,9 @@
 //! The processes that fork has made of one: who they are to each other, and which of them live. Used for
 //! streams that several of them hold.
 //!
-//! A *member* is a number that is never given out again. Each living member keeps a record lock on the byte
-//! of that number in a memory file that all have inherited. The kernel drops it when the process ends,
+//! A *member* is a number that is never given out again; its low bits, which a lock can hold, are its *name*,
+//! different for all that live. Each living member keeps a record lock on the byte of its name in a memory
+//! file that all have inherited. The kernel drops it when the process ends,
 //! however it ends, and says who holds it whatever PID namespace the asker lives in: process ids would
 //! be mistaken for one another there, and are used again.
 
@@ -16,6 +17,14 @@ use transport::syscall;
 
 /// The first process.
 const ROOT: u32 = 1;
+
+/// Bits of a name.
+const NAME_BITS: u32 = 20;
+
+/// What a member is called where there is little room.
+pub(crate) const fn name(member: u32) -> u32 {
+    member & ((1 << NAME_BITS) - 1)
+}
 
 /// How long (µs) a child may take from fork to its first instruction of ours. One that was killed on
 /// that way is given up then.
@@ -34,14 +43,14 @@ static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 /// rights.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static FILE: AtomicI32 = AtomicI32::new(-1);
-/// When this process last forked, in ticks.
-static FORKED: AtomicU64 = AtomicU64::new(0);
 
 /// The memory that all members share.
 #[repr(C)]
 struct Shared {
     /// The member number given out last.
     last: AtomicU32,
+    /// When one of them last forked, in ticks.
+    forked: AtomicU64,
     /// Bytes of [`ROOM`] that are in use.
     used: AtomicUsize,
     parted: Parted,
@@ -97,10 +106,22 @@ pub(crate) fn expect_child() -> Option<u32> {
             return None;
         }
     }
-    FORKED.store(clock::ticks(), Ordering::Relaxed);
-    let child = shared.last.fetch_add(1, Ordering::AcqRel) + 1;
-    (child < 1 << 31).then_some(child)
+    shared.forked.store(clock::ticks(), Ordering::SeqCst);
+    // (a name in use is passed over, and 0 is nobody's)
+    for _ in 0..NAMES_TRIED {
+        let child = shared.last.fetch_add(1, Ordering::AcqRel) + 1;
+        if child >= 1 << 31 {
+            return None;
+        }
+        if name(child) != 0 && !is_alive(child) {
+            return Some(child);
+        }
+    }
+    None
 }
+
+/// Names in use that may be passed over for a child.
+const NAMES_TRIED: u32 = 4096;
 
 /// In a child after fork: takes on the number that was given to it.
 pub(crate) fn be_born(child: u32) {
@@ -109,9 +130,12 @@ pub(crate) fn be_born(child: u32) {
     lock_byte(child);
 }
 
-/// Whether a child of this process may still be on its way into life.
+/// Whether a child may still be on its way into life.
 pub(crate) fn may_be_born() -> bool {
-    clock::ticks().wrapping_sub(FORKED.load(Ordering::Relaxed)) < clock::us(BIRTH_US)
+    shared().is_some_and(|s| {
+        let forked = s.forked.load(Ordering::SeqCst);
+        clock::ticks().saturating_sub(forked) < clock::us(BIRTH_US)
+    })
 }
 
 fn record(member: u32) -> libc::flock {
@@ -119,7 +143,7 @@ fn record(member: u32) -> libc::flock {
     let mut l: libc::flock = unsafe { std::mem::zeroed() };
     l.l_type = libc::F_WRLCK as i16;
     l.l_whence = libc::SEEK_SET as i16;
-    l.l_start = i64::from(member);
+    l.l_start = i64::from(name(member));
     l.l_len = 1;
     l
 }
@@ -133,7 +157,7 @@ fn lock_byte(member: u32) -> bool {
 
 /// Whether a member lives. In doubt it does.
 pub(crate) fn is_alive(member: u32) -> bool {
-    if member == me() {
+    if name(member) == name(me()) {
         return true;
     }
     let mut l = record(member);

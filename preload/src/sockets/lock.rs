@@ -18,22 +18,26 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use transport::sdp::{Place, Shareable};
 use transport::sys::{self, time};
 
-/// Bits of an owner's word for the thread pointer (user addresses are not longer); the rest names the
-/// process.
-const THREAD_BITS: u32 = 48;
+/// Bits of an owner's word for the thread pointer, which is a multiple of 16 and no longer than user
+/// addresses are; the rest names the process.
+const THREAD_BITS: u32 = 44;
+const ALIGNMENT_BITS: u32 = 4;
 
 /// This process's part of an owner's word. Children of fork have threads at their parent's addresses.
 static PROCESS: AtomicU64 = AtomicU64::new(1 << THREAD_BITS);
 
 /// In a child after fork: its threads own locks by this member number from now on.
 pub(crate) fn name_process(member: u32) {
-    PROCESS.store(u64::from(member) << THREAD_BITS, Ordering::Relaxed);
+    PROCESS.store(
+        u64::from(family::name(member)) << THREAD_BITS,
+        Ordering::Relaxed,
+    );
 }
 
 /// This thread of this process.
 #[inline]
 pub(crate) fn me() -> u64 {
-    thread() | PROCESS.load(Ordering::Relaxed)
+    (thread() >> ALIGNMENT_BITS) | PROCESS.load(Ordering::Relaxed)
 }
 
 /// The thread pointer.
@@ -167,9 +171,10 @@ impl SpinLock {
 const ASK_EVERY: u32 = 40;
 
 /// Takes a lock that other processes take too, and enters the critical section only then: its owner may
-/// be stopped for as long as somebody likes. True if the owner before died holding it.
+/// be stopped for as long as somebody likes. True if the owner before died holding it; `Mine` too if it
+/// takes more turns than `most`.
 #[cold]
-fn acquire_shared(word: &AtomicU64, me: u64) -> Result<bool, Mine> {
+fn acquire_shared(word: &AtomicU64, me: u64, most: u32) -> Result<bool, Mine> {
     let mut turns = 0u32;
     loop {
         let owner = word.load(Ordering::Relaxed);
@@ -191,6 +196,9 @@ fn acquire_shared(word: &AtomicU64, me: u64) -> Result<bool, Mine> {
             leave();
         }
         turns = turns.saturating_add(1);
+        if turns > most {
+            return Err(Mine);
+        }
         match turns {
             0..100 => std::hint::spin_loop(),
             100..2000 => sys::yield_core(),
@@ -198,6 +206,10 @@ fn acquire_shared(word: &AtomicU64, me: u64) -> Result<bool, Mine> {
         }
     }
 }
+
+/// Turns of waiting for a lock that others have, where waiting for a stopped process would be wrong: some
+/// tens of milliseconds.
+const SOON: u32 = 2400;
 
 /// A lock over one direction's state.
 #[derive(Debug)]
@@ -224,15 +236,23 @@ impl<T: Shareable> Direction<T> {
     #[inline]
     pub(crate) fn lock(&self) -> Result<Held<'_, T>, Mine> {
         if self.is_shared() {
-            return self.lock_shared();
+            return self.lock_shared(u32::MAX);
         }
         acquire(&self.owner)?;
         Ok(Held { of: self })
     }
 
+    /// Takes the lock, unless another process keeps it for long.
+    pub(crate) fn lock_soon(&self) -> Result<Held<'_, T>, Mine> {
+        if self.is_shared() {
+            return self.lock_shared(SOON);
+        }
+        self.lock()
+    }
+
     #[cold]
-    fn lock_shared(&self) -> Result<Held<'_, T>, Mine> {
-        let orphaned = acquire_shared(&self.owner, me())?;
+    fn lock_shared(&self, most: u32) -> Result<Held<'_, T>, Mine> {
+        let orphaned = acquire_shared(&self.owner, me(), most)?;
         let mut held = Held { of: self };
         if orphaned {
             held.recover();

@@ -167,7 +167,7 @@ fn has_data_behind_bells(s: &Socket, p: &impl Provider, fd: i32) -> bool {
 
 fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
     if s.tx_leg() == Leg::Fast && !p.stopped() {
-        s.tx.lock()
+        s.tx.lock_soon()
             .is_ok_and(|mut tx| tx.is_writable(p).unwrap_or(true))
     } else {
         net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT != 0

@@ -147,8 +147,13 @@ pub(crate) struct Sharing {
 
 /// Makes room for a child at the socket's stream. False if there is none.
 pub(crate) fn share(s: &Socket, child: u32) -> bool {
-    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
-        return false;
+    let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock_soon(), s.rx.lock_soon()) else {
+        // Somebody who holds it too was stopped in the middle of a call. It stays shared meanwhile.
+        let taken = s.is_shared()
+            && s.seats()
+                .is_some_and(|seats| seats.take_for_child(child).is_some());
+        s.tell_counts();
+        return taken;
     };
     let at = s.sharing_place();
     let first = s.seats().is_none();

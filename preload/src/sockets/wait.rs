@@ -247,8 +247,8 @@ impl Wait {
             Ok(0)
         } else {
             since::sleep(self.since, |mask| {
-                // SAFETY: two pollfds, no time-out, a mask or null.
-                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, std::ptr::null(), mask) };
+                // SAFETY: two pollfds, a time-out, a mask or null.
+                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, &raw const NAP, mask) };
                 real::result(r as isize)
             })
         };
@@ -343,6 +343,14 @@ impl Wait {
     }
 }
 
+/// How long a sleep for room may be at once: the event that ends it is taken back after a while, and a
+/// process that was stopped meanwhile has not seen it.
+pub(crate) const ROOM_NAP_NS: u64 = 500_000_000;
+static NAP: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: ROOM_NAP_NS.cast_signed(),
+};
+
 /// Waits for one descriptor, `ns` nanoseconds at most.
 fn poll_one(fd: i32, events: i16, ns: u64, mask: *const libc::sigset_t) -> Result<i16> {
     let mut p = libc::pollfd {
@@ -393,6 +401,10 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32, counting: &Counting) -> bool 
     }
     // A sleeper that does not wake (it is stopped, or in a handler): never mind the kernel then, look
     // again in a while.
+    // A sleeper that does not wake: it was stopped, or has died with its process. Look again in a while,
+    // with an eye on the kernel connection, whose end no sleep shows now.
+    let _ = s.has_others();
+    super::recv::check_kernel(s, fd);
     let _ = time::nap(1000);
     false
 }

@@ -28,13 +28,16 @@ const MEMBERS: usize = 256;
 const ARRIVAL_US: u64 = 1_000_000;
 const ARRIVALS: usize = 64;
 
+/// A member is taking notices from the board.
+const BUSY: u32 = 1 << 31;
+
 /// The page that the processes of one listener share.
 #[repr(C)]
 #[derive(Debug)]
 struct Page {
     /// Arenas taken from the board by anyone.
     taken: AtomicU32,
-    /// Pid of each member, 0 for none.
+    /// Pid of each member, 0 for none; with [`BUSY`] while it may hold a notice that nobody else knows of.
     members: [AtomicU32; MEMBERS],
 }
 
@@ -169,10 +172,16 @@ impl Family {
         self.arriving.clear(); // whoever is on the way to the parent
         let me = sys::pid();
         let free = |m: &AtomicU32| {
-            let pid = m.load(Ordering::Relaxed);
+            let word = m.load(Ordering::Relaxed);
+            let pid = word & !BUSY;
             let gone = pid == 0 || pid == me.cast_unsigned() || !is_alive(pid);
             gone && m
-                .compare_exchange(pid, me.cast_unsigned(), Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(
+                    word,
+                    me.cast_unsigned(),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
                 .is_ok()
         };
         self.member = self.page().members.iter().position(free);
@@ -205,13 +214,41 @@ impl Family {
             .iter()
             .enumerate()
             .filter_map(move |(i, m)| {
-                let pid = m.load(Ordering::Acquire).cast_signed();
+                let pid = (m.load(Ordering::Acquire) & !BUSY).cast_signed();
                 (pid != 0 && Some(i) != me).then_some((i, pid))
             })
     }
 
+    /// Says whether this process may hold a notice that it has not passed on.
+    fn set_busy(&self, busy: bool) {
+        let word = if busy { BUSY } else { 0 } | sys::pid().cast_unsigned();
+        if let Some(m) = self.member.and_then(|m| self.page().members.get(m)) {
+            m.store(word, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether another process may hold one.
+    fn others_are_busy(&self) -> bool {
+        let me = self.member;
+        self.page().members.iter().enumerate().any(|(i, m)| {
+            let word = m.load(Ordering::SeqCst);
+            word & BUSY != 0 && Some(i) != me && is_alive(word & !BUSY)
+        })
+    }
+
     /// Takes what has been left on the board and in the inbox.
     fn collect(&mut self) {
+        let shared = self.others().next().is_some();
+        if shared {
+            self.set_busy(true);
+        }
+        self.collect_all();
+        if shared {
+            self.set_busy(self.arriving.iter().any(|a| !a.inbox));
+        }
+    }
+
+    fn collect_all(&mut self) {
         for a in std::mem::take(&mut self.arriving) {
             self.arrive(a);
         }
@@ -329,6 +366,7 @@ impl Family {
         self.collect();
         self.peers.is_empty()
             && self.arriving.is_empty()
+            && !self.others_are_busy()
             && self.page().taken.load(Ordering::Acquire) == self.seen
     }
 
@@ -408,7 +446,7 @@ impl Family {
                 word,
             });
         }
-        let hope = hope || !self.arriving.is_empty();
+        let hope = hope || !self.arriving.is_empty() || self.others_are_busy();
         if hope || self.page().taken.load(Ordering::Acquire) != self.seen {
             Look::Later
         } else {
