@@ -77,6 +77,8 @@ pub(crate) struct Set {
     pub(super) hears: AtomicBool,
     /// Made before this process was forked: its kernel half is the parent's too.
     pub(super) inherited: AtomicBool,
+    /// Passed to another process, which asks the kernel alone: nothing in here can be ours.
+    pub(super) passed_on: AtomicBool,
 }
 
 // SAFETY: the inner part is reached under the lock.
@@ -97,6 +99,7 @@ impl Set {
             edgy: AtomicBool::new(false),
             hears: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
+            passed_on: AtomicBool::new(false),
         }))
     }
 

@@ -55,6 +55,19 @@ impl Set {
         }
     }
 
+    /// The set's descriptor goes to another process: all sockets in it go back to the kernel, and those that
+    /// are added later.
+    pub(crate) fn pass_on(&'static self) {
+        self.passed_on.store(true, Ordering::Release);
+        let sockets: Vec<(&'static Socket, i32)> = self.lock().map_or_else(Vec::new, |l| {
+            let entries = l.entries.iter().flatten();
+            entries.filter_map(|e| Some((e.socket()?, e.fd))).collect()
+        });
+        for (s, fd) in sockets {
+            demote(s, fd, Reason::Passed, Unread::Keep);
+        }
+    }
+
     #[cold]
     fn leave_to_kernel(&'static self) {
         self.inherited.store(false, Ordering::Relaxed);

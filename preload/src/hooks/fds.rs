@@ -211,15 +211,15 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     dup_onto(old, new, || unsafe { real::dup3(old, new, flags) })
 }
 
-/// Sends every socket that a message passes to another process back to kernel TCP.
+/// Sends every socket that a message passes to another process back to kernel TCP, by itself or in a set.
 ///
 /// # Safety
 /// `msg` is the program's message.
 pub(super) unsafe fn passing(msg: *const libc::msghdr) {
-    each_passed(msg, |fd| {
-        if let Some(s) = table::socket(fd) {
-            demote(s, fd, Reason::Passed, Unread::GiveBack);
-        }
+    each_passed(msg, |fd| match table::find(fd) {
+        Entry::Socket(s) => demote(s, fd, Reason::Passed, Unread::GiveBack),
+        Entry::Set(set) => set.pass_on(),
+        Entry::None | Entry::Hidden => {}
     });
 }
 

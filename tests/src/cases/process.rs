@@ -50,6 +50,9 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("pass_descriptor", pass_descriptor)
         .processes_only()
         .any_path(MOVES),
+    Case::pair("pass_epoll_set", pass_epoll_set)
+        .processes_only()
+        .any_path(MOVES),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
     Case::pair("stdio_on_socket", stdio_on_socket).any_path(MOVES),
     Case::pair("stdio_fdopen_midway", stdio_fdopen_midway).any_path(MOVES),
@@ -379,6 +382,43 @@ fn pass_descriptor(s: &Side) {
         log!(s, "{}", proc::wait_child(child));
     } else {
         answer(s, fd, &[5, 9]);
+    }
+    s.sync("done");
+}
+
+/// A process that is passed a set hears of the sockets in it, also of one that is added afterwards.
+fn pass_epoll_set(s: &Side) {
+    use crate::sys::wait;
+    let (channel, theirs) = net::unix_pair(libc::SOCK_STREAM);
+    let child = s.a().then(|| {
+        proc::fork(|| {
+            let set = recv_fd(theirs);
+            log!(s, "child {}", wait::epoll_wait(set, 4, 5000));
+            log!(s, "child {}", wait::epoll_wait(set, 4, 5000));
+            0
+        })
+    });
+    let (first, second) = (s.pair(), s.pair());
+    for fd in [first, second] {
+        s.always_warm_up(fd);
+    }
+    if let Some(child) = child {
+        let set = wait::epoll();
+        let once = libc::EPOLLIN | libc::EPOLLONESHOT;
+        wait::add(set, first, once, 0x11).ok();
+        log!(s, "{}", wait::epoll_wait(set, 4, 0));
+        send_fd(channel, set);
+        wait::add(set, second, once, 0x22).ok();
+        s.sync("watched");
+        log!(s, "{}", proc::wait_child(child));
+        for fd in [first, second] {
+            log!(s, "{}", text(&io::recv_exact(fd, 3).0));
+        }
+    } else {
+        s.sync("watched");
+        io::send_all(first, b"one").ok();
+        std::thread::sleep(wait::millis(300));
+        io::send_all(second, b"two").ok();
     }
     s.sync("done");
 }

@@ -32,6 +32,8 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path(CROWD),
     Case::pair("share_server_of_many", share_server_of_many).processes_only(),
+    Case::pair("share_killed_sleeper", share_killed_sleeper).processes_only(),
+    Case::pair("share_stopped_sender", share_stopped_sender).processes_only(),
     Case::pair("share_killed_holder", share_killed_holder).processes_only(),
 ];
 
@@ -604,6 +606,50 @@ fn share_server_of_many(s: &Side) {
         log!(s, "all answered");
     }
     s.sync("done");
+}
+
+/// A holder is killed asleep in a read, with its bell on the way. The other sees bytes and the end as ever.
+fn share_killed_sleeper(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        s.sync("killed");
+        io::send_all(fd, b"x").ok();
+        s.sync("sent");
+        net::close(fd).ok();
+        return;
+    }
+    let child = proc::fork(|| io::recv(fd, &mut [0; 1], 0).0 as i32);
+    proc::Thread::of(child as u32, child).wait_asleep();
+    proc::kill(child, libc::SIGKILL).ok();
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("killed");
+    s.sync("sent");
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+}
+
+/// A holder asleep for room is stopped while another shuts the stream: once it goes on, it hears of it.
+fn share_stopped_sender(s: &Side) {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    if !s.a() {
+        s.sync("over");
+        return;
+    }
+    let child = proc::fork(|| {
+        let bytes = vec![1u8; 64 << 20];
+        let sent = io::send(fd, &bytes, libc::MSG_NOSIGNAL);
+        i32::from(sent.0 >= bytes.len() as i64)
+    });
+    proc::Thread::of(child as u32, child).wait_asleep();
+    proc::kill(child, libc::SIGSTOP).ok();
+    std::thread::sleep(wait::millis(60));
+    net::shutdown(fd, libc::SHUT_WR).ok();
+    std::thread::sleep(wait::millis(100));
+    proc::kill(child, libc::SIGCONT).ok();
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("over");
 }
 
 /// A holder is killed in the middle of sending much: what it had sent is followed by all of the other's.

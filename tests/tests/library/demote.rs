@@ -258,7 +258,7 @@ fn signals_reach_a_sleeper_that_was_woken() {
 
 /// Both directions at once, every byte checked; the receivers count.
 const BULK: &str = r#"
-SIZE = 400 << 20
+SIZE = 2 << 30
 block = os.urandom(1 << 20) if sys.argv[1] == "random" else bytes(i * 7 % 251 for i in range(1 << 20))
 double = block + block
 def send(s):
