@@ -96,6 +96,7 @@ pub(crate) extern "C" fn in_child() {
     let inherits = inherit(w, child);
     if child == 0 {
         rouse::restart();
+        family::part();
     }
     operator::restart();
     for set in &w.sets {

@@ -45,6 +45,7 @@ pub(crate) unsafe fn ctl(
             // SAFETY: not null; the program's.
             let ev = unsafe { event.read_unaligned() };
             note_edges(set, ev.events);
+            set.keep_plain(fd);
             let Some(subject) = subject(fd) else {
                 return other(set, op, fd, ev, kernel);
             };

@@ -6,11 +6,9 @@
 
 use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, Set, TAG};
-use crate::sockets::demote::{Unread, demote_held};
 use crate::sockets::{Phase, Socket, residual, rouse};
 use crate::world::World;
 use std::sync::atomic::Ordering;
-use transport::reason::Reason;
 
 /// A socket has been offered: sets that hold it watch for the answer.
 pub(crate) fn announced(_w: &mut World, s: &'static Socket) {
@@ -125,7 +123,7 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
 
 /// Adds a registration of a socket.
 pub(crate) fn add(
-    w: &mut World,
+    _w: &mut World,
     set: &'static Set,
     s: &'static Socket,
     fd: i32,
@@ -161,9 +159,6 @@ pub(crate) fn add(
     }
     if phase == Phase::Attached {
         manage(&m);
-    }
-    if set.passed_on.load(Ordering::Acquire) {
-        demote_held(w, s, fd, Reason::Passed, Unread::Keep);
     }
 }
 

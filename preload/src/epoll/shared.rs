@@ -5,6 +5,7 @@ use super::entry::Entry;
 use super::set::{OTHERS, Set, TAG};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Socket, rouse};
+use crate::table;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 
@@ -64,7 +65,17 @@ impl Set {
             entries.filter_map(|e| Some((e.socket()?, e.fd))).collect()
         });
         for (s, fd) in sockets {
-            demote(s, fd, Reason::Passed, Unread::Keep);
+            demote(s, fd, Reason::Passed, Unread::GiveBack);
+        }
+    }
+
+    /// Before a socket is added: one in a set that was passed on is the kernel's before the kernel can tell
+    /// the other process of it, by a tag that only this one knows.
+    pub(super) fn keep_plain(&self, fd: i32) {
+        if self.passed_on.load(Ordering::Acquire)
+            && let Some(s) = table::socket(fd)
+        {
+            demote(s, fd, Reason::Passed, Unread::GiveBack);
         }
     }
 

@@ -83,13 +83,17 @@ pub(crate) fn leave(s: &'static Socket) {
 /// The kernel connection is closed by the caller, after.
 fn finish(w: &mut World, s: &'static Socket, fd: i32) {
     sweep(w);
-    if let Some(seats) = s.seats() {
-        seats.leave(s.seat());
-        if seats.has_others(None) || s.ended.swap(true, Ordering::AcqRel) {
-            return part(w, s);
-        }
+    let Some(seats) = s.seats() else {
+        return end(w, s, fd);
+    };
+    let seat = s.seat();
+    if seats.begin_to_leave(seat) && !s.ended.swap(true, Ordering::AcqRel) {
+        end(w, s, fd);
+    } else {
+        part(w, s);
     }
-    end(w, s, fd);
+    // Not before: whoever made the stream uses its place again once nobody has a seat.
+    seats.leave(seat);
 }
 
 /// Others go on with the stream. What the rendezvous has lent for it is given back when they are done, by
@@ -101,13 +105,18 @@ fn part(w: &mut World, s: &'static Socket) {
         s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
     }
-    s.record.live.store(0, Ordering::Relaxed);
     if w.pool.is_maker(s) {
-        w.lingering.push(s);
+        linger(w, s);
     } else {
         let_go_for(w, s, false);
         w.pool.give(s);
     }
+}
+
+/// Keeps the place of a stream that this process has made for those who are still at it.
+fn linger(w: &mut World, s: &'static Socket) {
+    s.record.live.store(0, Ordering::Relaxed);
+    w.lingering.push(s);
 }
 
 /// Gives back what lingers for others that have gone meanwhile.
@@ -140,6 +149,8 @@ fn unexpect(w: &mut World, s: &Socket) {
         } = super::demote::way(s)
     {
         w.targets().expect(target, -1);
+        // SAFETY: under the registry lock.
+        unsafe { *s.way.get() = Way::None };
     }
 }
 
@@ -171,7 +182,11 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
         }
         drop_family_if_done(w, f);
     }
-    w.pool.give(s);
+    if w.pool.is_maker(s) && s.has_others() {
+        linger(w, s); // another is on its way out
+    } else {
+        w.pool.give(s);
+    }
 }
 
 /// The last words in the segment: end of file, or reset if something was left unread.

@@ -110,7 +110,7 @@ pub(crate) fn expect_child() -> Option<u32> {
     // (a name in use is passed over, and 0 is nobody's)
     for _ in 0..NAMES_TRIED {
         let child = shared.last.fetch_add(1, Ordering::AcqRel) + 1;
-        if child >= 1 << 31 {
+        if child >= 1 << 30 {
             return None;
         }
         if name(child) != 0 && !is_alive(child) {
@@ -128,6 +128,15 @@ pub(crate) fn be_born(child: u32) {
     ME.store(child, Ordering::Relaxed);
     lock::name_process(child);
     lock_byte(child);
+}
+
+/// In a child after fork that shares no stream with its parent: the record lock by which its number is
+/// seen to live is the parent's. It starts a file of its own when it needs one.
+pub(crate) fn part() {
+    let locks = LOCKS.swap(-1, Ordering::Relaxed);
+    if locks >= 0 {
+        drop(Fd::own(locks));
+    }
 }
 
 /// Whether a child may still be on its way into life.

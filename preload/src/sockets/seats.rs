@@ -14,6 +14,8 @@ pub(crate) const SEATS: usize = 8;
 
 /// The holder has been forked and does not run yet.
 const UNBORN: u32 = 1 << 31;
+/// The holder is closing: it does not go on with the stream, but is not done with its memory.
+const LEAVING: u32 = 1 << 30;
 
 /// One process's place at a stream.
 #[derive(Debug)]
@@ -93,7 +95,20 @@ impl Seats {
         })
     }
 
-    /// Gives up this process's seat.
+    /// This process begins to close the stream. True if nobody goes on with it, so that one of those who
+    /// leave has to end it. Its memory is kept until [`Self::leave`].
+    pub(crate) fn begin_to_leave(&self, seat: usize) -> bool {
+        if let Some(s) = self.at(seat) {
+            s.holder.fetch_or(LEAVING, Ordering::AcqRel);
+        }
+        let stays = |s: &Seat| {
+            let holder = s.holder.load(Ordering::Acquire);
+            holder != 0 && holder & LEAVING == 0 && is_alive(holder)
+        };
+        !self.0.iter().any(stays)
+    }
+
+    /// Gives up this process's seat, as the last thing that it does with the stream.
     pub(crate) fn leave(&self, seat: usize) {
         if let Some(s) = self.at(seat) {
             s.clear();
@@ -133,7 +148,7 @@ fn is_alive(holder: u32) -> bool {
     if holder & UNBORN != 0 {
         return family::may_be_born();
     }
-    family::is_alive(holder)
+    family::is_alive(holder & !LEAVING)
 }
 
 /// What a stream needs only while several processes hold it: who they are, and the states to go back to

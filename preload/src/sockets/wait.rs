@@ -399,8 +399,6 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32, counting: &Counting) -> bool 
             sys::yield_core();
         }
     }
-    // A sleeper that does not wake (it is stopped, or in a handler): never mind the kernel then, look
-    // again in a while.
     // A sleeper that does not wake: it was stopped, or has died with its process. Look again in a while,
     // with an eye on the kernel connection, whose end no sleep shows now.
     let _ = s.has_others();

@@ -31,6 +31,7 @@ mod poll;
 mod process;
 mod roused;
 mod sharing;
+mod sharing_load;
 mod shutdown;
 mod signals;
 mod storms;
@@ -138,6 +139,7 @@ pub fn all() -> Vec<Case> {
         legs::CASES,
         roused::CASES,
         sharing::CASES,
+        sharing_load::CASES,
         death::CASES,
         limits::CASES,
         bulk::CASES,

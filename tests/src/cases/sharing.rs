@@ -3,11 +3,10 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Side, hash};
+use crate::side::Side;
 use crate::sys::{Fd, io, net, proc, wait};
 
 const LEFT: &str = "two processes use one epoll set, which the kernel alone can serve";
-const CROWD: &str = "there are more holders than seats";
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("share_alternating", share_alternating).processes_only(),
@@ -20,21 +19,11 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("share_shutdown_counts_for_all", share_shutdown).processes_only(),
     Case::pair("share_nonblocking_counts_for_all", share_nonblocking).processes_only(),
     Case::pair("share_both_asleep", share_both_asleep).processes_only(),
-    Case::pair("share_both_send_much", share_both_send_much).processes_only(),
-    Case::pair("share_while_thread_sends", share_while_thread_sends).processes_only(),
-    Case::pair("share_many_connections", share_many_connections).processes_only(),
     Case::pair("share_parent_goes_on_with_epoll", share_parent_epoll).processes_only(),
     Case::pair("share_child_makes_epoll", share_child_epoll).processes_only(),
     Case::pair("share_both_use_one_epoll", share_one_epoll)
         .processes_only()
         .any_path(LEFT),
-    Case::pair("share_with_a_crowd", share_with_a_crowd)
-        .processes_only()
-        .any_path(CROWD),
-    Case::pair("share_server_of_many", share_server_of_many).processes_only(),
-    Case::pair("share_killed_sleeper", share_killed_sleeper).processes_only(),
-    Case::pair("share_stopped_sender", share_stopped_sender).processes_only(),
-    Case::pair("share_killed_holder", share_killed_holder).processes_only(),
 ];
 
 /// Two pipes, to take turns by.
@@ -84,18 +73,31 @@ fn echo(s: &Side, fd: Fd) {
     s.sync("done");
 }
 
-fn there_and_back(fd: Fd, byte: u8) {
+/// A connection that is attached before anybody forks.
+pub(super) fn warm_pair(s: &Side) -> Fd {
+    let fd = s.pair();
+    s.always_warm_up(fd);
+    fd
+}
+
+/// A's end of a connection whose other end gives back what comes. B is done with that.
+pub(super) fn beside_echo(s: &Side) -> Option<Fd> {
+    let fd = warm_pair(s);
+    if s.a() {
+        return Some(fd);
+    }
+    echo(s, fd);
+    None
+}
+
+pub(super) fn there_and_back(fd: Fd, byte: u8) {
     io::send_all(fd, &[byte]).ok();
     assert_eq!(io::recv_exact(fd, 1).0, [byte]);
 }
 
 /// Parent and child take turns byte by byte.
 fn share_alternating(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        return echo(s, fd);
-    }
+    let Some(fd) = beside_echo(s) else { return };
     let turns = Turns::new();
     let child = proc::fork(|| {
         for i in 0..200 {
@@ -156,11 +158,7 @@ fn clone(mut body: &mut dyn FnMut()) -> i32 {
 
 /// Forks that libc's handlers do not see.
 fn share_other_fork(s: &Side, fork: fn(&mut dyn FnMut()) -> i32) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        return echo(s, fd);
-    }
+    let Some(fd) = beside_echo(s) else { return };
     let turns = Turns::new();
     let child = fork(&mut || {
         for i in 0..20 {
@@ -183,11 +181,7 @@ fn share_other_fork(s: &Side, fork: fn(&mut dyn FnMut()) -> i32) {
 
 /// Each child forks the next; all use the stream, the first one last.
 fn share_chain(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        return echo(s, fd);
-    }
+    let Some(fd) = beside_echo(s) else { return };
     fn link(fd: Fd, depth: u8) -> i32 {
         there_and_back(fd, depth);
         if depth < 5 {
@@ -206,11 +200,7 @@ fn share_chain(s: &Side) {
 
 /// As daemon(3) does: the parents go, the grandchild goes on.
 fn share_daemon(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        return echo(s, fd);
-    }
+    let Some(fd) = beside_echo(s) else { return };
     let (done_r, done_w) = net::pipe();
     let child = proc::fork(|| {
         proc::fork(|| {
@@ -231,8 +221,7 @@ fn share_daemon(s: &Side) {
 
 /// The peer sees the end when the last holder closes, not before.
 fn share_last_close_ends(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
+    let fd = warm_pair(s);
     if !s.a() {
         s.sync("one has closed");
         log!(s, "{}", io::recv(fd, &mut [0; 1], libc::MSG_DONTWAIT));
@@ -259,8 +248,7 @@ fn share_last_close_ends(s: &Side) {
 
 /// What one shuts is shut for all, also for one that is blocked in it.
 fn share_shutdown(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
+    let fd = warm_pair(s);
     if !s.a() {
         log!(s, "{}", io::recv(fd, &mut [0; 1], 0));
         s.sync("done");
@@ -279,11 +267,7 @@ fn share_shutdown(s: &Side) {
 }
 
 fn share_nonblocking(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        return echo(s, fd);
-    }
+    let Some(fd) = beside_echo(s) else { return };
     let child = proc::fork(|| {
         net::set_nonblocking(fd, true).ok();
         0
@@ -303,8 +287,7 @@ fn share_nonblocking(s: &Side) {
 
 /// Both are asleep in a read; each of two messages wakes somebody, and both are read.
 fn share_both_asleep(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
+    let fd = warm_pair(s);
     for _ in 0..3 {
         if !s.a() {
             s.sync("asleep");
@@ -327,112 +310,9 @@ fn share_both_asleep(s: &Side) {
     s.sync("done");
 }
 
-/// Two processes send at once. Each one's bytes stay in order, and none is lost.
-fn share_both_send_much(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    const EACH: usize = 3 << 20;
-    if !s.a() {
-        let (got, last) = io::recv_to_end(fd);
-        let of = |high: bool| -> Vec<u8> {
-            let mine = |b: &u8| (*b >= 128) == high;
-            got.iter().copied().filter(mine).collect()
-        };
-        for half in [of(false), of(true)] {
-            let in_order = half.windows(2).all(|w| w[1] & 127 == (w[0] + 1) & 127);
-            log!(s, "{} {in_order} {:x}", half.len(), hash(&half));
-        }
-        log!(s, "{last}");
-        s.sync("done");
-        return;
-    }
-    let bytes = |high: u8| -> Vec<u8> { (0..EACH).map(|i| high | (i & 127) as u8).collect() };
-    let child = proc::fork(|| {
-        for piece in bytes(128).chunks(10_000) {
-            io::send_all(fd, piece).ok();
-        }
-        0
-    });
-    for piece in bytes(0).chunks(70_000) {
-        io::send_all(fd, piece).ok();
-    }
-    log!(s, "{}", proc::wait_child(child));
-    net::close(fd).ok();
-    s.sync("done");
-}
-
-/// A fork in one thread while another is inside send; the child sends too, after it.
-fn share_while_thread_sends(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    const MUCH: usize = 8 << 20;
-    if !s.a() {
-        let (got, last) = io::recv_to_end(fd);
-        let a = got.iter().filter(|b| **b == b'a').count();
-        log!(s, "{a} {} {last}", got.len() - a);
-        s.sync("done");
-        return;
-    }
-    let sender = std::thread::spawn(move || io::send_all(fd, &vec![b'a'; MUCH]).ok());
-    let children: Vec<i32> = (0..5)
-        .map(|_| {
-            proc::fork(|| {
-                io::send_all(fd, b"child").ok();
-                0
-            })
-        })
-        .collect();
-    for child in children {
-        log!(s, "{}", proc::wait_child(child));
-    }
-    sender.join().unwrap();
-    net::close(fd).ok();
-    s.sync("done");
-}
-
-/// A program with many connections forks; the child uses every other one, the parent the rest, then
-/// all.
-fn share_many_connections(s: &Side) {
-    let fds: Vec<Fd> = (0..60).map(|_| s.pair()).collect();
-    for &fd in &fds {
-        s.always_warm_up(fd);
-    }
-    if !s.a() {
-        for round in 0..2 {
-            for (i, &fd) in fds.iter().enumerate() {
-                let (got, _) = io::recv_exact(fd, 3);
-                if i < 4 {
-                    log!(s, "{round} {got:?}");
-                }
-                io::send_all(fd, b"ack").ok();
-            }
-        }
-        s.sync("done");
-        return;
-    }
-    let child = proc::fork(|| {
-        for &fd in fds.iter().step_by(2) {
-            io::send_all(fd, b"abc").ok();
-            assert_eq!(io::recv_exact(fd, 3).0, b"ack");
-        }
-        0
-    });
-    for &fd in fds.iter().skip(1).step_by(2) {
-        io::send_all(fd, b"def").ok();
-        assert_eq!(io::recv_exact(fd, 3).0, b"ack");
-    }
-    log!(s, "{}", proc::wait_child(child));
-    for &fd in &fds {
-        io::send_all(fd, b"ghi").ok();
-        assert_eq!(io::recv_exact(fd, 3).0, b"ack");
-    }
-    s.sync("done");
-}
-
 /// An event loop forks a helper that never looks at the sockets, as for a snapshot: it goes on.
 fn share_parent_epoll(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
+    let fd = warm_pair(s);
     if !s.a() {
         for i in 0..50 {
             there_and_back(fd, i);
@@ -462,8 +342,7 @@ fn share_parent_epoll(s: &Side) {
 
 /// The child watches an inherited socket by a set of its own, while the parent sleeps in a set too.
 fn share_child_epoll(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
+    let fd = warm_pair(s);
     if !s.a() {
         for i in 0..30 {
             there_and_back(fd, i);
@@ -487,8 +366,7 @@ fn share_child_epoll(s: &Side) {
 
 /// Parent and child wait on the same set, one after the other.
 fn share_one_epoll(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
+    let fd = warm_pair(s);
     if !s.a() {
         for i in 0..20 {
             there_and_back(fd, i);
@@ -519,167 +397,5 @@ fn share_one_epoll(s: &Side) {
         turns.parent_waits();
     }
     log!(s, "{}", proc::wait_child(child));
-    s.sync("done");
-}
-
-/// More children than there are seats, all alive at once.
-fn share_with_a_crowd(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        return echo(s, fd);
-    }
-    let children: Vec<(i32, Fd)> = (0..12u8)
-        .map(|i| {
-            let (go_r, go_w) = net::pipe();
-            let child = proc::fork(|| {
-                io::read(go_r, &mut [0; 1]).ok();
-                there_and_back(fd, i);
-                0
-            });
-            (child, go_w)
-        })
-        .collect();
-    for (child, go) in children {
-        there_and_back(fd, 200);
-        io::write(go, b"!").ok();
-        log!(s, "{}", proc::wait_child(child));
-    }
-    there_and_back(fd, 201);
-    net::close(fd).ok();
-    s.sync("done");
-}
-
-/// A server forks a child for each connection and goes on accepting while they serve: what it has closed
-/// is used by others.
-fn share_server_of_many(s: &Side) {
-    const AT_ONCE: usize = 12;
-    const ROUNDS: usize = 3;
-    if s.accepts() {
-        let (lis, at) = net::listener(net::loopback(), 64);
-        s.tell(u64::from(at.port()));
-        let mut children = Vec::new();
-        for _ in 0..AT_ONCE * ROUNDS {
-            let fd = net::accept(lis).fd();
-            children.push(proc::fork(|| {
-                net::close(lis).ok();
-                let mut buf = [0u8; 512];
-                loop {
-                    let n = io::recv(fd, &mut buf, 0).0;
-                    if n <= 0 {
-                        return n as i32;
-                    }
-                    io::send_all(fd, &buf[..n as usize]).ok();
-                }
-            }));
-            net::close(fd).ok();
-        }
-        for child in children {
-            log!(s, "{}", proc::wait_child(child));
-        }
-    } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
-        let mut old: Vec<Fd> = Vec::new();
-        for round in 0..ROUNDS {
-            let new: Vec<Fd> = (0..AT_ONCE)
-                .map(|_| {
-                    let fd = net::socket_for(to, 0);
-                    net::connect(fd, to).ok();
-                    fd
-                })
-                .collect();
-            for turn in 0..40u8 {
-                for (i, &fd) in old.iter().chain(&new).enumerate() {
-                    let word = [turn, i as u8, round as u8, 7];
-                    io::send_all(fd, &word).ok();
-                    assert_eq!(io::recv_exact(fd, 4).0, word);
-                }
-            }
-            for fd in std::mem::replace(&mut old, new) {
-                net::close(fd).ok();
-            }
-        }
-        for fd in old {
-            net::close(fd).ok();
-        }
-        log!(s, "all answered");
-    }
-    s.sync("done");
-}
-
-/// A holder is killed asleep in a read, with its bell on the way. The other sees bytes and the end as ever.
-fn share_killed_sleeper(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        s.sync("killed");
-        io::send_all(fd, b"x").ok();
-        s.sync("sent");
-        net::close(fd).ok();
-        return;
-    }
-    let child = proc::fork(|| io::recv(fd, &mut [0; 1], 0).0 as i32);
-    proc::Thread::of(child as u32, child).wait_asleep();
-    proc::kill(child, libc::SIGKILL).ok();
-    log!(s, "{}", proc::wait_child(child));
-    s.sync("killed");
-    s.sync("sent");
-    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
-    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
-}
-
-/// A holder asleep for room is stopped while another shuts the stream: once it goes on, it hears of it.
-fn share_stopped_sender(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        s.sync("over");
-        return;
-    }
-    let child = proc::fork(|| {
-        let bytes = vec![1u8; 64 << 20];
-        let sent = io::send(fd, &bytes, libc::MSG_NOSIGNAL);
-        i32::from(sent.0 >= bytes.len() as i64)
-    });
-    proc::Thread::of(child as u32, child).wait_asleep();
-    proc::kill(child, libc::SIGSTOP).ok();
-    std::thread::sleep(wait::millis(60));
-    net::shutdown(fd, libc::SHUT_WR).ok();
-    std::thread::sleep(wait::millis(100));
-    proc::kill(child, libc::SIGCONT).ok();
-    log!(s, "{}", proc::wait_child(child));
-    s.sync("over");
-}
-
-/// A holder is killed in the middle of sending much: what it had sent is followed by all of the other's.
-fn share_killed_holder(s: &Side) {
-    let fd = s.pair();
-    s.always_warm_up(fd);
-    if !s.a() {
-        let (got, last) = io::recv_to_end(fd);
-        let mine: Vec<u8> = got.into_iter().filter(|b| *b < 128).collect();
-        let in_order = mine.windows(2).all(|w| w[1] == (w[0] + 1) & 127);
-        log!(s, "{} {in_order} {last}", mine.len());
-        s.sync("done");
-        return;
-    }
-    let mine: Vec<u8> = (0..128 * 400).map(|i| (i & 127) as u8).collect();
-    for round in 0..12u64 {
-        let child = proc::fork(|| {
-            let bytes = vec![200u8; 300_000];
-            loop {
-                if io::send(fd, &bytes, 0).0 < 0 {
-                    return 0;
-                }
-            }
-        });
-        std::thread::sleep(std::time::Duration::from_micros(300 + 217 * round));
-        io::send_all(fd, &mine[..128 * 100]).ok();
-        proc::kill(child, libc::SIGKILL).ok();
-        let _ = proc::wait_child(child);
-        io::send_all(fd, &mine).ok();
-    }
-    net::close(fd).ok();
     s.sync("done");
 }
