@@ -8,6 +8,7 @@ use crate::sockets::pool::Pool;
 use flowctl::{Scheme, Terms};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
+use transport::direct::policy::{self, Mode};
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::Family;
 use transport::report::Report;
@@ -57,6 +58,7 @@ pub(crate) fn raw() -> &'static Slow<World> {
 }
 
 pub(crate) fn set_settings(s: Settings) {
+    policy::set(s.zcopy, s.zcopy_min);
     let _ = SETTINGS.set(s);
 }
 
@@ -75,12 +77,15 @@ pub(crate) fn settings() -> &'static Settings {
         },
         spin_us: 0,
         peer_users: PeerUsers::Same,
+        zcopy: Mode::Off,
+        zcopy_min: usize::MAX,
         report: None,
     };
     SETTINGS.get().unwrap_or(&OFF)
 }
 
 pub(crate) fn set_pid(pid: i32) {
+    transport::direct::set_pid(pid);
     PID.store(pid, Ordering::Relaxed);
 }
 

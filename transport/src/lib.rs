@@ -10,6 +10,8 @@
 
 #[cfg(not(loom))]
 pub mod clock;
+#[cfg(not(loom))]
+pub mod direct;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod provider;

@@ -58,6 +58,10 @@ reasons! {
     PeerBroke "peer_broke" "the other end broke the protocol; the connection was reset",
     ByHolder "by_holder" "another process that holds the socket since fork sent it back to kernel TCP",
     Operator "operator" "an operator asked for it",
+    ZcopyOff "zcopy_off" "SHUNT_ZCOPY=off was set",
+    ZcopyUser "zcopy_user" "the other end belongs to another user, so its memory may not be looked into",
+    ZcopyDenied "zcopy_denied" "the kernel does not let this process look into the other end's memory (not dumpable, Yama, a sandbox)",
+    ZcopyHidden "zcopy_hidden" "the other end's process cannot be told from here (another PID namespace)",
 }
 
 impl Reason {

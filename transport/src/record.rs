@@ -9,7 +9,7 @@ use crate::sys::net::Endpoint;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Marks the mapping and its version.
-pub const STAT_MAGIC: u64 = 0x5348_554e_5453_0002;
+pub const STAT_MAGIC: u64 = 0x5348_554e_5453_0003;
 
 /// The name of the mapping.
 pub const STAT_NAME: &std::ffi::CStr = c"shunt-stat";
@@ -83,6 +83,8 @@ pub struct Record {
     pub bytes_received: AtomicU64,
     pub messages_sent: AtomicU64,
     pub messages_received: AtomicU64,
+    /// Bytes that went past the ring, both ways.
+    pub zcopy_bytes: AtomicU64,
     /// Times that a send found no room, or no credit, at the receiver.
     pub no_credit: AtomicU64,
     /// Messages as they went, the scheme's events, and credit updates that were messages of their own.

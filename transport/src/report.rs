@@ -53,7 +53,7 @@ pub fn connection(out: &mut String, r: &Record) {
         out,
         "{{\"local\":\"{}\",\"peer\":\"{}\",\"role\":\"{role}\",\"transport\":\"{}\",\"flow\":{flow},\
          \"bytes_sent\":{},\"bytes_received\":{},\"messages_sent\":{},\"messages_received\":{},\
-         \"zcopy_bytes\":0,\"no_credit\":{},\"demotions\":[",
+         \"zcopy_bytes\":{},\"no_credit\":{},\"demotions\":[",
         local.std(),
         peer.std(),
         transport.word(),
@@ -61,6 +61,7 @@ pub fn connection(out: &mut String, r: &Record) {
         n(&r.bytes_received),
         n(&r.messages_sent),
         n(&r.messages_received),
+        n(&r.zcopy_bytes),
         n(&r.no_credit),
     );
     let codes = r.demotions.iter().map(byte).filter(|&d| d != 0);

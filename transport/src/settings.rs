@@ -1,6 +1,7 @@
 //! The settings: one row each, from which parsing, the messages for bad values, the options of
 //! `shunt run` and their help are made. Read once, when the library is loaded.
 
+use crate::direct::policy::Mode;
 use flowctl::{Scheme, Terms};
 use std::fmt::Write as _;
 
@@ -160,6 +161,9 @@ pub struct Settings {
     pub terms: Terms,
     pub spin_us: u64,
     pub peer_users: PeerUsers,
+    /// Zero copy, and from how many bytes on.
+    pub zcopy: Mode,
+    pub zcopy_min: usize,
     pub report: Option<String>,
 }
 
@@ -203,7 +207,6 @@ impl Setting {
 fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
     match (name, value) {
         ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
-        ("SHUNT_ZCOPY", "sync" | "async") => Some("messages are copied"),
         ("SHUNT_RULES", _) if !value.is_empty() => Some("the rules are not read"),
         _ => None,
     }
@@ -261,6 +264,13 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         } else {
             PeerUsers::Same
         },
+        zcopy: match get("SHUNT_ZCOPY") {
+            "off" => Mode::Off,
+            "sync" => Mode::Sync,
+            "async" => Mode::Async,
+            _ => Mode::Auto,
+        },
+        zcopy_min: usize::try_from(count("SHUNT_ZCOPY_MIN")).unwrap_or(usize::MAX),
         report: Some(get("SHUNT_REPORT"))
             .filter(|f| !f.is_empty())
             .map(str::to_owned),

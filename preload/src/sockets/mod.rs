@@ -12,6 +12,7 @@ pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod family;
 pub(crate) mod handover;
+pub(crate) mod large;
 pub(crate) mod lock;
 pub(crate) mod operator;
 pub(crate) mod options;
@@ -35,6 +36,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 use stream::Stream;
+use transport::direct::Direct;
 use transport::reason::Reason;
 use transport::record::{Record, Transport};
 use transport::rendezvous::client::Ticket;
@@ -259,6 +261,9 @@ impl Socket {
             && let Ok(tx) = self.tx.lock()
         {
             self.record.set_flow(tx.counts(), tx.buffer());
+            if let Some(p) = self.segment() {
+                self.record.zcopy_bytes.store(p.moved(), Ordering::Relaxed);
+            }
         }
     }
 }

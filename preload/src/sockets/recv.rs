@@ -3,11 +3,12 @@
 use super::counted::{Counting, What};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, parked, residual, seats};
+use super::{Phase, Socket, demote, engage, large, parked, residual, seats};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
+use transport::direct::policy;
 use transport::provider::{End, Provider};
 use transport::record;
 use transport::sdp::rx::How;
@@ -42,6 +43,9 @@ pub(crate) unsafe fn recv(
     let how = How {
         peek: flags & libc::MSG_PEEK != 0,
         discard: flags & libc::MSG_TRUNC != 0,
+        lingers: walk.left() >= policy::large()
+            && flags & libc::MSG_DONTWAIT == 0
+            && !s.nonblock.load(Ordering::Relaxed),
     };
     let since = Since::now();
     parked::let_go();
@@ -99,7 +103,16 @@ unsafe fn once(
         rx.release();
     }
     // SAFETY: the caller's promise.
-    let got = unsafe { rx.read(p, fd, walk, how) };
+    let mut got = unsafe { rx.read(p, fd, walk, how) };
+    if how.lingers && p.is_posted() {
+        large::linger(s, p);
+        let how = How {
+            lingers: false,
+            ..how
+        };
+        // SAFETY: as above.
+        got = unsafe { rx.read(p, fd, walk, how) };
+    }
     s.mirror_rx(&rx);
     let due = rx.take_due();
     drop(rx);

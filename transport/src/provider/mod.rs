@@ -9,10 +9,12 @@
 mod conformance;
 mod shm;
 
+use crate::direct::Direct;
 use flowctl::{Inbox, Outbox, Piece, Terms, Violation};
 
-/// One side of an attached connection. The control words of flow control are `flowctl`'s traits.
-pub trait Provider: Outbox + Inbox {
+/// One side of an attached connection. The control words of flow control are `flowctl`'s traits; zero copy
+/// is [`Direct`].
+pub trait Provider: Outbox + Inbox + Direct {
     /// Bytes of each direction's region, a power of two: room for a receive buffer and for as much of
     /// the sender's own.
     fn region(&self) -> usize;

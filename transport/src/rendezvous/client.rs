@@ -233,11 +233,13 @@ impl Targets {
         let t = self.target(target).ok_or(Reason::PeerPlain)?;
         let (arena, slot) = t.take_slot(region)?;
         let shared = t.arenas.get_mut(arena as usize).ok_or(Reason::NoMemory)?;
-        let Ok(segment) = shared.arena.segment(slot) else {
+        let Ok(mut segment) = shared.arena.segment(slot) else {
             shared.free.push(slot);
             return Err(Reason::NoMemory);
         };
+        segment.set_peer_user(t.owner);
         segment.reset();
+        segment.settle_in();
         segment.want(receive);
         let word = shared.arena.announce(slot, tuple);
         t.unanswered += 1;

@@ -465,7 +465,9 @@ impl Family {
             .iter_mut()
             .find(|p| p.number == claim.peer)
             .ok_or(Reason::PeerGone)?;
-        let segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
+        let mut segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
+        segment.set_peer_user(p.uid);
+        segment.settle_in();
         segment.want(receive);
         if awake {
             segment.disarm(doorbell::DATA);

@@ -32,6 +32,12 @@ impl<F: Clone> Journal<F> {
         }
     }
 
+    /// Whether it is on: the stream is shared.
+    #[inline]
+    pub(super) const fn is_on(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// From now on, in this place, or no more.
     pub(super) fn turn(&mut self, place: Option<&'static mut Place<F>>, live: &F) {
         self.place = place.map(NonNull::from);

@@ -5,6 +5,7 @@
 //! lock.
 
 mod kernel;
+mod large;
 mod leaving;
 
 use super::journal::{Journal, Place, Shareable};
@@ -47,6 +48,9 @@ pub struct How {
     pub peek: bool,
     /// Throw the bytes away instead of copying them.
     pub discard: bool,
+    /// If nothing is there, leave a large buffer posted: the caller looks for a while, reads again without
+    /// this, and holds the lock meanwhile.
+    pub lingers: bool,
 }
 
 /// The receiving half.
@@ -231,11 +235,38 @@ impl Rx {
 
     #[inline]
     unsafe fn read_fast(&mut self, p: &impl Provider, walk: &mut Walk, how: How) -> Got {
+        // SAFETY: passed on to the caller.
+        match unsafe { self.read_ring(p, walk, how, true) } {
+            Some(got) => got,
+            // SAFETY: as above.
+            None => unsafe { self.read_large(p, walk, how) },
+        }
+    }
+
+    /// Reads what the ring holds. `None` if large messages have to be looked at first, unless the caller has
+    /// (`looks` is false).
+    ///
+    /// # Safety
+    /// The walk's buffers are writable.
+    #[inline]
+    unsafe fn read_ring(
+        &mut self,
+        p: &impl Provider,
+        walk: &mut Walk,
+        how: How,
+        looks: bool,
+    ) -> Option<Got> {
         let before = walk.done();
         let due = with_scheme!(Receiver, &mut self.flow, flow => {
             let known = flow.available();
-            if (known == 0 || known < walk.left()) && flow.announced(p).is_err() {
-                return Got::Broken;
+            if known == 0 || known < walk.left() {
+                if flow.announced(p).is_err() {
+                    return Some(Got::Broken);
+                }
+                // (after that: what follows an advert is announced after the advert)
+                if looks && p.has_adverts() {
+                    return None;
+                }
             }
             // SAFETY: passed on to the caller.
             unsafe {
@@ -251,13 +282,18 @@ impl Rx {
                 self.ring_due |= due.ring;
                 self.update_due |= due.update;
             }
-            Err(Violation) => return Got::Broken,
+            Err(Violation) => return Some(Got::Broken),
         }
         let n = walk.done() - before;
         if n > 0 || (walk.left() == 0 && self.flow.available() > 0) {
-            return Got::Bytes(n);
+            return Some(Got::Bytes(n));
         }
         self.hand_back(p);
+        Some(self.ended(p))
+    }
+
+    /// What an empty ring means.
+    fn ended(&mut self, p: &impl Provider) -> Got {
         match p.finished() {
             // The sender is gone without a word: what it had parked is all there is.
             FIN_NONE if !self.kernel_over => Got::Empty,

@@ -3,11 +3,13 @@
 //! Rule: a byte goes out on exactly one leg, and the end of a leg is stated only when no byte can
 //! follow on it. Used under the sending lock.
 
+mod large;
 mod last;
 mod put;
 
 use super::journal::{Journal, Place, Shareable};
 use super::{Due, Leg, Walk};
+use crate::direct::policy;
 use crate::doorbell;
 use crate::provider::{End, Provider};
 use crate::sys::{Errno, Result, net};
@@ -151,6 +153,25 @@ impl Tx {
     /// The walk's buffers are readable.
     #[inline]
     pub unsafe fn put(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+    ) -> Result<Put, Violation> {
+        if walk.left() >= policy::large() {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.put_large(p, fd, walk) };
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.put_ring(p, fd, walk) }
+    }
+
+    /// [`Self::put`] through the ring.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    unsafe fn put_ring(
         &mut self,
         p: &impl Provider,
         fd: i32,

@@ -114,6 +114,16 @@ impl Walk {
         }
     }
 
+    /// The same walk from here on, not farther than `most` bytes. What it has walked is to be skipped here.
+    #[must_use]
+    pub fn part(&self, most: usize) -> Self {
+        Self {
+            left: self.left.min(most),
+            done: 0,
+            ..*self
+        }
+    }
+
     /// The program's own array, if the walk is at its beginning: what the kernel can take whole.
     #[must_use]
     pub fn untouched(&self) -> Option<(*const libc::iovec, usize)> {

@@ -5,10 +5,10 @@
 //! page and two regions, client to server first. A region holds the receive buffer of its direction and
 //! the sender's own buffer; `flowctl` says what lies where in it.
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0003;
+pub const MAGIC: u64 = 0x5348_554e_5400_0004;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -105,6 +105,10 @@ pub struct Side {
     pub busy: Busy,
     pub stop: Stop,
     pub terms: Terms,
+    pub home: Home,
+    pub source: Source,
+    pub adverts: [Advert; ADVERTS],
+    pub sink: Sink,
 }
 
 /// Written by this side as sender.
@@ -128,7 +132,12 @@ pub struct Tx {
     pub bells: AtomicU64,
     /// See [`FIN_NONE`].
     pub fin: AtomicU32,
+    /// The number of the advert opened last, and [`LARGE`]; 0 if this side has no use for any.
+    pub offer: AtomicU64,
 }
+
+/// In [`Tx::offer`]: large messages come.
+pub const LARGE: u64 = 1 << 32;
 
 /// This side still sends.
 pub const FIN_NONE: u32 = 0;
@@ -201,6 +210,70 @@ pub struct Stop {
     /// With `stop`: resend by the kernel what lies in the region from this position on. Replaced by
     /// [`TAKEN`] by the side that will, or by [`UNSTATED`] if the asker will not wait for it.
     pub give_back: AtomicU64,
+}
+
+/// Adverts of a side that may be open, or unnoticed by the other side, at the same time.
+pub const ADVERTS: usize = 8;
+
+/// Where this side is, for the kernel to find its memory (`crate::direct`).
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Home {
+    /// This side's process; 0 before it has attached.
+    pub pid: AtomicU32,
+    /// Where this page lies in that process.
+    pub at: AtomicU64,
+    /// What the other side has to find there: proof that it looks into the right process.
+    pub nonce: AtomicU64,
+    /// Whether this side reaches the other's memory, once it has tried.
+    pub reach: AtomicU64,
+    /// Bytes that went past the ring, sent and received.
+    pub sent: AtomicU64,
+    pub received: AtomicU64,
+    /// Large messages to pass before the reader is waited for again, and how many passed last.
+    pub pass: AtomicU32,
+    pub passed: AtomicU32,
+}
+
+/// Written by this side while it delivers. See `crate::direct::claims`.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Source {
+    pub busy: AtomicU64,
+    pub placed: AtomicU8,
+}
+
+/// A buffer of this side's that the other may read (SrcAvail).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Advert {
+    /// See `crate::direct::claims`: written by both.
+    pub claim: AtomicU64,
+    /// Where in the ring's bytes it stands.
+    pub at: AtomicU64,
+    pub from: AtomicU64,
+    pub len: AtomicU64,
+}
+
+/// A buffer of this side's that the other may write (SinkAvail), and what this side has received.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Sink {
+    /// Odd while the buffer is posted; different each time.
+    pub posted: AtomicU64,
+    /// Which advert it is for.
+    pub number: AtomicU32,
+    /// That advert's byte which belongs at the buffer's beginning...
+    pub base: AtomicU64,
+    /// ...after so many bytes of the ring.
+    pub read: AtomicU64,
+    pub to: AtomicU64,
+    pub len: AtomicU64,
+    /// Adverts done with, and how much of the next has been received.
+    pub done: AtomicU32,
+    pub progress: AtomicU64,
+    /// What this side is doing with the other's advert.
+    pub busy: AtomicU64,
 }
 
 /// Bytes of one segment.

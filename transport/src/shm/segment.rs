@@ -17,14 +17,19 @@ pub enum Role {
     Server,
 }
 
+/// No user's id.
+const NOBODY: u32 = u32::MAX;
+
 /// A mapped segment as seen from one side. Copyable: the mapping belongs to the arena, which outlives
 /// every use (segments are unmapped only once both sides have let go).
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     base: NonNull<u8>,
-    /// Half a word: every connection keeps one of these.
-    region: u32,
-    role: Role,
+    /// The kernel's word for whom the other end belongs to.
+    peer_user: u32,
+    /// The region's size is two to the power of this. (Few bytes: every connection keeps one of these.)
+    region_bits: u8,
+    pub(crate) role: Role,
 }
 
 // SAFETY: shared words are atomics, and region bytes are touched only under the lock of their direction.
@@ -41,19 +46,33 @@ impl Segment {
         #[allow(clippy::cast_possible_truncation)]
         Self {
             base: mapping.base(),
-            region: region as u32,
+            peer_user: NOBODY,
+            region_bits: region.trailing_zeros() as u8,
             role,
         }
+    }
+
+    /// Notes to whom the other end belongs.
+    pub const fn set_peer_user(&mut self, uid: u32) {
+        self.peer_user = uid;
+    }
+
+    /// Whether the other end belongs to the user of this process.
+    #[must_use]
+    pub fn is_same_user(&self) -> bool {
+        self.peer_user == crate::sys::euid()
     }
 
     /// Bytes of each region.
     #[must_use]
     pub const fn region(&self) -> usize {
-        self.region as usize
+        1 << self.region_bits
     }
 
+    /// The control page.
     #[inline]
-    const fn control(&self) -> &Control {
+    #[must_use]
+    pub const fn control(&self) -> &Control {
         // SAFETY: the mapping begins with a control page, which is all atomics, valid for any content.
         unsafe { self.base.cast::<Control>().as_ref() }
     }
@@ -170,6 +189,10 @@ impl Segment {
                 busy,
                 stop,
                 terms,
+                home,
+                source,
+                adverts,
+                sink,
             } = side;
             let zero = [
                 &tx.produced,
@@ -191,10 +214,26 @@ impl Segment {
                 &busy.controls,
                 &busy.put_at,
                 &terms.receive,
+                &tx.offer,
+                &home.reach,
+                &home.sent,
+                &home.received,
+                &source.busy,
+                &sink.posted,
+                &sink.progress,
+                &sink.busy,
             ];
             for word in zero.into_iter().chain(&terms.words) {
                 word.store(0, Ordering::Relaxed);
             }
+            for advert in adverts {
+                advert.claim.store(0, Ordering::Relaxed);
+            }
+            for word in [&home.pid, &home.pass, &home.passed] {
+                word.store(0, Ordering::Relaxed);
+            }
+            source.placed.store(0, Ordering::Relaxed);
+            sink.done.store(0, Ordering::Relaxed);
             for word in [&tx.kernel_end, &tx.fast_end, &stop.give_back] {
                 word.store(UNSTATED, Ordering::Relaxed);
             }

@@ -1,0 +1,183 @@
+//! Zero copy: large messages that go straight from the sender's buffer to the reader's, past the ring. The
+//! two adverts of SDP: the source says where its bytes lie (SrcAvail), the sink where it waits for them
+//! (SinkAvail).
+//!
+//! Called by `sdp`, through the trait [`Direct`] that every provider carries; a provider without zero copy
+//! takes the trait's own answers. Here is what shared memory makes of it: an advert is a few words in the
+//! segment, RDMA Read and RDMA Write are copies by the kernel from one program's memory to the other's
+//! (`sys::vm`), and where both sides are in a call at the same time each copies a part ([`claims`]).
+//!
+//! Where bytes belong follows from positions. Both adverts carry the position of the stream's ring bytes
+//! where they stand: an advert of the source at position P comes after the first P bytes of the ring and
+//! before the next; the sink's buffer, posted when it had read C ring bytes, has its place for that advert
+//! at P - C. So a buffer that was posted before bytes that are still on their way is not stale, only partly
+//! used by them (the draft's counters for this, NonDiscards, are for providers where adverts and data pass
+//! each other unseen).
+
+pub mod claims;
+pub mod policy;
+mod reach;
+mod sink;
+mod source;
+
+use crate::doorbell;
+use crate::reason::Reason;
+use crate::shm::segment::Segment;
+use crate::sync::Ordering;
+pub use reach::set_pid;
+
+/// How far an advert of the peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Where in the ring's bytes it stands.
+    pub at: u64,
+    /// Bytes of it that are left.
+    pub left: u64,
+}
+
+/// The zero-copy half of a provider. The defaults are those of a provider without.
+pub trait Direct {
+    /// Whether large messages may go straight from or to the peer's memory, and why not.
+    ///
+    /// # Errors
+    /// The reason, for the report.
+    fn reaches(&self) -> Result<(), Reason> {
+        Err(Reason::None)
+    }
+
+    /// Bytes that went this way so far, sent and received.
+    fn moved(&self) -> u64 {
+        0
+    }
+
+    /// Source: says that large messages come, so that readers post their buffers.
+    fn foretell(&self) {}
+
+    /// Source: bytes that the peer's reader waits for at this position of the ring's bytes.
+    fn awaited(&self, _at: u64) -> u64 {
+        0
+    }
+
+    /// Source: whether the reader is asleep, or on its way to it.
+    fn peer_sleeps(&self) -> bool {
+        true
+    }
+
+    /// Source: whether it is time again to wait for the reader to come.
+    fn is_prompt(&self) -> bool {
+        false
+    }
+
+    /// Source: whether it came.
+    fn note_prompt(&self, _came: bool) {}
+
+    /// Source: delivers bytes at this position into the buffer that the reader has posted. Returns how many
+    /// have arrived, counted from the first: 0 if the reader has gone.
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes. Under the sending lock.
+    unsafe fn deliver(&self, _at: u64, _from: *const u8, _len: usize) -> usize {
+        0
+    }
+
+    /// Sink: whether there is anything to look at beside the ring: adverts, or large messages to come.
+    fn has_adverts(&self) -> bool {
+        false
+    }
+
+    /// Sink: the next advert, if there is one.
+    fn pending(&self) -> Option<Pending> {
+        None
+    }
+
+    /// Sink: posts the reader's buffer for what comes after so many ring bytes.
+    fn post(&self, _read: u64, _to: *mut u8, _len: usize) {}
+
+    /// Sink: whether a buffer is posted.
+    fn is_posted(&self) -> bool {
+        false
+    }
+
+    /// Sink: takes the posted buffer back. Nothing is written to it afterwards.
+    fn withdraw(&self) {}
+
+    /// Sink: receives from the pending advert into the posted buffer, up to its end. Returns how many bytes
+    /// have arrived at `to`, which is the place in the buffer for the advert's next byte.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes. Under the receiving lock.
+    unsafe fn receive(&self, _to: *mut u8, _len: usize) -> usize {
+        0
+    }
+}
+
+impl Direct for Segment {
+    fn reaches(&self) -> Result<(), Reason> {
+        self.peer_process().map(|_| ())
+    }
+
+    fn moved(&self) -> u64 {
+        let home = &self.mine().home;
+        home.sent.load(Ordering::Relaxed) + home.received.load(Ordering::Relaxed)
+    }
+
+    fn foretell(&self) {
+        self.foretell_large();
+    }
+
+    fn awaited(&self, at: u64) -> u64 {
+        self.room_awaited(at)
+    }
+
+    fn peer_sleeps(&self) -> bool {
+        self.peer().bell.armed.load(Ordering::Relaxed) & doorbell::DATA != 0
+    }
+
+    fn is_prompt(&self) -> bool {
+        let pass = &self.mine().home.pass;
+        let left = pass.load(Ordering::Relaxed);
+        pass.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    fn note_prompt(&self, came: bool) {
+        let home = &self.mine().home;
+        let passed = home.passed.load(Ordering::Relaxed);
+        let next = if came { 0 } else { (2 * passed + 1).min(policy::LONGEST_PASS) };
+        if next != passed {
+            home.passed.store(next, Ordering::Relaxed);
+            home.pass.store(next, Ordering::Relaxed);
+        }
+    }
+
+    unsafe fn deliver(&self, at: u64, from: *const u8, len: usize) -> usize {
+        // SAFETY: passed on to the caller.
+        unsafe { self.deliver_to_posted(at, from, len) }
+    }
+
+    #[inline]
+    fn has_adverts(&self) -> bool {
+        self.looks_large()
+    }
+
+    fn pending(&self) -> Option<Pending> {
+        self.pending_advert()
+    }
+
+    fn post(&self, read: u64, to: *mut u8, len: usize) {
+        self.post_buffer(read, to, len);
+    }
+
+    fn is_posted(&self) -> bool {
+        self.mine().sink.posted.load(Ordering::Relaxed) & source::POSTED != 0
+    }
+
+    fn withdraw(&self) {
+        self.withdraw_buffer();
+    }
+
+    unsafe fn receive(&self, to: *mut u8, len: usize) -> usize {
+        // SAFETY: passed on to the caller.
+        unsafe { self.receive_advert(to, len) }
+    }
+}

@@ -1,0 +1,77 @@
+//! When a message is large, and in which pieces its two copiers share it.
+
+use crate::clock;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// `SHUNT_ZCOPY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    Off = 0,
+    Auto = 1,
+    Sync = 2,
+    Async = 3,
+}
+
+static MODE: AtomicU8 = AtomicU8::new(Mode::Off as u8);
+/// Bytes from which on a message is large. Beyond everything while the mode is `off`.
+static LARGE: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// The pieces that are claimed at once, in bytes: half of what is left, within these.
+const LEAST: u64 = 32 * 1024;
+const MOST: u64 = 256 * 1024;
+const PAGE: u64 = 4096;
+
+/// How long (µs) a source waits for a sink that is in the middle of a piece; then it takes the claim back.
+const PATIENCE_US: u64 = 1_000;
+
+/// Most messages that pass before a reader that did not come is waited for again.
+pub(super) const LONGEST_PASS: u32 = 127;
+
+/// Bytes that a copy into the ring moves in a microsecond, about; and the longest (µs) to wait for a reader.
+const BYTES_A_US: u64 = 8192;
+const WAIT_US: u64 = 60;
+
+/// How long, in ticks, a copy of so many bytes through the ring would take, roughly, within bounds.
+#[must_use]
+pub fn copy_time(bytes: u64) -> u64 {
+    clock::us((bytes / BYTES_A_US + 2).min(WAIT_US))
+}
+
+/// Sets both, once at start.
+pub fn set(mode: Mode, large: usize) {
+    let large = if mode == Mode::Off { usize::MAX } else { large };
+    MODE.store(mode as u8, Ordering::Relaxed);
+    LARGE.store(large, Ordering::Relaxed);
+}
+
+/// The mode.
+#[inline]
+#[must_use]
+pub fn mode() -> Mode {
+    match MODE.load(Ordering::Relaxed) {
+        1 => Mode::Auto,
+        2 => Mode::Sync,
+        3 => Mode::Async,
+        _ => Mode::Off,
+    }
+}
+
+/// Bytes from which on a message is large.
+#[inline]
+#[must_use]
+pub fn large() -> usize {
+    LARGE.load(Ordering::Relaxed)
+}
+
+/// How much to claim of what is left: whole pages, so that no page is copied to twice.
+#[must_use]
+pub fn chunk(left: u64) -> u64 {
+    (left / 2).next_multiple_of(PAGE).clamp(LEAST, MOST)
+}
+
+/// [`PATIENCE_US`] in ticks.
+#[must_use]
+pub fn patience() -> u64 {
+    clock::us(PATIENCE_US)
+}

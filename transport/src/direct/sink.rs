@@ -1,0 +1,175 @@
+//! The sink's side on shared memory: posting the reader's buffer, and receiving into it.
+//!
+//! Under the receiving lock from the posting to the withdrawal, so that no handler of the program runs and
+//! nobody else reads meanwhile. Rule: nothing is written to the reader's buffer after the withdrawal.
+
+use super::Pending;
+use super::claims::{Claim, Claims};
+use super::policy;
+use super::reach::breathe;
+use super::source::{POSTED, PULLS, advert, claims, number};
+use crate::clock;
+use crate::shm::layout::LARGE;
+use crate::shm::segment::Segment;
+use crate::sync::{Ordering, fence};
+use crate::sys::{time, vm};
+
+/// How long (µs) a source may be in the middle of a chunk before the kernel is asked whether it lives.
+const ASK_US: u64 = 1_000;
+/// How long (µs) each look after that rests.
+const NAP_US: u64 = 200;
+
+impl Segment {
+    /// The advert that comes next.
+    fn next_number(&self) -> u32 {
+        self.mine()
+            .sink
+            .done
+            .load(Ordering::Relaxed)
+            .wrapping_add(1)
+    }
+
+    pub(super) fn looks_large(&self) -> bool {
+        self.peer().tx.offer.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn pending_advert(&self) -> Option<Pending> {
+        let offer = self.peer().tx.offer.load(Ordering::Acquire);
+        let next = self.next_number();
+        if offer & LARGE == 0 || number(offer) == next.wrapping_sub(1) {
+            return None;
+        }
+        let advert = advert(self.peer(), next);
+        let progress = self.mine().sink.progress.load(Ordering::Relaxed);
+        Some(Pending {
+            at: advert.at.load(Ordering::Relaxed),
+            left: advert.len.load(Ordering::Relaxed).saturating_sub(progress),
+        })
+    }
+
+    pub(super) fn post_buffer(&self, read: u64, to: *mut u8, len: usize) {
+        let sink = &self.mine().sink;
+        let was = sink.posted.load(Ordering::Relaxed);
+        if was & POSTED != 0 {
+            return;
+        }
+        self.stay();
+        let pulls = if self.peer_process().is_ok() {
+            PULLS
+        } else {
+            0
+        };
+        sink.number.store(self.next_number(), Ordering::Relaxed);
+        let progress = sink.progress.load(Ordering::Relaxed);
+        sink.base.store(progress, Ordering::Relaxed);
+        sink.read.store(read, Ordering::Relaxed);
+        sink.to.store(to.addr() as u64, Ordering::Relaxed);
+        sink.len.store(len as u64, Ordering::Relaxed);
+        let version = (was | 3).wrapping_add(1) & !(POSTED | PULLS);
+        sink.posted
+            .store(version | pulls | POSTED, Ordering::Release);
+    }
+
+    pub(super) fn withdraw_buffer(&self) {
+        let sink = &self.mine().sink;
+        let was = sink.posted.load(Ordering::Relaxed);
+        if was & POSTED == 0 {
+            return;
+        }
+        sink.posted.store(was & !POSTED, Ordering::SeqCst);
+        // Pairs with the one in `claim_to_push`.
+        fence(Ordering::SeqCst);
+        self.await_source(&claims(self.peer(), self.mine(), self.next_number()));
+    }
+
+    /// Waits until the source is not in the middle of a chunk. It is for the time of a copy, unless it was
+    /// stopped on the few instructions before; if it has died it will not go on.
+    fn await_source(&self, claims: &Claims<'_>) {
+        let begun = clock::ticks();
+        let mut turn = 0;
+        while claims.source_is_busy() {
+            turn += 1;
+            if turn % 16 == 0 && clock::ticks() - begun > clock::us(ASK_US) {
+                if !self.peer_lives() {
+                    claims.bury_source();
+                    return;
+                }
+                let _ = time::nap(NAP_US);
+            }
+            breathe(turn);
+        }
+    }
+
+    /// See [`super::Direct::receive`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn receive_advert(&self, to: *mut u8, len: usize) -> usize {
+        let number = self.next_number();
+        let sink = &self.mine().sink;
+        let advert = advert(self.peer(), number);
+        let (from, total) = (
+            advert.from.load(Ordering::Relaxed),
+            advert.len.load(Ordering::Relaxed),
+        );
+        let base = sink.progress.load(Ordering::Relaxed);
+        let limit = total.min(base.saturating_add(len as u64));
+        let claims = claims(self.peer(), self.mine(), number);
+        if let Ok(peer) = self.peer_process() {
+            while let Claim::Chunk(c) = claims.claim_to_pull(limit, policy::chunk) {
+                #[allow(clippy::cast_possible_truncation)]
+                let (at, wanted) = ((c.offset - base) as usize, c.len as usize);
+                // SAFETY: what is claimed lies between base and limit, and so inside the buffer.
+                let copied = unsafe {
+                    vm::pull(
+                        peer.pid,
+                        from.wrapping_add(c.offset),
+                        to.wrapping_add(at),
+                        wanted,
+                    )
+                };
+                if !claims.pulled(c, copied == Ok(wanted)) {
+                    break;
+                }
+            }
+        } else {
+            self.await_pushes(&claims, limit);
+        }
+        self.withdraw_buffer();
+        let (claimed, closed) = claims.claimed().unwrap_or((0, true));
+        let arrived = claims.arrived().min(limit);
+        let got = arrived.saturating_sub(base);
+        if closed || claimed >= total {
+            sink.progress.store(0, Ordering::Relaxed);
+            sink.done.store(number, Ordering::Release);
+        } else {
+            sink.progress.store(arrived, Ordering::Relaxed);
+        }
+        let received = &self.mine().home.received;
+        received.store(received.load(Ordering::Relaxed) + got, Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation)]
+        let got = got as usize;
+        got
+    }
+
+    /// The source copies alone, since this side may not look into it.
+    fn await_pushes(&self, claims: &Claims<'_>, limit: u64) {
+        let mut begun = clock::ticks();
+        let mut last = 0;
+        let mut turn = 0;
+        while let Some((at, false)) = claims.claimed() {
+            if at >= limit {
+                return;
+            }
+            if at > last || claims.source_is_busy() {
+                last = at;
+                begun = clock::ticks();
+            }
+            turn += 1;
+            if turn % 16 == 0 && clock::ticks() - begun > policy::patience() {
+                return;
+            }
+            breathe(turn);
+        }
+    }
+}

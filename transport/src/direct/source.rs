@@ -1,0 +1,211 @@
+//! The source's side on shared memory: delivering into a buffer that the reader has posted. Both copy: the
+//! source pushes, and the reader, which sees the advert, pulls.
+//!
+//! Under the sending lock. Rule: when a delivery returns, the reader reads nothing more from the buffer
+//! that counts (`claims`).
+
+use super::claims::{Claim, Claims, LONGEST};
+use super::policy;
+use super::reach::{Peer, breathe};
+use crate::clock;
+use crate::shm::layout::{ADVERTS, Advert, LARGE, Side, Source};
+use crate::shm::segment::Segment;
+use crate::sync::Ordering;
+use crate::sys::vm;
+use std::mem::offset_of;
+
+/// The reader's buffer as it was posted. What the peer says: bounds nothing of this side's, since it is the
+/// peer's own memory that is written.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    word: u64,
+    number: u32,
+    base: u64,
+    read: u64,
+    to: u64,
+    len: u64,
+}
+
+/// Bits of [`crate::shm::layout::Sink::posted`]: it is posted, and its owner can pull.
+pub(super) const POSTED: u64 = 1;
+pub(super) const PULLS: u64 = 2;
+
+const fn slot(adverts: &[Advert; ADVERTS], number: u32) -> &Advert {
+    #[allow(clippy::indexing_slicing)] // (by a remainder of its length)
+    &adverts[number as usize % ADVERTS]
+}
+
+/// The words of an advert of `source`'s for `sink`.
+pub(super) const fn claims<'a>(source: &'a Side, sink: &'a Side, number: u32) -> Claims<'a> {
+    Claims {
+        number,
+        claim: &slot(&source.adverts, number).claim,
+        source: &source.source.busy,
+        placed: &source.source.placed,
+        sink: &sink.sink.busy,
+    }
+}
+
+/// The advert itself.
+pub(super) const fn advert(source: &Side, number: u32) -> &Advert {
+    slot(&source.adverts, number)
+}
+
+/// The number in an offer.
+#[allow(clippy::cast_possible_truncation)]
+pub(super) const fn number(offer: u64) -> u32 {
+    offer as u32
+}
+
+impl Segment {
+    fn posted(&self) -> Option<Posted> {
+        let sink = &self.peer().sink;
+        let word = sink.posted.load(Ordering::Acquire);
+        (word & POSTED != 0).then(|| Posted {
+            word,
+            number: sink.number.load(Ordering::Relaxed),
+            base: sink.base.load(Ordering::Relaxed),
+            read: sink.read.load(Ordering::Relaxed),
+            to: sink.to.load(Ordering::Relaxed),
+            len: sink.len.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The reader's buffer for a new advert at this position: what is posted, from which of its bytes on,
+    /// and how many.
+    fn fitting(&self, at: u64) -> Option<(Posted, u64, u64)> {
+        let posted = self.posted()?;
+        let next = number(self.mine().tx.offer.load(Ordering::Relaxed)).wrapping_add(1);
+        if posted.number != next || posted.base != 0 {
+            return None; // it has not heard of the last one yet
+        }
+        let gap = at.checked_sub(posted.read)?;
+        let room = posted.len.checked_sub(gap).filter(|&r| r > 0)?;
+        Some((posted, gap, room.min(LONGEST)))
+    }
+
+    pub(super) fn foretell_large(&self) {
+        let offer = &self.mine().tx.offer;
+        let word = offer.load(Ordering::Relaxed);
+        if word & LARGE == 0 {
+            offer.store(word | LARGE, Ordering::Release);
+        }
+    }
+
+    pub(super) fn room_awaited(&self, at: u64) -> u64 {
+        self.fitting(at).map_or(0, |(posted, _, room)| {
+            let moves = posted.word & PULLS != 0 || self.peer_process().is_ok();
+            if moves { room } else { 0 }
+        })
+    }
+
+    /// See [`super::Direct::deliver`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn deliver_to_posted(&self, at: u64, from: *const u8, len: usize) -> usize {
+        let Some((posted, gap, room)) = self.fitting(at) else {
+            return 0;
+        };
+        self.stay();
+        let peer = self.peer_process().ok();
+        let total = room.min(len as u64);
+        let claims = self.open_advert(at, from, total);
+        if let Some(peer) = peer {
+            let to = posted.to.wrapping_add(gap);
+            // SAFETY: the caller's promise.
+            unsafe { self.push_all(&claims, posted.word, peer, from, to, total) };
+        }
+        self.conclude(&claims, total, posted.word)
+    }
+
+    /// Tells the peer of a buffer.
+    fn open_advert(&self, at: u64, from: *const u8, len: u64) -> Claims<'_> {
+        let mine = self.mine();
+        let next = number(mine.tx.offer.load(Ordering::Relaxed)).wrapping_add(1);
+        let advert = advert(mine, next);
+        advert.at.store(at, Ordering::Relaxed);
+        advert.from.store(from.addr() as u64, Ordering::Relaxed);
+        advert.len.store(len, Ordering::Relaxed);
+        let claims = claims(mine, self.peer(), next);
+        claims.open();
+        mine.tx
+            .offer
+            .store(LARGE | u64::from(next), Ordering::Release);
+        claims
+    }
+
+    /// Copies chunk after chunk, until all of it is claimed.
+    ///
+    /// # Safety
+    /// `from` is readable for `total` bytes.
+    unsafe fn push_all(
+        &self,
+        claims: &Claims<'_>,
+        posted: u64,
+        peer: Peer,
+        from: *const u8,
+        to: u64,
+        total: u64,
+    ) {
+        let sink = &self.peer().sink.posted;
+        let mark_offset = offset_of!(Side, source) + offset_of!(Source, placed);
+        let mark_at = peer.page.wrapping_add(self.in_page(true, mark_offset));
+        let is_posted = || sink.load(Ordering::Acquire) == posted;
+        while let Claim::Chunk(c) = claims.claim_to_push(total, policy::chunk, is_posted) {
+            #[allow(clippy::cast_possible_truncation)]
+            let (offset, len) = (c.offset as usize, c.len as usize);
+            // SAFETY: a chunk lies inside what is advertised.
+            let copied = unsafe {
+                vm::push(
+                    peer.pid,
+                    from.wrapping_add(offset),
+                    len,
+                    to.wrapping_add(c.offset),
+                    claims.next_mark(),
+                    mark_at,
+                )
+            };
+            let whole = copied == Ok(len + 1);
+            claims.pushed(c, whole);
+            if !whole {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the sink's part, not for long, and ends the advert. The bytes that have arrived.
+    fn conclude(&self, claims: &Claims<'_>, total: u64, posted: u64) -> usize {
+        let (mut begun, mut seen) = (clock::ticks(), 0);
+        let mut turn = 0;
+        loop {
+            let idle = claims.sink_is_idle();
+            match claims.claimed() {
+                Some((at, false)) if at < total => {
+                    if at > seen {
+                        (begun, seen) = (clock::ticks(), at);
+                    }
+                    // Not all of it is claimed: only a sink that is at it goes on.
+                    if self.peer().sink.posted.load(Ordering::Acquire) != posted {
+                        claims.shut();
+                    }
+                }
+                _ if idle => break,
+                _ => {}
+            }
+            turn += 1;
+            if turn % 16 == 0 && clock::ticks() - begun > policy::patience() {
+                break;
+            }
+            breathe(turn);
+        }
+        claims.shut();
+        claims.revoke();
+        let arrived = claims.arrived().min(total);
+        let sent = &self.mine().home.sent;
+        sent.store(sent.load(Ordering::Relaxed) + arrived, Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation)]
+        let arrived = arrived as usize;
+        arrived
+    }
+}

@@ -1,0 +1,97 @@
+//! Large messages: straight to where the reader waits, as long as it does; through the ring otherwise, a
+//! piece at a time, so that a reader that comes meanwhile gets the rest.
+
+use super::{PUBLISH, Put, Tx};
+use crate::clock;
+use crate::direct::policy;
+use crate::provider::Provider;
+use crate::sdp::Walk;
+use flowctl::{Sender as _, Violation};
+
+impl Tx {
+    /// [`Tx::put`] of a large message.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    pub(super) unsafe fn put_large(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+    ) -> Result<Put, Violation> {
+        if self.journal.is_on() || p.reaches().is_err() {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.put_ring(p, fd, walk) };
+        }
+        p.foretell();
+        let before = walk.done();
+        while walk.left() > 0 {
+            // SAFETY: passed on to the caller.
+            if unsafe { self.deliver(p, walk) } {
+                continue;
+            }
+            let mut part = walk.part(PUBLISH);
+            // SAFETY: passed on to the caller.
+            let put = unsafe { self.put_ring(p, fd, &mut part) }?;
+            walk.skip(part.done());
+            match put {
+                Put::Bytes(n) if n > 0 => {}
+                Put::Ended if walk.done() == before => return Ok(put),
+                _ => break,
+            }
+        }
+        Ok(Put::Bytes(walk.done() - before))
+    }
+
+    /// Delivers the walk's next buffer to the reader, if that waits for it. False if nothing went.
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    unsafe fn deliver(&mut self, p: &impl Provider, walk: &mut Walk) -> bool {
+        let (from, len) = walk.chunk();
+        if len < policy::large() || self.flow.is_parked() {
+            return false;
+        }
+        let at = self.flow.accepted();
+        if !self.is_awaited(p, at, len) || !p.enter() {
+            return false;
+        }
+        p.time_put();
+        // SAFETY: passed on to the caller.
+        let n = unsafe { p.deliver(at, from, len) };
+        p.leave();
+        walk.advance(n);
+        n > 0
+    }
+
+    /// Whether the reader waits for what comes at this position, or will in less time than it takes to copy
+    /// that into the ring. A wait in vain makes the next ones rarer.
+    fn is_awaited(&self, p: &impl Provider, at: u64, len: usize) -> bool {
+        let fits = || p.awaited(at) >= policy::large() as u64;
+        if fits() {
+            p.note_prompt(true);
+            return true;
+        }
+        if p.peer_sleeps() || !p.is_prompt() {
+            return false;
+        }
+        let most = policy::copy_time(len as u64 + self.unread(p));
+        let begun = clock::ticks();
+        let mut turn = 0u32;
+        let found = loop {
+            std::hint::spin_loop();
+            if fits() {
+                break true;
+            }
+            turn += 1;
+            if turn.is_multiple_of(8)
+                && (clock::ticks() - begun > most || p.stopped() || p.peer_sleeps())
+            {
+                break false;
+            }
+        };
+        p.note_prompt(found);
+        found
+    }
+}
