@@ -35,6 +35,15 @@ pub struct Pending {
     pub left: u64,
 }
 
+/// What a source waits for when it waits for the reader to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// The reader has read everything and may call again at once.
+    Return,
+    /// It has something to read first.
+    Drain,
+}
+
 /// The zero-copy half of a provider. The defaults are those of a provider without.
 pub trait Direct {
     /// Whether large messages may go straight from or to the peer's memory, and why not.
@@ -64,12 +73,12 @@ pub trait Direct {
     }
 
     /// Source: whether it is time again to wait for the reader to come.
-    fn is_prompt(&self) -> bool {
+    fn is_prompt(&self, _wait: Patience) -> bool {
         false
     }
 
     /// Source: whether it came.
-    fn note_prompt(&self, _came: bool) {}
+    fn note_prompt(&self, _wait: Patience, _came: bool) {}
 
     /// Source: delivers bytes at this position into the buffer that the reader has posted. Returns how many
     /// have arrived, counted from the first: 0 if the reader has gone.
@@ -133,20 +142,24 @@ impl Direct for Segment {
         self.peer().bell.armed.load(Ordering::Relaxed) & doorbell::DATA != 0
     }
 
-    fn is_prompt(&self) -> bool {
-        let pass = &self.mine().home.pass;
+    fn is_prompt(&self, wait: Patience) -> bool {
+        let pass = &self.pass(wait).left;
         let left = pass.load(Ordering::Relaxed);
         pass.store(left.saturating_sub(1), Ordering::Relaxed);
         left == 0
     }
 
-    fn note_prompt(&self, came: bool) {
-        let home = &self.mine().home;
-        let passed = home.passed.load(Ordering::Relaxed);
-        let next = if came { 0 } else { (2 * passed + 1).min(policy::LONGEST_PASS) };
-        if next != passed {
-            home.passed.store(next, Ordering::Relaxed);
-            home.pass.store(next, Ordering::Relaxed);
+    fn note_prompt(&self, wait: Patience, came: bool) {
+        let pass = self.pass(wait);
+        let last = pass.last.load(Ordering::Relaxed);
+        let next = if came {
+            0
+        } else {
+            (2 * last + 1).min(policy::LONGEST_PASS)
+        };
+        if next != last {
+            pass.last.store(next, Ordering::Relaxed);
+            pass.left.store(next, Ordering::Relaxed);
         }
     }
 

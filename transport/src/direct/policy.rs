@@ -31,6 +31,14 @@ pub(super) const LONGEST_PASS: u32 = 127;
 /// Bytes that a copy into the ring moves in a microsecond, about; and the longest (µs) to wait for a reader.
 const BYTES_A_US: u64 = 8192;
 const WAIT_US: u64 = 60;
+/// How long (µs) a reader takes at most from the end of a read to the next, if it does nothing else.
+const RETURN_US: u64 = 2;
+
+/// [`RETURN_US`] in ticks.
+#[must_use]
+pub fn return_time() -> u64 {
+    clock::us(RETURN_US)
+}
 
 /// How long, in ticks, a copy of so many bytes through the ring would take, roughly, within bounds.
 #[must_use]

@@ -5,10 +5,10 @@
 //! that counts (`claims`).
 
 use super::claims::{Claim, Claims, LONGEST};
-use super::policy;
+use super::{Patience, policy};
 use super::reach::{Peer, breathe};
 use crate::clock;
-use crate::shm::layout::{ADVERTS, Advert, LARGE, Side, Source};
+use crate::shm::layout::{ADVERTS, Advert, LARGE, Pass, Side, Source};
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use crate::sys::vm;
@@ -58,6 +58,14 @@ pub(super) const fn number(offer: u64) -> u32 {
 }
 
 impl Segment {
+    pub(super) const fn pass(&self, wait: Patience) -> &Pass {
+        let [first, second] = &self.mine().home.passes;
+        match wait {
+            Patience::Return => first,
+            Patience::Drain => second,
+        }
+    }
+
     fn posted(&self) -> Option<Posted> {
         let sink = &self.peer().sink;
         let word = sink.posted.load(Ordering::Acquire);

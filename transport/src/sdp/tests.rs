@@ -78,7 +78,15 @@ fn act(side: &mut Side, step: &Step) {
         Step::Fill(n) => side.fill(n),
         Step::Read(n, peek, discard) => {
             let p = side.p;
-            side.read(&p, n, How { peek, discard });
+            side.read(
+                &p,
+                n,
+                How {
+                    peek,
+                    discard,
+                    lingers: false,
+                },
+            );
         }
         Step::Ring => side.ring(),
         Step::Arm(what) => side.p.arm(what),

@@ -230,9 +230,17 @@ pub struct Home {
     /// Bytes that went past the ring, sent and received.
     pub sent: AtomicU64,
     pub received: AtomicU64,
-    /// Large messages to pass before the reader is waited for again, and how many passed last.
-    pub pass: AtomicU32,
-    pub passed: AtomicU32,
+    /// For each of `crate::direct::Patience`.
+    pub passes: [Pass; 2],
+}
+
+/// Waits for the reader that were in vain.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Pass {
+    /// Messages to pass before the next, and how many passed last.
+    pub left: AtomicU32,
+    pub last: AtomicU32,
 }
 
 /// Written by this side while it delivers. See `crate::direct::claims`.

@@ -229,8 +229,10 @@ impl Segment {
             for advert in adverts {
                 advert.claim.store(0, Ordering::Relaxed);
             }
-            for word in [&home.pid, &home.pass, &home.passed] {
-                word.store(0, Ordering::Relaxed);
+            home.pid.store(0, Ordering::Relaxed);
+            for pass in &home.passes {
+                pass.left.store(0, Ordering::Relaxed);
+                pass.last.store(0, Ordering::Relaxed);
             }
             source.placed.store(0, Ordering::Relaxed);
             sink.done.store(0, Ordering::Relaxed);

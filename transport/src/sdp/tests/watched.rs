@@ -1,6 +1,7 @@
 //! A provider during whose calls the peer acts: after the n-th look at one of its words, once, a given
 //! function runs, as another process would at that moment.
 
+use crate::direct::Direct;
 use crate::provider::{End, Provider};
 use crate::shm::segment::Segment;
 use flowctl::{Back, Inbox, Note, Notes, Outbox, Piece, Terms, Untrusted, Violation, Word};
@@ -77,6 +78,8 @@ impl<F: FnOnce()> Inbox for Watched<F> {
         self.after(Inbox::header(&self.inner, offset))
     }
 }
+
+impl<F: FnOnce()> Direct for Watched<F> {}
 
 impl<F: FnOnce()> Provider for Watched<F> {
     fn region(&self) -> usize {

@@ -3,10 +3,13 @@
 
 use super::{PUBLISH, Put, Tx};
 use crate::clock;
-use crate::direct::policy;
+use crate::direct::{Patience, policy};
 use crate::provider::Provider;
 use crate::sdp::Walk;
 use flowctl::{Sender as _, Violation};
+
+/// Bytes of a large message that go through the ring first, so that a reader which polls comes to read.
+const TASTE: usize = 16 * 1024;
 
 impl Tx {
     /// [`Tx::put`] of a large message.
@@ -31,7 +34,7 @@ impl Tx {
             if unsafe { self.deliver(p, walk) } {
                 continue;
             }
-            let mut part = walk.part(PUBLISH);
+            let mut part = walk.part(if walk.done() == before { TASTE } else { PUBLISH });
             // SAFETY: passed on to the caller.
             let put = unsafe { self.put_ring(p, fd, &mut part) }?;
             walk.skip(part.done());
@@ -66,17 +69,26 @@ impl Tx {
     }
 
     /// Whether the reader waits for what comes at this position, or will in less time than it takes to copy
-    /// that into the ring. A wait in vain makes the next ones rarer.
+    /// that into the ring. A reader that blocks in its read is there in no time, or is not; one that waits
+    /// in poll first has to be shown that there is something in the ring. A wait in vain makes the next ones
+    /// of its kind rarer.
     fn is_awaited(&self, p: &impl Provider, at: u64, len: usize) -> bool {
         let fits = || p.awaited(at) >= policy::large() as u64;
         if fits() {
-            p.note_prompt(true);
             return true;
         }
-        if p.peer_sleeps() || !p.is_prompt() {
+        if p.peer_sleeps() {
             return false;
         }
-        let most = policy::copy_time(len as u64 + self.unread(p));
+        let unread = self.unread(p);
+        let (wait, most) = if unread == 0 {
+            (Patience::Return, policy::return_time())
+        } else {
+            (Patience::Drain, policy::copy_time(len as u64 + unread))
+        };
+        if !p.is_prompt(wait) {
+            return false;
+        }
         let begun = clock::ticks();
         let mut turn = 0u32;
         let found = loop {
@@ -91,7 +103,7 @@ impl Tx {
                 break false;
             }
         };
-        p.note_prompt(found);
+        p.note_prompt(wait, found);
         found
     }
 }
