@@ -12,6 +12,8 @@ use crate::sync::{AtomicU32, Ordering, fence};
 pub const DATA: u32 = 1;
 /// The sleeper waits for room.
 pub const SPACE: u32 = 2;
+/// The sleeper waits for the reader of a buffer that it has advertised.
+pub const TAKEN: u32 = 4;
 
 /// Sleeper: announces that it wants to be rung for `what`. It must look at the published word again
 /// after this and before it sleeps.

@@ -86,6 +86,7 @@ unsafe extern "C" fn arrive(signal: c_int, info: *mut libc::siginfo_t, context: 
             t.holds.store(0, Ordering::Relaxed);
         }
     }
+    crate::sockets::large::hide(t);
     let hard = u64::from(action.flags & libc::SA_RESTART == 0) << 32;
     t.ran.fetch_add(1 | hard, Ordering::Relaxed);
     // SAFETY: the program's handler; one that was set without SA_SIGINFO does not look at the others.

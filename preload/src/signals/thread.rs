@@ -23,6 +23,8 @@ pub(crate) struct Thread {
     pub(super) holds: AtomicU32,
     /// The program's signal mask meanwhile.
     pub(super) held: AtomicU64,
+    /// The socket on which a buffer of this thread's call waits for the peer to read it.
+    pub(crate) advert: AtomicPtr<crate::sockets::Socket>,
     /// What it is counted for.
     pub(crate) log: AtomicPtr<crate::sockets::counted::Log>,
 }
@@ -119,6 +121,7 @@ mod at {
                 mask: AtomicU64::new(0),
                 holds: AtomicU32::new(0),
                 held: AtomicU64::new(0),
+                advert: AtomicPtr::new(std::ptr::null_mut()),
                 log: AtomicPtr::new(std::ptr::null_mut()),
             }
         };

@@ -27,6 +27,8 @@ pub(crate) enum What {
     Asleep(&'static Socket),
     /// Asleep where `rouse` wakes: `roomers`.
     ForRoom(&'static Socket),
+    /// Inside a send whose buffer is advertised: then the advert is its own.
+    Advertised(&'static Socket),
     /// Asleep on an epoll set: its `waiters`.
     InSet(&'static Set),
 }
@@ -37,6 +39,7 @@ impl What {
             Self::Inside(s) => _ = s.waiters.fetch_add(1, Ordering::SeqCst),
             Self::Asleep(s) => s.falls_asleep(),
             Self::ForRoom(s) => s.begins_to_room(),
+            Self::Advertised(_) => {}
             Self::InSet(set) => _ = set.waiters.fetch_add(1, Ordering::SeqCst),
         }
     }
@@ -46,6 +49,7 @@ impl What {
             Self::Inside(s) => close::leave(s),
             Self::Asleep(s) => s.wakes_up(),
             Self::ForRoom(s) => s.ends_to_room(),
+            Self::Advertised(s) => super::large::abandon(s),
             Self::InSet(set) => _ = set.waiters.fetch_sub(1, Ordering::SeqCst),
         }
     }
@@ -53,7 +57,7 @@ impl What {
     /// Of a socket that may be closed while somebody sleeps on it, which it.
     fn generation(self) -> u32 {
         match self {
-            Self::Inside(s) | Self::Asleep(s) | Self::ForRoom(s) => {
+            Self::Inside(s) | Self::Asleep(s) | Self::ForRoom(s) | Self::Advertised(s) => {
                 s.generation.load(Ordering::Acquire)
             }
             Self::InSet(_) => 0,

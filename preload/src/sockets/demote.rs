@@ -177,7 +177,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     // (A peer that wished for nothing may still sleep on it, for its end; one that is gone would answer.)
     let gone = super::ending::is_gone(s, p);
     let asks = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0);
-    if !gone && (p.must_ring(doorbell::DATA | doorbell::SPACE) || asks) {
+    if !gone && (p.must_ring(doorbell::DATA | doorbell::SPACE | doorbell::TAKEN) || asks) {
         tx.end_fast_ringing(p, fd);
     } else {
         tx.end_fast(p);

@@ -9,10 +9,11 @@
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
 
 use super::{Phase, Socket, operator};
-use flowctl::{Inbox, Word};
+use flowctl::Word;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
+use transport::provider::Provider;
 
 /// How long (µs) a reader leaves parked bytes with their sender.
 const PATIENCE_US: u64 = 20_000;
@@ -88,9 +89,9 @@ fn post(s: &'static Socket) {
 
 /// Whether the peer has sent what was not read. Lock-free, for looks.
 #[inline]
-pub(crate) fn has_news(s: &Socket, p: &impl Inbox) -> bool {
+pub(crate) fn has_news(s: &Socket, p: &impl Provider) -> bool {
     let at = s.rx_at.load(Ordering::Relaxed);
-    if p.told(Word::Produced).as_hearsay() > at {
+    if p.told(Word::Produced).as_hearsay() > at || (p.has_adverts() && p.pending().is_some()) {
         return true;
     }
     p.told(Word::Queued).as_hearsay() > at && ends_patience(s)

@@ -5,6 +5,7 @@ use super::ending::{Ending, ending, settle_both_shut, was_answered};
 use super::{Phase, Socket, engage, parked, recv, residual};
 use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
+use transport::direct::Direct;
 use transport::provider::{End, Provider};
 use transport::sdp::Leg;
 use transport::shm::layout::FIN_NONE;
@@ -142,6 +143,7 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
             if over {
                 // Perhaps the fast leg is over as well, without a byte on it.
                 return !p.told(Word::Produced).is(0)
+                    || p.pending().is_some()
                     || (p.stated(End::Fast) == Some(0) && has_data_behind_bells(s, p, fd));
             }
             // Whoever watches the connection says when there is something to look at.
@@ -182,6 +184,7 @@ pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
     if s.pulls.load(Ordering::Relaxed) {
         arrived = arrived.max(p.told(Word::Queued).as_hearsay());
     }
+    arrived = arrived.wrapping_add(p.adverts());
     arrived = arrived.wrapping_add(s.rx_kernel.load(Ordering::Relaxed));
     if s.rx_leg() == Leg::First
         && let Ok(rx) = s.rx.lock()

@@ -112,6 +112,7 @@ unsafe fn once(
         };
         // SAFETY: as above.
         got = unsafe { rx.read(p, fd, walk, how) };
+        p.withdraw(); // (whatever the read came to)
     }
     s.mirror_rx(&rx);
     let due = rx.take_due();

@@ -188,6 +188,10 @@ pub(crate) fn share(s: &Socket, child: u32) -> bool {
     if !s.is_shared() {
         // SAFETY: as above, each used under its own lock.
         let (tx_place, rx_place) = unsafe { (&mut (*at).tx, &mut (*at).rx) };
+        // What waits for the reader is this process's only.
+        if s.segment().is_some_and(|p| tx.end_advert(p)) {
+            super::rouse::sleepers(s);
+        }
         tx.share(Some(tx_place));
         rx.share(Some(rx_place));
     }

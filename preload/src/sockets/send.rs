@@ -4,9 +4,10 @@ use super::counted::{Counting, What};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, operator, parked};
+use super::{Phase, Socket, demote, engage, large, operator, parked};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
+use transport::direct::policy;
 use transport::provider::Provider;
 use transport::record;
 use transport::sdp::{Leg, Put, Tx, Walk};
@@ -35,6 +36,7 @@ pub(crate) unsafe fn send(
         && !s.tx_shut.load(Ordering::Relaxed)
         && let Some(p) = s.segment()
         && !is_gone(s, p)
+        && !(walk.left() >= policy::large() && large::is_sync())
         && let Ok(mut tx) = s.tx.lock()
         && tx.leg() == Leg::Fast
     {
@@ -82,7 +84,7 @@ enum Step {
 unsafe fn rest(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
-    let step = |fd: i32, walk: &mut Walk| unsafe { once(s, fd, walk, flags) };
+    let step = |fd: i32, walk: &mut Walk, copies| unsafe { once(s, fd, walk, flags, copies) };
     drive(s, fd, walk, flags, quiet, step)
 }
 
@@ -97,7 +99,7 @@ pub(crate) fn send_from(
     mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
 ) -> Result<usize> {
     let mut walk = Walk::one(std::ptr::null_mut(), want);
-    drive(s, fd, &mut walk, 0, false, |fd, walk| {
+    drive(s, fd, &mut walk, 0, false, |fd, walk, _| {
         engage::step(s, fd);
         demote::attend(s, fd);
         match s.phase() {
@@ -181,7 +183,7 @@ fn drive(
     walk: &mut Walk,
     flags: i32,
     quiet: bool,
-    step: impl FnMut(i32, &mut Walk) -> Result<Step>,
+    step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
     let since = Since::now();
@@ -196,11 +198,12 @@ fn inside(
     walk: &mut Walk,
     flags: i32,
     quiet: bool,
-    mut step: impl FnMut(i32, &mut Walk) -> Result<Step>,
+    mut step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
     since: Since,
 ) -> Result<usize> {
     let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
     let mut wait = Wait::new(Want::Room, since);
+    let mut copies = dont_wait;
     let end = |walk: &Walk, e: Option<Errno>| match e {
         Some(e) if walk.done() == 0 => Err(e),
         _ => Ok(counted(s, walk.done())),
@@ -218,7 +221,7 @@ fn inside(
             }
             return Err(e);
         }
-        match step(fd, walk) {
+        match step(fd, walk, copies) {
             Ok(Step::End) => return end(walk, None),
             Ok(Step::Moved) if walk.left() == 0 => return end(walk, None),
             Ok(Step::Moved) => continue,
@@ -233,6 +236,16 @@ fn inside(
             }
             return end(walk, Some(Errno::AGAIN));
         }
+        if !copies {
+            match large::await_taken(s, fd, walk, since) {
+                Ok(true) if walk.left() == 0 => return end(walk, None),
+                Ok(whole) => {
+                    copies = !whole;
+                    continue;
+                }
+                Err(e) => return end(walk, Some(e)),
+            }
+        }
         if let Err(e) = wait.wait(s, fd, walk.done() > 0) {
             return end(walk, Some(e));
         }
@@ -240,7 +253,13 @@ fn inside(
 }
 
 /// One attempt, on whatever leg the stream is on.
-unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
+unsafe fn once(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    copies: bool,
+) -> Result<Step> {
     engage::step(s, fd);
     if s.phase() == Phase::Announced {
         engage::await_answer(s);
@@ -258,8 +277,15 @@ unsafe fn once(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Resu
             s.mirror_tx(&tx);
         }
         if tx.leg() == Leg::Fast {
+            let waits = !copies && large::is_sync() && walk.left() >= policy::large();
             // SAFETY: the caller's promise.
-            let put = unsafe { tx.put(p, fd, walk) };
+            let put = unsafe {
+                if waits {
+                    Ok(tx.put_direct(p, walk))
+                } else {
+                    tx.put(p, fd, walk)
+                }
+            };
             let parks = tx.is_parked();
             s.mirror_tx(&tx);
             drop(tx);

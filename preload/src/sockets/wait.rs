@@ -12,12 +12,13 @@
 
 use super::counted::{Counting, What};
 use super::spin;
-use super::{Phase, Socket, engage, operator, parked};
+use super::{Phase, Socket, engage, large, operator, parked};
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
 use std::sync::atomic::Ordering;
 use transport::clock;
+use transport::direct::Direct;
 use transport::doorbell;
 use transport::provider::{End, Provider};
 use transport::sdp::Leg;
@@ -29,6 +30,8 @@ use transport::sys::{self, Errno, Result, net, time};
 pub(crate) enum Want {
     Data,
     Room,
+    /// That the peer is done with an advertised buffer.
+    Taken,
 }
 
 /// One blocking call's waiting.
@@ -45,7 +48,7 @@ pub(crate) struct Wait {
 #[inline]
 pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
     let shut = match want {
-        Want::Room => &s.tx_shut,
+        Want::Room | Want::Taken => &s.tx_shut,
         Want::Data => &s.rx_shut,
     };
     if shut.load(Ordering::Relaxed) || s.is_over() || s.broken.load(Ordering::Relaxed) {
@@ -72,6 +75,8 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
                     .lock()
                     .is_ok_and(|mut tx| tx.room(p).map_or(true, |room| room > 0))
         }
+        (Want::Taken, Phase::Attached) => p.stopped() || p.is_taken() || large::is_crossed(p),
+        (Want::Taken, _) => true,
         // On the kernel: it alone knows.
         _ => false,
     }
@@ -82,14 +87,14 @@ fn by_kernel(s: &Socket, want: Want) -> bool {
     s.phase() != Phase::Attached
         || match want {
             Want::Data => s.rx_leg() != Leg::Fast,
-            Want::Room => s.tx_leg() != Leg::Fast,
+            Want::Room | Want::Taken => s.tx_leg() != Leg::Fast,
         }
 }
 
 fn kernel_event(want: Want) -> i16 {
     match want {
         Want::Data => libc::POLLIN,
-        Want::Room => libc::POLLOUT,
+        Want::Room | Want::Taken => libc::POLLOUT,
     }
 }
 
@@ -97,6 +102,9 @@ fn kernel_event(want: Want) -> i16 {
 fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     if s.phase() == Phase::Fresh {
         engage::glance(s, fd);
+    }
+    if want == Want::Taken {
+        large::help(s);
     }
     may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
 }
@@ -167,7 +175,7 @@ impl Wait {
         if self.deadline.is_none() {
             let option = match self.want {
                 Want::Data => libc::SO_RCVTIMEO,
-                Want::Room => libc::SO_SNDTIMEO,
+                Want::Room | Want::Taken => libc::SO_SNDTIMEO,
             };
             let ns = net::timeout(fd, option);
             self.deadline = Some(if ns == 0 {
@@ -212,6 +220,7 @@ impl Wait {
             p.arm(match self.want {
                 Want::Data => doorbell::DATA,
                 Want::Room => doorbell::SPACE,
+                Want::Taken => doorbell::TAKEN,
             });
         } else {
             counting.add(What::Asleep(s));
@@ -243,7 +252,7 @@ impl Wait {
         let errno = real::errno();
         let counting = Counting::more();
         counting.add(What::ForRoom(s));
-        let slept = if may_go(s, Want::Room) || s.phase() != Phase::Attached {
+        let slept = if may_go(s, self.want) || s.phase() != Phase::Attached {
             Ok(0)
         } else {
             since::sleep(self.since, |mask| {
@@ -266,15 +275,16 @@ impl Wait {
     /// Blocks in the kernel, by libc's functions, which are cancellation points.
     fn block(&self, s: &'static Socket, fd: i32, kernel: bool) -> Result<()> {
         let deadline = self.deadline.unwrap_or(0);
-        let for_room = self.want == Want::Room;
+        let for_room = self.want != Want::Data;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.woken_hard.load(Ordering::Acquire);
-        let naps = parked::nap(u64::MAX);
+        let naps = parked::nap(large::nap(self.want));
         let errno = real::errno();
         if for_room
             && !kernel
             && !half
             && deadline == 0
+            && naps == u64::MAX
             && let Some(event) = super::rouse::event()
         {
             return self.block_among_others(s, fd, event);

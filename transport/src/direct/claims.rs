@@ -269,6 +269,13 @@ impl Claims<'_> {
         }
     }
 
+    /// Writes down how much has arrived, since the words of this advert are used for the next. The source's,
+    /// at the very end.
+    pub fn settle(&self, arrived: u64) {
+        self.claim
+            .store(tag(self.number) | CLOSED | arrived, Ordering::Release);
+    }
+
     /// Whether the sink is not in the middle of a chunk. The source's question.
     #[must_use]
     pub fn sink_is_idle(&self) -> bool {

@@ -89,9 +89,39 @@ pub trait Direct {
         0
     }
 
+    /// Source: advertises a buffer that stands at this position, for a reader to come (SrcAvail). False if
+    /// that cannot be. Nothing else may be sent before it is concluded.
+    fn advertise(&self, _at: u64, _from: *const u8, _len: usize) -> bool {
+        false
+    }
+
+    /// Source: whether the reader is done with the advertised buffer, or asks for the rest through the ring.
+    fn is_taken(&self) -> bool {
+        true
+    }
+
+    /// Source: takes part in the copying, if the reader is at it.
+    ///
+    /// # Safety
+    /// The advertised buffer is readable. Under the sending lock.
+    unsafe fn help(&self) {}
+
+    /// Source: nobody reads the advertised buffer from now on. Takes no lock and does not wait.
+    fn hide(&self) {}
+
+    /// Source: ends the advert. The bytes that have arrived, counted from the first.
+    fn conclude(&self) -> usize {
+        0
+    }
+
     /// Sink: whether there is anything to look at beside the ring: adverts, or large messages to come.
     fn has_adverts(&self) -> bool {
         false
+    }
+
+    /// Sink: a number that changes with every advert.
+    fn adverts(&self) -> u64 {
+        0
     }
 
     /// Sink: the next advert, if there is one.
@@ -111,13 +141,25 @@ pub trait Direct {
     fn withdraw(&self) {}
 
     /// Sink: receives from the pending advert into the posted buffer, up to its end. Returns how many bytes
-    /// have arrived at `to`, which is the place in the buffer for the advert's next byte.
+    /// have arrived at `to`, which is the place in the buffer for the advert's next byte. With no place at
+    /// all they are thrown away.
     ///
     /// # Safety
     /// `to` is writable for `len` bytes. Under the receiving lock.
-    unsafe fn receive(&self, _to: *mut u8, _len: usize) -> usize {
+    unsafe fn receive(&self, _to: Option<*mut u8>, _len: usize) -> usize {
         0
     }
+
+    /// Sink: copies what the pending advert holds and leaves it there. Returns how many bytes.
+    ///
+    /// # Safety
+    /// As [`Self::receive`].
+    unsafe fn look(&self, _to: *mut u8, _len: usize) -> usize {
+        0
+    }
+
+    /// Sink: passes adverts that have nothing left.
+    fn pass(&self) {}
 }
 
 impl Direct for Segment {
@@ -143,14 +185,14 @@ impl Direct for Segment {
     }
 
     fn is_prompt(&self, wait: Patience) -> bool {
-        let pass = &self.pass(wait).left;
+        let pass = &self.passing(wait).left;
         let left = pass.load(Ordering::Relaxed);
         pass.store(left.saturating_sub(1), Ordering::Relaxed);
         left == 0
     }
 
     fn note_prompt(&self, wait: Patience, came: bool) {
-        let pass = self.pass(wait);
+        let pass = self.passing(wait);
         let last = pass.last.load(Ordering::Relaxed);
         let next = if came {
             0
@@ -168,9 +210,34 @@ impl Direct for Segment {
         unsafe { self.deliver_to_posted(at, from, len) }
     }
 
+    fn advertise(&self, at: u64, from: *const u8, len: usize) -> bool {
+        self.advertise_buffer(at, from, len)
+    }
+
+    fn is_taken(&self) -> bool {
+        self.advert_is_over()
+    }
+
+    unsafe fn help(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.help_reader() }
+    }
+
+    fn hide(&self) {
+        self.hide_buffer();
+    }
+
+    fn conclude(&self) -> usize {
+        self.conclude_open()
+    }
+
     #[inline]
     fn has_adverts(&self) -> bool {
         self.looks_large()
+    }
+
+    fn adverts(&self) -> u64 {
+        self.peer().tx.offer.load(Ordering::Acquire)
     }
 
     fn pending(&self) -> Option<Pending> {
@@ -189,7 +256,16 @@ impl Direct for Segment {
         self.withdraw_buffer();
     }
 
-    unsafe fn receive(&self, to: *mut u8, len: usize) -> usize {
+    unsafe fn look(&self, to: *mut u8, len: usize) -> usize {
+        // SAFETY: passed on to the caller.
+        unsafe { self.look_at_advert(to, len) }
+    }
+
+    fn pass(&self) {
+        self.pass_adverts();
+    }
+
+    unsafe fn receive(&self, to: Option<*mut u8>, len: usize) -> usize {
         // SAFETY: passed on to the caller.
         unsafe { self.receive_advert(to, len) }
     }

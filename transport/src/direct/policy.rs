@@ -22,6 +22,9 @@ const LEAST: u64 = 32 * 1024;
 const MOST: u64 = 256 * 1024;
 const PAGE: u64 = 4096;
 
+/// A reader with less room than this (bytes) asks for the rest of an advert through the ring.
+pub(super) const SMALL: u64 = 16 * 1024;
+
 /// How long (µs) a source waits for a sink that is in the middle of a piece; then it takes the claim back.
 const PATIENCE_US: u64 = 1_000;
 

@@ -7,7 +7,7 @@
 //! that it could not read itself.
 
 use crate::reason::Reason;
-use crate::shm::layout::{Control, Side};
+use crate::shm::layout::{Control, Home, Side};
 use crate::shm::segment::{Role, Segment};
 use crate::sync::Ordering;
 use crate::sys::{Errno, vm};
@@ -36,7 +36,14 @@ const YES: u32 = 1;
 pub(super) struct Peer {
     pub pid: u32,
     /// Where the control page lies there.
-    pub page: u64,
+    page: u64,
+}
+
+/// One side's words, as seen from this one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose {
+    Mine,
+    Peers,
 }
 
 impl Segment {
@@ -59,10 +66,11 @@ impl Segment {
         }
     }
 
-    /// Where a word of a side's lies in the peer's copy of the control page.
-    pub(super) const fn in_page(&self, mine: bool, offset: usize) -> u64 {
-        let first = matches!(self.role, Role::Client) == mine;
-        (if first { 0 } else { size_of::<Side>() } + offset) as u64
+    /// Where a word of a side's lies in the peer's view of the control page.
+    pub(super) const fn in_page(&self, peer: Peer, whose: Whose, offset: usize) -> u64 {
+        let client = matches!(self.role, Role::Client) == matches!(whose, Whose::Mine);
+        let side = if client { 0 } else { size_of::<Side>() };
+        peer.page.wrapping_add((side + offset) as u64)
     }
 
     /// The peer, if its memory can be reached.
@@ -94,6 +102,22 @@ impl Segment {
         found.map(|()| peer)
     }
 
+    /// What has to be found in the peer's memory.
+    pub(super) fn proof(&self, peer: Peer) -> vm::Proof {
+        let offset = offset_of!(Side, home) + offset_of!(Home, nonce);
+        vm::Proof {
+            at: self.in_page(peer, Whose::Mine, offset),
+            value: self.mine().home.nonce.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the peer has found that it can look into this process.
+    pub(super) fn is_reached(&self) -> bool {
+        let answer = self.peer().home.reach.load(Ordering::Relaxed);
+        let me = u64::from(ME.load(Ordering::Relaxed));
+        answer == me << 32 | u64::from(YES)
+    }
+
     #[cold]
     fn probe(&self, peer: Peer) -> Result<(), Reason> {
         if policy::large() == usize::MAX {
@@ -103,17 +127,18 @@ impl Segment {
             return Err(Reason::ZcopyUser);
         }
         let nonce = &self.mine().home.nonce;
-        let offset = offset_of!(Side, home) + offset_of!(crate::shm::layout::Home, nonce);
-        let from = peer.page.wrapping_add(self.in_page(true, offset));
+        let from = self.proof(peer).at;
         for round in 0..ROUNDS {
             let expected = scatter(clock::ticks() ^ std::ptr::from_ref(&round).addr() as u64);
             nonce.store(expected, Ordering::SeqCst);
-            let mut got = 0u64;
-            // SAFETY: eight writable bytes.
-            let copied =
-                unsafe { vm::pull(peer.pid, from, (&raw mut got).cast(), size_of::<u64>()) };
-            match copied {
-                Ok(8) if got == expected => {}
+            let proof = vm::Proof {
+                at: from,
+                value: expected,
+            };
+            let mut first = 0u8;
+            // SAFETY: one writable byte.
+            match unsafe { vm::pull(peer.pid, from, &raw mut first, 1, proof) } {
+                Ok(true) => {}
                 Err(Errno(libc::EPERM | libc::ENOSYS)) => return Err(Reason::ZcopyDenied),
                 _ => return Err(Reason::ZcopyHidden),
             }

@@ -9,7 +9,7 @@ use super::policy;
 use super::reach::breathe;
 use super::source::{POSTED, PULLS, advert, claims, number};
 use crate::clock;
-use crate::shm::layout::LARGE;
+use crate::shm::layout::{ADVERTS, LARGE};
 use crate::shm::segment::Segment;
 use crate::sync::{Ordering, fence};
 use crate::sys::{time, vm};
@@ -20,31 +20,61 @@ const ASK_US: u64 = 1_000;
 const NAP_US: u64 = 200;
 
 impl Segment {
-    /// The advert that comes next.
+    pub(super) fn looks_large(&self) -> bool {
+        self.peer().tx.offer.load(Ordering::Acquire) != 0
+    }
+
+    /// The advert that comes next, and what is left of it if it is there already. Adverts that are over
+    /// and have nothing left are passed.
+    fn upcoming(&self) -> (u32, Option<Pending>) {
+        let offer = self.peer().tx.offer.load(Ordering::Acquire);
+        let sink = &self.mine().sink;
+        let mut next = sink.done.load(Ordering::Relaxed).wrapping_add(1);
+        let mut progress = sink.progress.load(Ordering::Relaxed);
+        let opened = if offer & LARGE == 0 { 0 } else { number(offer) };
+        let ahead = opened.wrapping_sub(next).wrapping_add(1);
+        for _ in 0..ahead.min(ADVERTS as u32) {
+            let advert = advert(self.peer(), next);
+            let claims = claims(self.peer(), self.mine(), next);
+            let (_, closed) = claims.claimed().unwrap_or((0, true));
+            let len = advert.len.load(Ordering::Relaxed);
+            // (while the source is at its last chunk it is not known how much will have arrived)
+            let len = if closed && !claims.source_is_busy() {
+                claims.arrived().min(len)
+            } else {
+                len
+            };
+            if len > progress {
+                let at = advert.at.load(Ordering::Relaxed);
+                let left = len - progress;
+                return (next, Some(Pending { at, left }));
+            }
+            next = next.wrapping_add(1);
+            progress = 0;
+        }
+        (next, None)
+    }
+
+    pub(super) fn pending_advert(&self) -> Option<Pending> {
+        self.upcoming().1
+    }
+
+    /// Notes adverts that have nothing left as done with. Under the receiving lock.
+    pub(super) fn pass_adverts(&self) {
+        let sink = &self.mine().sink;
+        let (next, _) = self.upcoming();
+        if next.wrapping_sub(1) != sink.done.load(Ordering::Relaxed) {
+            sink.progress.store(0, Ordering::Relaxed);
+            sink.done.store(next.wrapping_sub(1), Ordering::Release);
+        }
+    }
+
     fn next_number(&self) -> u32 {
         self.mine()
             .sink
             .done
             .load(Ordering::Relaxed)
             .wrapping_add(1)
-    }
-
-    pub(super) fn looks_large(&self) -> bool {
-        self.peer().tx.offer.load(Ordering::Acquire) != 0
-    }
-
-    pub(super) fn pending_advert(&self) -> Option<Pending> {
-        let offer = self.peer().tx.offer.load(Ordering::Acquire);
-        let next = self.next_number();
-        if offer & LARGE == 0 || number(offer) == next.wrapping_sub(1) {
-            return None;
-        }
-        let advert = advert(self.peer(), next);
-        let progress = self.mine().sink.progress.load(Ordering::Relaxed);
-        Some(Pending {
-            at: advert.at.load(Ordering::Relaxed),
-            left: advert.len.load(Ordering::Relaxed).saturating_sub(progress),
-        })
     }
 
     pub(super) fn post_buffer(&self, read: u64, to: *mut u8, len: usize) {
@@ -54,6 +84,7 @@ impl Segment {
             return;
         }
         self.stay();
+        self.pass_adverts();
         let pulls = if self.peer_process().is_ok() {
             PULLS
         } else {
@@ -79,7 +110,8 @@ impl Segment {
         sink.posted.store(was & !POSTED, Ordering::SeqCst);
         // Pairs with the one in `claim_to_push`.
         fence(Ordering::SeqCst);
-        self.await_source(&claims(self.peer(), self.mine(), self.next_number()));
+        let number = sink.number.load(Ordering::Relaxed);
+        self.await_source(&claims(self.peer(), self.mine(), number));
     }
 
     /// Waits until the source is not in the middle of a chunk. It is for the time of a copy, unless it was
@@ -104,8 +136,12 @@ impl Segment {
     ///
     /// # Safety
     /// As there.
-    pub(super) unsafe fn receive_advert(&self, to: *mut u8, len: usize) -> usize {
-        let number = self.next_number();
+    pub(super) unsafe fn receive_advert(&self, to: Option<*mut u8>, len: usize) -> usize {
+        self.pass_adverts();
+        let (number, Some(_)) = self.upcoming() else {
+            self.withdraw_buffer(); // it was closed with nothing in it, just now
+            return 0;
+        };
         let sink = &self.mine().sink;
         let advert = advert(self.peer(), number);
         let (from, total) = (
@@ -116,19 +152,24 @@ impl Segment {
         let limit = total.min(base.saturating_add(len as u64));
         let claims = claims(self.peer(), self.mine(), number);
         if let Ok(peer) = self.peer_process() {
+            let proof = self.proof(peer);
             while let Claim::Chunk(c) = claims.claim_to_pull(limit, policy::chunk) {
                 #[allow(clippy::cast_possible_truncation)]
                 let (at, wanted) = ((c.offset - base) as usize, c.len as usize);
-                // SAFETY: what is claimed lies between base and limit, and so inside the buffer.
-                let copied = unsafe {
-                    vm::pull(
-                        peer.pid,
-                        from.wrapping_add(c.offset),
-                        to.wrapping_add(at),
-                        wanted,
-                    )
-                };
-                if !claims.pulled(c, copied == Ok(wanted)) {
+                let whole = to.is_none_or(|to| {
+                    // SAFETY: what is claimed lies between base and limit, and so inside the buffer.
+                    let copied = unsafe {
+                        vm::pull(
+                            peer.pid,
+                            from.wrapping_add(c.offset),
+                            to.wrapping_add(at),
+                            wanted,
+                            proof,
+                        )
+                    };
+                    copied == Ok(true)
+                });
+                if !claims.pulled(c, whole) {
                     break;
                 }
             }
@@ -145,11 +186,40 @@ impl Segment {
         } else {
             sink.progress.store(arrived, Ordering::Relaxed);
         }
+        if (len as u64) < policy::SMALL && !closed && claimed < total {
+            // Whoever reads in small pieces is served better by the ring.
+            sink.small.store(number, Ordering::Release);
+        }
         let received = &self.mine().home.received;
         received.store(received.load(Ordering::Relaxed) + got, Ordering::Relaxed);
         #[allow(clippy::cast_possible_truncation)]
         let got = got as usize;
         got
+    }
+
+    /// See [`super::Direct::look`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn look_at_advert(&self, to: *mut u8, len: usize) -> usize {
+        let ((number, Some(_)), Ok(peer)) = (self.upcoming(), self.peer_process()) else {
+            return 0;
+        };
+        let advert = advert(self.peer(), number);
+        let claims = claims(self.peer(), self.mine(), number);
+        let base = self.mine().sink.progress.load(Ordering::Relaxed);
+        let total = advert.len.load(Ordering::Relaxed);
+        let wanted = (total.saturating_sub(base)).min(len as u64);
+        let from = advert.from.load(Ordering::Relaxed).wrapping_add(base);
+        #[allow(clippy::cast_possible_truncation)]
+        let wanted = wanted as usize;
+        // SAFETY: passed on to the caller.
+        let copied = unsafe { vm::pull(peer.pid, from, to, wanted, self.proof(peer)) };
+        // (what was closed meanwhile may have been changed meanwhile)
+        match claims.claimed() {
+            Some((_, false)) if copied == Ok(true) => wanted,
+            _ => 0,
+        }
     }
 
     /// The source copies alone, since this side may not look into it.

@@ -5,10 +5,10 @@
 //! that counts (`claims`).
 
 use super::claims::{Claim, Claims, LONGEST};
+use super::reach::{Peer, Whose, breathe};
 use super::{Patience, policy};
-use super::reach::{Peer, breathe};
 use crate::clock;
-use crate::shm::layout::{ADVERTS, Advert, LARGE, Pass, Side, Source};
+use crate::shm::layout::{ADVERTS, Advert, Home, LARGE, Pass, Side, Source};
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use crate::sys::vm;
@@ -58,7 +58,7 @@ pub(super) const fn number(offer: u64) -> u32 {
 }
 
 impl Segment {
-    pub(super) const fn pass(&self, wait: Patience) -> &Pass {
+    pub(super) const fn passing(&self, wait: Patience) -> &Pass {
         let [first, second] = &self.mine().home.passes;
         match wait {
             Patience::Return => first,
@@ -127,13 +127,101 @@ impl Segment {
         self.conclude(&claims, total, posted.word)
     }
 
+    /// See [`super::Direct::advertise`].
+    pub(super) fn advertise_buffer(&self, at: u64, from: *const u8, len: usize) -> bool {
+        let opened = number(self.mine().tx.offer.load(Ordering::Relaxed));
+        let noticed = self.peer().sink.done.load(Ordering::Acquire);
+        if !self.is_reached() || opened.wrapping_sub(noticed) >= ADVERTS as u32 {
+            return false;
+        }
+        self.stay();
+        let claims = self.open_advert(at, from, (len as u64).min(LONGEST));
+        self.mine()
+            .home
+            .open
+            .store(claims.number, Ordering::Release);
+        true
+    }
+
+    /// The open advert's words and itself.
+    fn open(&self) -> Option<(Claims<'_>, &Advert)> {
+        let number = self.mine().home.open.load(Ordering::Acquire);
+        (number != 0).then(|| {
+            (
+                claims(self.mine(), self.peer(), number),
+                advert(self.mine(), number),
+            )
+        })
+    }
+
+    pub(super) fn advert_is_over(&self) -> bool {
+        let Some((claims, advert)) = self.open() else {
+            return true;
+        };
+        let over = claims
+            .claimed()
+            .is_none_or(|(at, closed)| closed || at >= advert.len.load(Ordering::Relaxed));
+        over && claims.sink_is_idle()
+            || self.peer().sink.small.load(Ordering::Acquire) == claims.number
+    }
+
+    /// Takes part in the copying, if the reader is at the open advert with a buffer posted.
+    ///
+    /// # Safety
+    /// The advertised buffer is readable.
+    pub(super) unsafe fn help_reader(&self) {
+        let Some((claims, advert)) = self.open() else {
+            return;
+        };
+        let (Some(posted), Ok(peer)) = (self.posted(), self.peer_process()) else {
+            return;
+        };
+        let at = advert.at.load(Ordering::Relaxed);
+        let (Some(gap), true) = (at.checked_sub(posted.read), posted.number == claims.number)
+        else {
+            return;
+        };
+        let Some(room) = posted.len.checked_sub(gap) else {
+            return;
+        };
+        let total = advert.len.load(Ordering::Relaxed);
+        let limit = total.min(posted.base.saturating_add(room));
+        let to = posted.to.wrapping_add(gap).wrapping_sub(posted.base);
+        let from = advert.from.load(Ordering::Relaxed);
+        let from = std::ptr::with_exposed_provenance(usize::try_from(from).unwrap_or(0));
+        // SAFETY: passed on to the caller.
+        unsafe { self.push_all(&claims, posted.word, peer, from, to, limit) };
+    }
+
+    /// Lets nobody read the advertised buffer any more, at once. Without any lock: also for handlers.
+    pub(super) fn hide_buffer(&self) {
+        if let Some((claims, _)) = self.open() {
+            claims.shut();
+            claims.revoke();
+        }
+    }
+
+    /// See [`super::Direct::conclude`].
+    pub(super) fn conclude_open(&self) -> usize {
+        let Some((claims, advert)) = self.open() else {
+            return 0;
+        };
+        claims.shut();
+        let total = advert.len.load(Ordering::Relaxed);
+        let n = self.conclude(&claims, total, 0);
+        self.mine().home.open.store(0, Ordering::Release);
+        n
+    }
+
     /// Tells the peer of a buffer.
     fn open_advert(&self, at: u64, from: *const u8, len: u64) -> Claims<'_> {
         let mine = self.mine();
         let next = number(mine.tx.offer.load(Ordering::Relaxed)).wrapping_add(1);
         let advert = advert(mine, next);
         advert.at.store(at, Ordering::Relaxed);
-        advert.from.store(from.addr() as u64, Ordering::Relaxed);
+        advert
+            .from
+            .store(from.expose_provenance() as u64, Ordering::Relaxed);
         advert.len.store(len, Ordering::Relaxed);
         let claims = claims(mine, self.peer(), next);
         claims.open();
@@ -157,8 +245,10 @@ impl Segment {
         total: u64,
     ) {
         let sink = &self.peer().sink.posted;
-        let mark_offset = offset_of!(Side, source) + offset_of!(Source, placed);
-        let mark_at = peer.page.wrapping_add(self.in_page(true, mark_offset));
+        let mark = offset_of!(Side, source) + offset_of!(Source, placed);
+        let mark_at = self.in_page(peer, Whose::Mine, mark);
+        let knock = offset_of!(Side, home) + offset_of!(Home, knock);
+        let knock = self.in_page(peer, Whose::Peers, knock);
         let is_posted = || sink.load(Ordering::Acquire) == posted;
         while let Claim::Chunk(c) = claims.claim_to_push(total, policy::chunk, is_posted) {
             #[allow(clippy::cast_possible_truncation)]
@@ -167,14 +257,13 @@ impl Segment {
             let copied = unsafe {
                 vm::push(
                     peer.pid,
-                    from.wrapping_add(offset),
-                    len,
+                    (from.wrapping_add(offset), len),
                     to.wrapping_add(c.offset),
-                    claims.next_mark(),
-                    mark_at,
+                    knock,
+                    (claims.next_mark(), mark_at),
                 )
             };
-            let whole = copied == Ok(len + 1);
+            let whole = copied == Ok(true);
             claims.pushed(c, whole);
             if !whole {
                 return;
@@ -187,8 +276,9 @@ impl Segment {
         let (mut begun, mut seen) = (clock::ticks(), 0);
         let mut turn = 0;
         loop {
+            let claimed = claims.claimed();
             let idle = claims.sink_is_idle();
-            match claims.claimed() {
+            match claimed {
                 Some((at, false)) if at < total => {
                     if at > seen {
                         (begun, seen) = (clock::ticks(), at);
@@ -210,6 +300,7 @@ impl Segment {
         claims.shut();
         claims.revoke();
         let arrived = claims.arrived().min(total);
+        claims.settle(arrived);
         let sent = &self.mine().home.sent;
         sent.store(sent.load(Ordering::Relaxed) + arrived, Ordering::Relaxed);
         #[allow(clippy::cast_possible_truncation)]

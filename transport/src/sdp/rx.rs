@@ -243,8 +243,8 @@ impl Rx {
         }
     }
 
-    /// Reads what the ring holds. `None` if large messages have to be looked at first, unless the caller has
-    /// (`looks` is false).
+    /// Reads what the ring holds: with `looks`, what it holds now, or `None` if adverts may stand among that;
+    /// without, what the caller knows of and has seen to stand before any advert.
     ///
     /// # Safety
     /// The walk's buffers are writable.
@@ -259,12 +259,12 @@ impl Rx {
         let before = walk.done();
         let due = with_scheme!(Receiver, &mut self.flow, flow => {
             let known = flow.available();
-            if known == 0 || known < walk.left() {
-                if flow.announced(p).is_err() {
+            if looks {
+                if (known == 0 || known < walk.left()) && flow.announced(p).is_err() {
                     return Some(Got::Broken);
                 }
                 // (after that: what follows an advert is announced after the advert)
-                if looks && p.has_adverts() {
+                if p.has_adverts() {
                     return None;
                 }
             }
@@ -341,7 +341,7 @@ impl Rx {
         self.flow.release();
     }
 
-    /// Bytes that can be read off the fast leg now.
+    /// Bytes that can be read off the fast leg now, those of an advert included.
     ///
     /// # Errors
     /// The peer's counter is impossible.
@@ -353,7 +353,12 @@ impl Rx {
             self.flow.release();
         }
         self.flow.announced(p)?;
-        Ok(self.flow.available())
+        let ring = self.flow.available();
+        if !p.has_adverts() {
+            return Ok(ring);
+        }
+        let left = p.pending().map_or(0, |a| a.left);
+        Ok(ring.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)))
     }
 
     /// Moves on to the last leg if the fast one is over and read to its end, and takes the bells that

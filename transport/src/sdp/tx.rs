@@ -55,8 +55,8 @@ pub struct Tx {
     /// The peer sends by credits, which are acknowledged on what goes from here.
     acks: Option<bool>,
     /// The most that was in use at the receiver when there was no room, and how often that was seen.
-    peak: u64,
-    starved: u64,
+    peak: u32,
+    starved: u32,
     leg: Leg,
     /// Bytes by the kernel on the first leg.
     kernel: u64,
@@ -66,6 +66,8 @@ pub struct Tx {
     /// where; alike if nothing is owed.
     owed: (u64, u64),
     finished: bool,
+    /// What a sender has advertised, and waits for the reader to take.
+    advert: large::Advert,
     /// The kernel has been told to send every byte at once, as bells need.
     hurried: bool,
 }
@@ -86,6 +88,7 @@ impl Tx {
             looked: 0,
             owed: (0, 0),
             finished: false,
+            advert: large::Advert::None,
             hurried: false,
         }
     }
@@ -158,6 +161,9 @@ impl Tx {
         fd: i32,
         walk: &mut Walk,
     ) -> Result<Put, Violation> {
+        if self.is_advertised(p) {
+            return Ok(Put::Bytes(0)); // what was begun goes first
+        }
         if walk.left() >= policy::large() {
             // SAFETY: passed on to the caller.
             return unsafe { self.put_large(p, fd, walk) };
@@ -186,9 +192,12 @@ impl Tx {
                 p.time_put();
                 // SAFETY: passed on to the caller.
                 let put = unsafe { put_by(flow, journal, acks, p, walk) };
-                if flow.counts().starved != self.starved {
-                    self.starved = flow.counts().starved;
-                    self.peak = self.peak.max(flow.held(p.taken()));
+                #[allow(clippy::cast_possible_truncation)] // (only whether it has changed)
+                let starved = flow.counts().starved as u32;
+                if starved != self.starved {
+                    self.starved = starved;
+                    let held = u32::try_from(flow.held(p.taken()));
+                    self.peak = self.peak.max(held.unwrap_or(u32::MAX));
                 }
                 Some(put)
             } else {
@@ -219,6 +228,9 @@ impl Tx {
         want: usize,
         mut fill: impl FnMut(*mut u8, usize) -> Result<usize>,
     ) -> Result<Put> {
+        if self.is_advertised(p) {
+            return Ok(Put::Bytes(0));
+        }
         let mut total = 0;
         let mut failed = None;
         let acks = self.acknowledges(p).map_err(|_| Errno::CONNRESET)?;
@@ -325,7 +337,7 @@ impl Tx {
     /// Bytes of receive buffer reserved for this direction, and the most in use when there was no room.
     #[must_use]
     pub fn buffer(&self) -> (u64, u64) {
-        (self.flow.reserved(), self.peak)
+        (self.flow.reserved(), self.peak.into())
     }
 
     /// Bytes that may be put now, as far as the peer has told.
@@ -333,6 +345,9 @@ impl Tx {
     /// # Errors
     /// The peer's counter is impossible.
     pub fn room(&mut self, p: &impl Provider) -> Result<usize, Violation> {
+        if self.is_advertised(p) {
+            return Ok(0);
+        }
         self.flow.granted(p)?;
         Ok(self.flow.room())
     }
@@ -343,6 +358,9 @@ impl Tx {
     /// # Errors
     /// The peer's counter is impossible.
     pub fn is_writable(&mut self, p: &impl Provider) -> Result<bool, Violation> {
+        if self.is_advertised(p) {
+            return Ok(false);
+        }
         if self.flow.is_roomy() {
             return Ok(true);
         }
@@ -365,6 +383,7 @@ impl Tx {
     /// Shuts this direction on the fast leg.
     pub fn finish(&mut self, p: &impl Provider, fin: u32) {
         self.finished = true;
+        self.end_advert(p);
         self.flow.post(true, p);
         p.finish(fin);
     }

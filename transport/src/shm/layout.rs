@@ -227,6 +227,10 @@ pub struct Home {
     pub nonce: AtomicU64,
     /// Whether this side reaches the other's memory, once it has tried.
     pub reach: AtomicU64,
+    /// Where the other side's deliveries knock.
+    pub knock: AtomicU8,
+    /// The advert that a sender of this side waits for; 0 for none.
+    pub open: AtomicU32,
     /// Bytes that went past the ring, sent and received.
     pub sent: AtomicU64,
     pub received: AtomicU64,
@@ -282,6 +286,8 @@ pub struct Sink {
     pub progress: AtomicU64,
     /// What this side is doing with the other's advert.
     pub busy: AtomicU64,
+    /// The advert whose rest is asked for through the ring (SendSm).
+    pub small: AtomicU32,
 }
 
 /// Bytes of one segment.

@@ -235,7 +235,9 @@ impl Segment {
                 pass.last.store(0, Ordering::Relaxed);
             }
             source.placed.store(0, Ordering::Relaxed);
-            sink.done.store(0, Ordering::Relaxed);
+            for word in [&home.open, &sink.done, &sink.small] {
+                word.store(0, Ordering::Relaxed);
+            }
             for word in [&tx.kernel_end, &tx.fast_end, &stop.give_back] {
                 word.store(UNSTATED, Ordering::Relaxed);
             }

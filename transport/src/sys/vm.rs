@@ -12,34 +12,57 @@ const fn iovec(at: usize, len: usize) -> libc::iovec {
     }
 }
 
-/// Copies `len` bytes at `from` in process `pid` to `to`. Returns how many could be: fewer if a page on
-/// either side is not there.
+/// A word of the other process's that shows that it is the right one.
+#[derive(Clone, Copy, Debug)]
+pub struct Proof {
+    /// Where it lies there.
+    pub at: u64,
+    /// What it holds.
+    pub value: u64,
+}
+
+fn at(a: u64) -> Result<usize> {
+    usize::try_from(a).map_err(|_| Errno::FAULT)
+}
+
+/// Copies `len` bytes at `from` in process `pid` to `to`, and the proof after them. True if all of them were
+/// there and the proof holds: a process that has died or executed another program meanwhile has lost it.
 ///
 /// # Errors
 /// EPERM, ESRCH, EFAULT, ENOSYS: what the kernel says.
 ///
 /// # Safety
 /// `to` is writable for `len` bytes, or a pointer of the program that the kernel checks.
-pub unsafe fn pull(pid: u32, from: u64, to: *mut u8, len: usize) -> Result<usize> {
-    let local = iovec(to.addr(), len);
-    let remote = iovec(usize::try_from(from).map_err(|_| Errno::FAULT)?, len);
-    // SAFETY: two valid vectors; the caller's promise for the first, and the second is another
-    // process's to lose.
-    unsafe {
+pub unsafe fn pull(pid: u32, from: u64, to: *mut u8, len: usize, proof: Proof) -> Result<bool> {
+    let mut found = 0u64;
+    let local = [
+        iovec(to.addr(), len),
+        iovec((&raw mut found).expose_provenance(), size_of::<u64>()),
+    ];
+    let remote = [
+        iovec(at(from)?, len),
+        iovec(at(proof.at)?, size_of::<u64>()),
+    ];
+    // SAFETY: valid vectors; the caller's promise for the first, and the second pair is a word of ours.
+    let copied = unsafe {
         syscall!(
             process_vm_readv,
             pid,
-            &raw const local,
-            1,
-            &raw const remote,
-            1,
+            local.as_ptr(),
+            2,
+            remote.as_ptr(),
+            2,
             0
         )
-    }
+    }?;
+    // SAFETY: a live local; read afresh, since the kernel wrote it behind the compiler's back.
+    let found = unsafe { (&raw const found).read_volatile() };
+    Ok(copied == len + size_of::<u64>() && found == proof.value)
 }
 
-/// Copies `len` bytes at `from` to `to` in process `pid`, and after all of them the byte `mark` to
-/// `mark_at` there. Returns how many bytes were copied, the mark included.
+/// Copies `len` bytes at `from` to `to` in process `pid`: before them a byte to `knock`, and after all of them
+/// the byte `mark` to `mark_at`. If the knock finds no place, as in a process that has executed another
+/// program, nothing is copied. True if everything was.
 ///
 /// # Errors
 /// As [`pull`].
@@ -48,25 +71,33 @@ pub unsafe fn pull(pid: u32, from: u64, to: *mut u8, len: usize) -> Result<usize
 /// `from` is readable for `len` bytes, or a pointer of the program that the kernel checks.
 pub unsafe fn push(
     pid: u32,
-    from: *const u8,
-    len: usize,
+    (from, len): (*const u8, usize),
     to: u64,
-    mark: u8,
-    mark_at: u64,
-) -> Result<usize> {
-    let local = [iovec(from.addr(), len), iovec((&raw const mark).addr(), 1)];
-    let at = |a: u64| usize::try_from(a).map_err(|_| Errno::FAULT);
-    let remote = [iovec(at(to)?, len), iovec(at(mark_at)?, 1)];
-    // SAFETY: valid vectors, the caller's promise; the kernel copies in their order.
-    unsafe {
+    knock: u64,
+    (mark, mark_at): (u8, u64),
+) -> Result<bool> {
+    let local = [
+        iovec((&raw const mark).expose_provenance(), 1),
+        iovec(from.addr(), len),
+        iovec((&raw const mark).expose_provenance(), 1),
+    ];
+    let remote = [
+        iovec(at(knock)?, 1),
+        iovec(at(to)?, len),
+        iovec(at(mark_at)?, 1),
+    ];
+    // SAFETY: valid vectors, the caller's promise; the kernel copies in their order and ends at the first
+    // that it cannot.
+    let copied = unsafe {
         syscall!(
             process_vm_writev,
             pid,
             local.as_ptr(),
-            2,
+            3,
             remote.as_ptr(),
-            2,
+            3,
             0
         )
-    }
+    }?;
+    Ok(copied == len + 2)
 }

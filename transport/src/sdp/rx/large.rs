@@ -3,6 +3,7 @@
 
 use super::{Got, How, Rx};
 use crate::direct::policy;
+use crate::doorbell::TAKEN;
 use crate::provider::Provider;
 use crate::sdp::Walk;
 use flowctl::{Receiver as _, Violation};
@@ -19,11 +20,14 @@ impl Rx {
         walk: &mut Walk,
         how: How,
     ) -> Got {
-        if how.peek || how.discard || self.journal.is_on() {
+        p.pass();
+        if how.peek {
             // SAFETY: passed on to the caller.
-            return unsafe { self.read_ring(p, walk, how, false) }.unwrap_or(Got::Broken);
+            return unsafe { self.look_large(p, walk, how) };
         }
-        self.post(p, walk);
+        if !how.discard {
+            self.post(p, walk);
+        }
         let before = walk.done();
         let mut got;
         loop {
@@ -33,9 +37,11 @@ impl Rx {
             };
             if limit == Some(0) {
                 let (to, len) = walk.chunk();
+                let to = (!how.discard).then_some(to);
                 // SAFETY: the walk's chunk is writable by the caller's promise.
                 let n = unsafe { p.receive(to, len) };
                 walk.advance(n);
+                self.ring_due |= p.must_ring(TAKEN);
                 got = Got::Empty;
                 if walk.left() == 0 || (n == 0 && self.before_advert(p) == Ok(Some(0))) {
                     break;
@@ -61,6 +67,34 @@ impl Rx {
             }
         }
         p.withdraw();
+        match walk.done() - before {
+            0 => got,
+            n => Got::Bytes(n),
+        }
+    }
+
+    /// Looks at what the ring holds before an advert, and at what that holds.
+    ///
+    /// # Safety
+    /// The walk's buffers are writable.
+    unsafe fn look_large(&mut self, p: &impl Provider, walk: &mut Walk, how: How) -> Got {
+        let before = walk.done();
+        let Ok(limit) = self.before_advert(p) else {
+            return Got::Broken;
+        };
+        let mut got = Got::Empty;
+        if limit != Some(0) {
+            let mut part = walk.part(limit.unwrap_or(usize::MAX));
+            // SAFETY: passed on to the caller.
+            got = unsafe { self.read_ring(p, &mut part, how, false) }.unwrap_or(Got::Broken);
+            walk.skip(part.done());
+        }
+        if limit == Some(walk.done() - before) && walk.left() > 0 {
+            let (to, len) = walk.chunk();
+            // SAFETY: the walk's chunk is writable by the caller's promise.
+            let n = unsafe { p.look(to, len) };
+            walk.advance(n);
+        }
         match walk.done() - before {
             0 => got,
             n => Got::Bytes(n),

@@ -4,14 +4,120 @@
 use super::{PUBLISH, Put, Tx};
 use crate::clock;
 use crate::direct::{Patience, policy};
+use crate::doorbell;
 use crate::provider::Provider;
-use crate::sdp::Walk;
+use crate::sdp::{Leg, Walk};
 use flowctl::{Sender as _, Violation};
 
 /// Bytes of a large message that go through the ring first, so that a reader which polls comes to read.
 const TASTE: usize = 16 * 1024;
 
+/// A buffer that waits for the reader (SrcAvail). At most one a direction, and nothing else is sent
+/// meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advert {
+    None,
+    Open,
+    /// It was ended, with so many bytes taken; its sender has not heard of it yet.
+    Ended(u32),
+}
+
 impl Tx {
+    /// Whether a sender's buffer waits for the reader: then nothing else may be sent.
+    #[inline]
+    #[must_use]
+    pub fn is_advertised(&mut self, p: &impl Provider) -> bool {
+        self.advert == Advert::Open && !self.ends_by_itself(p)
+    }
+
+    #[cold]
+    fn ends_by_itself(&mut self, p: &impl Provider) -> bool {
+        let over = p.is_taken();
+        if over {
+            self.end_advert(p);
+        }
+        over
+    }
+
+    /// Advertises the walk's next buffer, if it is large and the reader can take it. Then the caller waits
+    /// until [`crate::direct::Direct::is_taken`], and calls [`Self::collect`].
+    pub fn advertise(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> bool {
+        let (from, len) = walk.chunk();
+        let can = len >= policy::large()
+            && self.advert == Advert::None
+            && !self.journal.is_on()
+            && !self.flow.is_parked()
+            && self.leg == Leg::Fast;
+        if !can || p.reaches().is_err() || !p.enter() {
+            return false;
+        }
+        p.foretell();
+        p.time_put();
+        let opened = p.advertise(self.flow.accepted(), from, len);
+        if opened {
+            self.advert = Advert::Open;
+            if p.must_ring(doorbell::DATA | doorbell::TAKEN) {
+                self.send_bell(p, fd);
+            }
+        }
+        p.leave();
+        opened
+    }
+
+    /// Copies a part itself, if the reader is at it.
+    pub fn help(&self, p: &impl Provider) {
+        if self.advert == Advert::Open && p.enter() {
+            // SAFETY: the sender of the open advert is still in its call.
+            unsafe { p.help() };
+            p.leave();
+        }
+    }
+
+    /// Ends what is advertised: no byte of it is taken from now on. False if nothing is.
+    pub fn end_advert(&mut self, p: &impl Provider) -> bool {
+        let open = self.advert == Advert::Open;
+        if open {
+            let taken = p.conclude();
+            self.advert = Advert::Ended(u32::try_from(taken).unwrap_or(0));
+        }
+        open
+    }
+
+    /// The sender is back: walks over what was taken of its buffer. Returns how many bytes.
+    pub fn collect(&mut self, p: Option<&impl Provider>, walk: &mut Walk) -> usize {
+        if let Some(p) = p {
+            self.end_advert(p);
+        }
+        let Advert::Ended(taken) = std::mem::replace(&mut self.advert, Advert::None) else {
+            return 0;
+        };
+        let before = walk.done();
+        walk.advance(taken as usize);
+        walk.done() - before
+    }
+
+    /// The sender will not come back.
+    pub fn abandon(&mut self, p: Option<&impl Provider>) {
+        if let Some(p) = p {
+            self.end_advert(p);
+        }
+        self.advert = Advert::None;
+    }
+
+    /// [`Tx::put`] of what only goes straight to a reader that waits. Out of room if none does.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn put_direct(&mut self, p: &impl Provider, walk: &mut Walk) -> Put {
+        let before = walk.done();
+        if !self.is_advertised(p) && !self.journal.is_on() && p.reaches().is_ok() {
+            p.foretell();
+            // SAFETY: passed on to the caller.
+            while walk.left() > 0 && unsafe { self.deliver(p, walk) } {}
+        }
+        Put::Bytes(walk.done() - before)
+    }
+
     /// [`Tx::put`] of a large message.
     ///
     /// # Safety
@@ -34,7 +140,11 @@ impl Tx {
             if unsafe { self.deliver(p, walk) } {
                 continue;
             }
-            let mut part = walk.part(if walk.done() == before { TASTE } else { PUBLISH });
+            let mut part = walk.part(if walk.done() == before {
+                TASTE
+            } else {
+                PUBLISH
+            });
             // SAFETY: passed on to the caller.
             let put = unsafe { self.put_ring(p, fd, &mut part) }?;
             walk.skip(part.done());

@@ -18,6 +18,7 @@ impl Tx {
         if std::mem::take(&mut self.orphaned) {
             p.leave(); // whoever was in the middle of a put will not end it
         }
+        self.end_advert(p);
         let end = self.flow.accepted();
         self.leg = Leg::Last;
         self.flow.post(true, p);
