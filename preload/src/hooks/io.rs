@@ -1,6 +1,6 @@
 //! read, recv, write, send and their aliases: one buffer.
 
-use super::{receive, receive_bad, transmit};
+use super::{MOST, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real::{self, set_errno};
 use crate::table;
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     if n == 0 {
         return kernel();
     }
-    let n = n.min(0x7fff_f000);
+    let n = n.min(MOST);
     if !is_good(buf.cast(), n, Access::Write) {
         // SAFETY: no byte of it is written.
         return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), 0, kernel) };
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_in
     let Some(s) = table::socket(fd) else {
         return kernel();
     };
-    let n = n.min(0x7fff_f000);
+    let n = n.min(MOST);
     if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
         // SAFETY: no byte of it is written.
         return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn recvfrom(
     let Some(s) = table::socket(fd) else {
         return kernel();
     };
-    let n = n.min(0x7fff_f000);
+    let n = n.min(MOST);
     if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
         // SAFETY: no byte of it is written.
         return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize
     if n == 0 {
         return kernel();
     }
-    let n = n.min(0x7fff_f000);
+    let n = n.min(MOST);
     if !is_good(buf.cast(), n, Access::Read) {
         return fault();
     }
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn sendto(
     let Some(s) = table::socket(fd) else {
         return kernel();
     };
-    let n = n.min(0x7fff_f000);
+    let n = n.min(MOST);
     if !is_good(buf.cast(), n, Access::Read) {
         return fault();
     }
