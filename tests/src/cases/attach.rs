@@ -3,7 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::Side;
-use crate::sys::proc::Thread;
+use crate::sys::proc::once_asleep;
 use crate::sys::{Fd, io, net, wait};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -428,12 +428,7 @@ fn accept_in_other_thread(s: &Side) {
 fn accept_wakes(s: &Side) {
     if s.accepts() {
         let lis = serve(s, Ipv4Addr::LOCALHOST.into());
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            channel.tell(1);
-        });
+        let helper = s.tell_once_asleep();
         let fd = net::accept(lis).fd();
         helper.join().unwrap();
         talk(s, fd);
@@ -449,11 +444,7 @@ fn accept_wakes(s: &Side) {
 /// Shutting a listener down wakes accept with EINVAL.
 fn accept_after_shutdown(s: &Side) {
     let (lis, _) = net::listener(net::loopback(), 4);
-    let me = Thread::current();
-    let helper = std::thread::spawn(move || {
-        me.wait_asleep();
-        net::shutdown(lis, libc::SHUT_RDWR)
-    });
+    let helper = once_asleep(move |_| net::shutdown(lis, libc::SHUT_RDWR));
     log!(s, "{}", net::accept(lis));
     log!(s, "{}", helper.join().unwrap());
     let fd = s.pair();
@@ -503,8 +494,7 @@ fn simultaneous_many(s: &Side) {
     let count = 20;
     let mut all: Vec<Fd> = Vec::new();
     if s.accepts() {
-        let (lis, at) = net::listener(net::loopback(), 64);
-        s.tell(u64::from(at.port()));
+        let lis = s.listen(64);
         s.sync("connected");
         all.extend((0..count).map(|_| net::accept(lis).fd()));
     } else {

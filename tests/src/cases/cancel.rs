@@ -170,10 +170,7 @@ fn cancel_accept(s: &Side) {
         let own = net::accept(lis).fd();
         all_is_well(s, own);
     } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
-        let own = net::socket_for(to, 0);
-        net::connect(own, to).ok();
+        let own = s.connect();
         all_is_well(s, own);
     }
     net::close(fd).ok();

@@ -3,7 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
-use crate::sys::proc::{self, Thread};
+use crate::sys::proc;
 use crate::sys::wait::{add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, wait};
 use libc::{
@@ -386,12 +386,7 @@ fn epoll_wakes_sleeper(s: &Side) {
     if s.a() {
         for flags in [EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT] {
             add(set, fd, flags, 1).ok();
-            let me = Thread::current();
-            let channel = *s;
-            let helper = std::thread::spawn(move || {
-                me.wait_asleep();
-                channel.tell(1);
-            });
+            let helper = s.tell_once_asleep();
             log!(s, "{}", epoll_wait(set, 4, -1));
             helper.join().unwrap();
             io::recv(fd, &mut [0; 4], 0).ok();
@@ -426,8 +421,7 @@ fn epoll_close_removes(s: &Side) {
 /// Added before it is connected, as event loops do.
 fn epoll_before_connect(s: &Side) {
     if s.accepts() {
-        let (lis, at) = net::listener(net::loopback(), 4);
-        s.tell(u64::from(at.port()));
+        let lis = s.listen(4);
         let fd = net::accept(lis).fd();
         s.always_warm_up(fd);
         io::send_all(fd, b"hello").ok();
@@ -440,8 +434,7 @@ fn epoll_before_connect(s: &Side) {
             add(set, fd, EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP, 4)
         );
         log!(s, "unconnected {}", epoll_wait(set, 4, 0));
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
+        let to = s.target();
         let r = net::connect(fd, to);
         log!(s, "{}", r.0 == 0 || r.is(libc::EINPROGRESS));
         log!(s, "connected {}", epoll_wait(set, 4, -1));

@@ -3,7 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::Side;
-use crate::sys::proc::Thread;
+use crate::sys::proc::once_asleep;
 use crate::sys::wait::{Select, add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, wait};
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT, POLLIN};
@@ -141,12 +141,7 @@ fn sets_nested_sleeper(s: &Side) {
     add(inner, fd, EPOLLIN, 1).ok();
     add(outer, inner, EPOLLIN, 2).ok();
     if s.a() {
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            channel.tell(1);
-        });
+        let helper = s.tell_once_asleep();
         log!(s, "{}", epoll_wait(outer, 4, -1));
         log!(s, "{}", epoll_wait(inner, 4, 0));
         helper.join().unwrap();
@@ -205,12 +200,7 @@ fn sets_poll_on_set_sleeps(s: &Side) {
     add(set, fd, EPOLLIN, 1).ok();
     if s.a() {
         for by_select in [false, true] {
-            let me = Thread::current();
-            let channel = *s;
-            let helper = std::thread::spawn(move || {
-                me.wait_asleep();
-                channel.tell(1);
-            });
+            let helper = s.tell_once_asleep();
             if by_select {
                 log!(
                     s,
@@ -341,9 +331,7 @@ fn sets_exclusive_threads(s: &Side) {
 
 /// Somebody waits without limit while the set changes under it.
 fn change_while_waiting(s: &Side, set: Fd, change: impl FnOnce() + Send + 'static) {
-    let me = Thread::current();
-    let helper = std::thread::spawn(move || {
-        me.wait_asleep();
+    let helper = once_asleep(move |_| {
         change();
     });
     log!(s, "{}", epoll_wait(set, 4, -1));

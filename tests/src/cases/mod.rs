@@ -47,6 +47,9 @@ pub enum Path {
     Any(&'static str),
 }
 
+/// Why the path of a [`Case::moving`] is not checked.
+const MOVES: &str = "the stream changes hands and may go by the kernel";
+
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
     Pair(fn(&Side)),
@@ -74,6 +77,11 @@ impl Case {
             threads: true,
             slow: false,
         }
+    }
+
+    /// Two processes, from one of which the stream moves on to others, and may go by the kernel.
+    pub(crate) const fn moving(name: &'static str, body: fn(&Side)) -> Self {
+        Self::pair(name, body).processes_only().any_path(MOVES)
     }
 
     /// One process with both ends or with children of its own.

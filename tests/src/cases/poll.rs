@@ -3,7 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
-use crate::sys::proc::{self, Thread};
+use crate::sys::proc::{self, once_asleep};
 use crate::sys::wait::Select;
 use crate::sys::{Fd, io, net, wait};
 use libc::{POLLIN, POLLOUT, POLLRDHUP};
@@ -139,17 +139,13 @@ fn poll_wakes_each_kind(s: &Side) {
     let mix = Mix::new();
     if s.a() {
         for kind in 0..4 {
-            let me = Thread::current();
             let (pipe, event, unix) = (mix.pipe.1, mix.event, mix.unix.1);
             let channel = *s;
-            let helper = std::thread::spawn(move || {
-                me.wait_asleep();
-                match kind {
-                    0 => channel.tell(0),
-                    1 => drop(io::write(pipe, b"x").ok()),
-                    2 => drop(io::write(event, &1u64.to_ne_bytes()).ok()),
-                    _ => drop(io::write(unix, b"x").ok()),
-                }
+            let helper = once_asleep(move |_| match kind {
+                0 => channel.tell(0),
+                1 => drop(io::write(pipe, b"x").ok()),
+                2 => drop(io::write(event, &1u64.to_ne_bytes()).ok()),
+                _ => drop(io::write(unix, b"x").ok()),
             });
             log!(s, "{kind} {}", mix.poll(fd, -1));
             helper.join().unwrap();
@@ -366,12 +362,7 @@ fn select_errors(s: &Side) {
 fn select_wakes(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            channel.tell(1);
-        });
+        let helper = s.tell_once_asleep();
         log!(
             s,
             "{}",
