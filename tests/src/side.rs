@@ -136,21 +136,19 @@ impl Side {
 
     /// A connection between the two ends over 127.0.0.1, warmed up if the run says so.
     pub fn pair(&self) -> Fd {
-        self.pair_at(net::loopback())
-    }
-
-    pub fn pair_at(&self, addr: SocketAddr) -> Fd {
-        let fd = if self.accepts() {
-            // The listener stays, as a server's does; closing it at once is a case of its own.
-            net::accept(self.listen_at(addr, 16)).fd()
-        } else {
-            let to = self.target_at(addr.ip());
-            let fd = net::socket_for(to, 0);
-            net::connect(fd, to).ok();
-            fd
-        };
+        let fd = self.open();
         self.warm_up(fd);
         fd
+    }
+
+    /// A connection between the two ends that has carried nothing yet. The listener stays, as a server's
+    /// does; closing it at once is a case of its own.
+    pub fn open(&self) -> Fd {
+        if self.accepts() {
+            net::accept(self.listen(16)).fd()
+        } else {
+            self.connect()
+        }
     }
 
     /// Small requests and answers, so that the connection has had its chance to move.

@@ -244,12 +244,7 @@ fn number_reused_by_file(s: &Side) {
 
 /// The alias is made before the first byte, when nothing has been agreed yet.
 fn dup_before_warm_up(s: &Side) {
-    let fd = if s.accepts() {
-        let lis = s.listen(4);
-        net::accept(lis).fd()
-    } else {
-        s.connect()
-    };
+    let fd = s.open();
     let other = net::dup(fd).fd();
     s.always_warm_up(fd);
     s.always_warm_up(other);

@@ -6,16 +6,21 @@
 
 use crate::side::Side;
 
+mod accepts;
 mod actions;
+mod addresses;
 mod attach;
 mod bulk;
 mod cancel;
 mod closing;
+mod connects;
 mod death;
 mod dups;
 mod epoll;
+mod epoll_calls;
 mod epoll_order;
 mod epoll_sets;
+mod epoll_threads;
 mod executed;
 mod flags;
 mod handlers;
@@ -27,13 +32,16 @@ mod limits;
 mod many;
 mod nonblock;
 mod options;
+mod passed;
 mod poll;
 mod process;
 mod roused;
+mod select;
 mod sharing;
 mod sharing_load;
 mod shutdown;
 mod signals;
+mod stdio;
 mod storms;
 mod threads;
 mod timeouts;
@@ -129,9 +137,12 @@ pub fn all() -> Vec<Case> {
         options::CASES,
         timeouts::CASES,
         poll::CASES,
+        select::CASES,
         epoll::CASES,
+        epoll_calls::CASES,
         epoll_order::CASES,
         epoll_sets::CASES,
+        epoll_threads::CASES,
         signals::CASES,
         handlers::CASES,
         storms::CASES,
@@ -140,9 +151,14 @@ pub fn all() -> Vec<Case> {
         cancel::CASES,
         threads::CASES,
         attach::CASES,
+        addresses::CASES,
+        connects::CASES,
+        accepts::CASES,
         many::CASES,
         dups::CASES,
         process::CASES,
+        passed::CASES,
+        stdio::CASES,
         executed::CASES,
         legs::CASES,
         roused::CASES,

@@ -1,9 +1,9 @@
-//! Streams that pass from process to process: fork, exec, descriptor passing; and stdio on one.
+//! A stream that goes on in another process: by fork, by exec, or beside a child that does not care.
 
-use super::{Case, MOVES};
+use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash, text};
-use crate::sys::{Fd, io, net, pass, proc};
+use crate::sys::{Fd, io, net, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::moving("fork_child_uses", fork_child_uses),
@@ -19,16 +19,10 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("exec_in_place", exec_in_place),
     Case::moving("exec_closes_cloexec", exec_closes_cloexec),
     Case::moving("system_leaves_alone", system_leaves_alone),
-    Case::moving("pass_descriptor", pass_descriptor),
-    Case::moving("pass_epoll_set", pass_epoll_set),
-    Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
-    Case::pair("stdio_on_socket", stdio_on_socket).any_path(MOVES),
-    Case::pair("stdio_fdopen_midway", stdio_fdopen_midway).any_path(MOVES),
-    Case::pair("dprintf_on_socket", dprintf_on_socket).any_path(MOVES),
 ];
 
 /// B's part in most of these: takes a line of known length and answers it.
-fn answer(s: &Side, fd: Fd, lengths: &[usize]) {
+pub(super) fn answer(s: &Side, fd: Fd, lengths: &[usize]) {
     for length in lengths {
         let (got, _) = io::recv_exact(fd, *length);
         log!(s, "{}", text(&got));
@@ -37,7 +31,7 @@ fn answer(s: &Side, fd: Fd, lengths: &[usize]) {
     log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
 }
 
-fn ask(s: &Side, fd: Fd, word: &[u8]) {
+pub(super) fn ask(s: &Side, fd: Fd, word: &[u8]) {
     io::send_all(fd, word).ok();
     log!(s, "{}", text(&io::recv_exact(fd, 2).0));
 }
@@ -196,7 +190,7 @@ fn fork_with_data_queued(s: &Side) {
     let fd = s.pair();
     if s.a() {
         s.sync("sent");
-        crate::sys::wait::wait_queued(fd, 10);
+        wait::wait_queued(fd, 10);
         let side = *s;
         let child = proc::fork(move || {
             log!(side, "child {}", text(&io::recv_exact(fd, 5).0));
@@ -209,10 +203,6 @@ fn fork_with_data_queued(s: &Side) {
         s.sync("sent");
     }
     s.sync("done");
-}
-
-unsafe extern "C" {
-    fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
 }
 
 const CHILD: &str = "read -r -n 5 word <&0; printf 'heard %s' \"$word\"; read -r -n 3 more; printf ', %s' \"$more\"";
@@ -245,7 +235,7 @@ fn exec_in_place(s: &Side) {
     let fd = s.pair();
     if s.a() {
         s.sync("sent");
-        crate::sys::wait::wait_queued(fd, 5);
+        wait::wait_queued(fd, 5);
         net::dup2(fd, 0).ok();
         net::dup2(fd, 1).ok();
         proc::exec(&["/bin/bash", "--norc", "-c", CHILD], true);
@@ -284,149 +274,6 @@ fn system_leaves_alone(s: &Side) {
         net::close(fd).ok();
     } else {
         answer(s, fd, &[8; 3]);
-    }
-    s.sync("done");
-}
-
-/// Another process takes the stream over a local socket and goes on with it.
-fn pass_descriptor(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
-        let side = *s;
-        let child = proc::fork(move || {
-            net::close(fd).ok();
-            let got = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
-            ask(&side, got, b"passed on");
-            0
-        });
-        ask(s, fd, b"first");
-        pass::send_fd(mine, fd);
-        net::close(fd).ok();
-        log!(s, "{}", proc::wait_child(child));
-    } else {
-        answer(s, fd, &[5, 9]);
-    }
-    s.sync("done");
-}
-
-/// A process that is passed a set hears of the sockets in it, also of one that is added afterwards.
-fn pass_epoll_set(s: &Side) {
-    use crate::sys::wait;
-    let (channel, theirs) = net::unix_pair(libc::SOCK_STREAM);
-    let child = s.a().then(|| {
-        proc::fork(|| {
-            let set = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
-            log!(s, "child {}", wait::epoll_wait(set, 4, 5000));
-            log!(s, "child {}", wait::epoll_wait(set, 4, 5000));
-            0
-        })
-    });
-    let (first, second) = (s.pair(), s.pair());
-    for fd in [first, second] {
-        s.always_warm_up(fd);
-    }
-    if let Some(child) = child {
-        let set = wait::epoll();
-        let once = libc::EPOLLIN | libc::EPOLLONESHOT;
-        wait::add(set, first, once, 0x11).ok();
-        log!(s, "{}", wait::epoll_wait(set, 4, 0));
-        pass::send_fd(channel, set);
-        wait::add(set, second, once, 0x22).ok();
-        s.sync("watched");
-        log!(s, "{}", proc::wait_child(child));
-        for fd in [first, second] {
-            log!(s, "{}", text(&io::recv_exact(fd, 3).0));
-        }
-    } else {
-        s.sync("watched");
-        io::send_all(first, b"one").ok();
-        std::thread::sleep(wait::millis(300));
-        io::send_all(second, b"two").ok();
-    }
-    s.sync("done");
-}
-
-fn pass_descriptor_to_oneself(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
-        pass::send_fd(mine, fd);
-        let other = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
-        ask(s, fd, b"by the first");
-        ask(s, other, b"by the second");
-        net::close(fd).ok();
-        ask(s, other, b"alone");
-        net::close(other).ok();
-    } else {
-        answer(s, fd, &[12, 13, 5]);
-    }
-    s.sync("done");
-}
-
-/// fprintf and fgets through a FILE, which libc serves without any call we can see.
-fn stdio_on_socket(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        // SAFETY: the FILE is used by this thread only and closed once.
-        unsafe {
-            let file = libc::fdopen(fd, c"r+".as_ptr());
-            let mut line = [0u8; 64];
-            for i in 0..5 {
-                libc::fprintf(file, c"line %d\n".as_ptr(), i);
-                libc::fflush(file);
-                libc::fgets(line.as_mut_ptr().cast(), 64, file);
-                let end = line.iter().position(|b| *b == b'\n').unwrap_or(0);
-                log!(s, "{}", text(&line[..end]));
-            }
-            log!(s, "{}", libc::fclose(file));
-        }
-    } else {
-        for i in 0..5 {
-            log!(s, "{:?}", text(&io::recv_exact(fd, 7).0));
-            io::send_all(fd, format!("answer {i}\n").as_bytes()).ok();
-        }
-        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
-    }
-    s.sync("done");
-}
-
-/// Bytes already queued and bytes still to come both reach the FILE, in order.
-fn stdio_fdopen_midway(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        s.sync("sent");
-        crate::sys::wait::wait_queued(fd, 12);
-        log!(s, "{}", text(&io::recv_exact(fd, 6).0));
-        io::send_all(fd, b"direct\n").ok();
-        // SAFETY: as above.
-        unsafe {
-            let file = libc::fdopen(net::dup(fd).fd(), c"r+".as_ptr());
-            let mut line = [0u8; 64];
-            libc::fgets(line.as_mut_ptr().cast(), 64, file);
-            log!(s, "{:?}", text(&line[..6]));
-            libc::fprintf(file, c"buffered\n".as_ptr());
-            libc::fclose(file);
-        }
-        io::send_all(fd, b"direct\n").ok();
-    } else {
-        io::send_all(fd, b"first\nagain\n").ok();
-        s.sync("sent");
-        log!(s, "{:?}", text(&io::recv_exact(fd, 23).0));
-    }
-    s.sync("done");
-}
-
-fn dprintf_on_socket(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        for i in 0..5 {
-            // SAFETY: a constant format with one int.
-            log!(s, "{}", unsafe { dprintf(fd, c"number %d\n".as_ptr(), i) });
-            io::send_all(fd, b"between\n").ok();
-        }
-    } else {
-        log!(s, "{:?}", text(&io::recv_exact(fd, 85).0));
     }
     s.sync("done");
 }
