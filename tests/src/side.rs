@@ -272,6 +272,16 @@ pub fn drain(fd: Fd, count: usize) {
     assert_eq!(got.len(), count, "drain stopped by {last}");
 }
 
+/// Reads away whatever comes, up to this byte.
+pub fn drain_to(fd: Fd, mark: u8) {
+    let mut buf = vec![0; 65536];
+    let mut last = !mark;
+    while last != mark {
+        let got = io::recv(fd, &mut buf, 0).ok();
+        last = buf[got - 1];
+    }
+}
+
 /// A few messages both ways between two descriptors held by one thread.
 pub fn exchange_alone(left: Fd, right: Fd) {
     for _ in 0..WARM_ROUNDS {

@@ -3,7 +3,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, fill_up};
+use crate::side::{Random, Side, drain_to, fill_up};
 use crate::sys::jump::{Target, Timer, back, jumped};
 use crate::sys::{Fd, Ret, call, io, net, proc, wait};
 use libc::SIGUSR2;
@@ -123,12 +123,7 @@ fn jump_out_of_send(s: &Side) {
         io::send_all(fd, &[0xff]).ok();
     } else {
         s.hear();
-        let mut buf = vec![0; 65536];
-        let mut last = 0;
-        while last != 0xff {
-            let got = io::recv(fd, &mut buf, 0).ok();
-            last = buf[got - 1];
-        }
+        drain_to(fd, 0xff);
     }
     all_is_well(s, fd);
     s.sync("done");
