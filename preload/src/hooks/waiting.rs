@@ -1,7 +1,7 @@
 //! poll and select. Time-outs keep their unit down to nanoseconds.
 //!
-//! A call with nothing of ours in it goes to the next library as it came, in pieces only where an
-//! operator's request ends a sleep.
+//! A call with nothing of ours in it is the next library's; it is made again, with what is left of its
+//! time, where an operator's request has ended its sleep.
 
 use super::threads::may_cancel;
 use crate::poll as engine;

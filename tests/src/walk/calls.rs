@@ -1,7 +1,7 @@
 //! The calls by which a walk sends and receives, each by the name that the plan has for it.
 //!
-//! Used by the steps (`act`) and by bulk transfers. Rule: whatever a call takes or gives in pieces is
-//! gone on with only where the pieces are the kernel's affair.
+//! Used by the steps (`act`) and by bulk transfers. A sender goes on until everything is given or a call
+//! fails; a receiver makes one call, so that its answer can be compared.
 
 use super::plan::{Give, Take};
 use crate::sys::{Fd, Ret, call, io, net, wait};
