@@ -4,9 +4,10 @@
 //! so that a transcript does not depend on timing. Every line goes out in one write, marked with
 //! the end it came from, and the runner sorts the lines by end.
 
-use crate::sys::{Fd, io, net, wait};
-use std::net::SocketAddr;
+use crate::sys::{Fd, io, net, proc, wait};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 
 /// How a run is set up; given by the runner on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,12 @@ impl Side {
         net::fcntl(to, libc::F_SETFD, 0).ok(); // (it may have been there)
     }
 
+    /// Tells the other end once the calling thread has gone to sleep.
+    pub fn tell_once_asleep(&self) -> JoinHandle<()> {
+        let side = *self;
+        proc::once_asleep(move |_| side.tell(1))
+    }
+
     /// Takes the number the other end sent.
     #[track_caller]
     pub fn hear(&self) -> u64 {
@@ -99,26 +106,49 @@ impl Side {
         while io::read(self.channel, &mut word).0 > 0 {}
     }
 
-    /// A connection between the two ends over 127.0.0.1, warmed up if the run says so.
-    pub fn pair(&self) -> Fd {
-        self.pair_at(net::loopback())
+    /// Listens on a port of 127.0.0.1, which the other end takes by [`Self::target`].
+    pub fn listen(&self, backlog: i32) -> Fd {
+        self.listen_at(net::loopback(), backlog)
     }
 
-    pub fn pair_at(&self, addr: SocketAddr) -> Fd {
-        let fd = if self.accepts() {
-            let (lis, at) = net::listener(addr, 16);
-            self.tell(u64::from(at.port()));
-            // The listener stays, as a server's does; closing it at once is a case of its own.
-            net::accept(lis).fd()
-        } else {
-            let mut to = addr;
-            to.set_port(self.hear() as u16);
-            let fd = net::socket_for(to, 0);
-            net::connect(fd, to).ok();
-            fd
-        };
+    pub fn listen_at(&self, addr: SocketAddr, backlog: i32) -> Fd {
+        let (lis, at) = net::listener(addr, backlog);
+        self.tell(u64::from(at.port()));
+        lis
+    }
+
+    /// A port of 127.0.0.1 that the other end has told.
+    pub fn target(&self) -> SocketAddr {
+        self.target_at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    pub fn target_at(&self, ip: IpAddr) -> SocketAddr {
+        SocketAddr::new(ip, self.hear() as u16)
+    }
+
+    /// A connection to [`Self::target`] that has carried nothing yet.
+    pub fn connect(&self) -> Fd {
+        let to = self.target();
+        let fd = net::socket_for(to, 0);
+        net::connect(fd, to).ok();
+        fd
+    }
+
+    /// A connection between the two ends over 127.0.0.1, warmed up if the run says so.
+    pub fn pair(&self) -> Fd {
+        let fd = self.open();
         self.warm_up(fd);
         fd
+    }
+
+    /// A connection between the two ends that has carried nothing yet. The listener stays, as a server's
+    /// does; closing it at once is a case of its own.
+    pub fn open(&self) -> Fd {
+        if self.accepts() {
+            net::accept(self.listen(16)).fd()
+        } else {
+            self.connect()
+        }
     }
 
     /// Small requests and answers, so that the connection has had its chance to move.
@@ -167,6 +197,11 @@ pub fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
         (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)
     })
+}
+
+/// Bytes as a line of a transcript shows them.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A small seeded generator, the same on both ends.
@@ -235,6 +270,16 @@ pub fn fill_up(fd: Fd) -> usize {
 pub fn drain(fd: Fd, count: usize) {
     let (got, last) = io::recv_exact(fd, count);
     assert_eq!(got.len(), count, "drain stopped by {last}");
+}
+
+/// Reads away whatever comes, up to this byte.
+pub fn drain_to(fd: Fd, mark: u8) {
+    let mut buf = vec![0; 65536];
+    let mut last = !mark;
+    while last != mark {
+        let got = io::recv(fd, &mut buf, 0).ok();
+        last = buf[got - 1];
+    }
 }
 
 /// A few messages both ways between two descriptors held by one thread.

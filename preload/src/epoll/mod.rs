@@ -4,6 +4,7 @@
 pub(crate) mod ctl;
 pub(crate) mod entry;
 mod hot;
+mod look;
 mod out;
 pub(crate) mod registered;
 pub(crate) mod set;

@@ -9,7 +9,6 @@
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
 use super::entry::{Entry, ONESHOT, Subject};
-use crate::real;
 use crate::sockets::Phase;
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
@@ -369,35 +368,6 @@ impl Inner {
         {
             e.hot = true;
             self.hot.push(index);
-        }
-    }
-}
-
-/// Waits in the kernel, through libc where a mask or the time-out allows it.
-pub(crate) fn kernel_wait(
-    ep: i32,
-    events: *mut libc::epoll_event,
-    n: i32,
-    ns: Option<u64>,
-    mask: *const libc::sigset_t,
-) -> i32 {
-    // SAFETY: the array is the program's, the mask too or null.
-    unsafe {
-        match ns {
-            None => real::epoll_pwait(ep, events, n, -1, mask),
-            Some(0) => real::epoll_pwait(ep, events, n, 0, mask),
-            Some(ns) if ns % 1_000_000 == 0 && ns / 1_000_000 <= 0x7fff_ffff => {
-                #[allow(clippy::cast_possible_truncation)]
-                let ms = (ns / 1_000_000) as i32;
-                real::epoll_pwait(ep, events, n, ms, mask)
-            }
-            Some(ns) => {
-                let t = libc::timespec {
-                    tv_sec: (ns / 1_000_000_000).cast_signed(),
-                    tv_nsec: (ns % 1_000_000_000).cast_signed(),
-                };
-                real::epoll_pwait2(ep, events, n, &raw const t, mask)
-            }
         }
     }
 }

@@ -1,21 +1,19 @@
 //! epoll_wait on a set with attached sockets: what is ready in user space and what is ready in the
-//! kernel, each getting its turn; then a short busy look; then sleep in the kernel, armed.
+//! kernel (`look`), each getting its turn; then a short busy look; then sleep in the kernel, armed.
 
-use super::entry::Subject;
 use super::hot;
+use super::look::{from_kernel, from_user, kernel_wait, translate};
 use super::out::Out;
-use super::set::{Inner, OTHERS, Set, TAG, TAG_MASK, kernel_wait};
+use super::set::{Set, TAG, TAG_MASK};
 use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::spin;
-use crate::sockets::{Socket, operator, parked, ready, recv, rouse};
+use crate::sockets::{operator, parked};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sys::{Errno, Result, barrier};
 
-/// Events handled of one look at the kernel, beyond which it is asked again.
-const BATCH: usize = 64;
 /// In how many calls the kernel is asked first, so that a full array serves its events too.
 const KERNEL_TURN: u32 = 8;
 /// Room for fewer than this is soon full: then it is every other call.
@@ -135,171 +133,6 @@ fn begin(set: &'static Set) -> Result<u32> {
     // In a handler that interrupted this very set: nothing can be said, as after a signal.
     let mut l = set.lock().ok_or(Errno::INTR)?;
     Ok(l.next_call())
-}
-
-/// Sockets that have to be brought up to date, outside the set's lock.
-type Unsettled = [Option<(&'static Socket, i32)>; 16];
-
-/// Reports what is ready among the hot entries.
-fn from_user(set: &'static Set, out: &mut Out, call: u32) {
-    for _ in 0..4 {
-        let mut unsettled: Unsettled = [None; 16];
-        let mut n = 0;
-        let stale = {
-            let Some(mut l) = set.lock() else { return };
-            look(&mut l, out, call, &mut unsettled, &mut n)
-        };
-        if stale {
-            rouse::heard(set);
-        }
-        if n == 0 {
-            return;
-        }
-        for (s, fd) in unsettled.into_iter().flatten() {
-            ready::settle(s, fd);
-        }
-    }
-}
-
-/// One look. True if another process has sent a socket back to the kernel that is still ours in here.
-fn look(l: &mut Inner, out: &mut Out, call: u32, unsettled: &mut Unsettled, n: &mut usize) -> bool {
-    let mut stale = false;
-    let len = l.hot.len();
-    // Begin elsewhere each time, so that a small array serves everyone.
-    let start = if len > out.room { l.next % len } else { 0 };
-    let (patience, mut tired) = (hot::patience(len), false);
-    for turn in 0..len {
-        let Some(&index) = l.hot.get((start + turn) % len) else {
-            continue;
-        };
-        let Some(e) = l.entry(index) else { continue };
-        if e.is_quiet() {
-            e.idle += 1;
-            tired |= hot::is_tiring(e, patience);
-            continue;
-        }
-        if let Some(s) = e.socket()
-            && ready::is_unsettled(s)
-        {
-            if let Some(slot) = unsettled.get_mut(*n) {
-                *slot = Some((s, e.fd));
-                *n += 1;
-            }
-            continue;
-        }
-        if e.managed && e.socket().is_some_and(|s| !ready::is_ours(s)) {
-            stale = true;
-            continue;
-        }
-        let user = e.managed || matches!(e.subject, Subject::Set(_));
-        let told_by_kernel = e.managed_in == call && out.holds(e.data);
-        if !user || e.reported_in == call || told_by_kernel {
-            continue;
-        }
-        if out.is_full() {
-            break;
-        }
-        match e.report() {
-            Some(events) => {
-                e.idle = 0;
-                e.reported_in = call;
-                let (data, s) = (e.data, e.socket());
-                out.push_ours(events, data, s);
-                l.next = start + turn + 1;
-            }
-            None => {
-                e.idle += 1;
-                tired |= hot::is_tiring(e, patience);
-            }
-        }
-    }
-    if tired {
-        hot::cool(l, patience);
-    }
-    stale
-}
-
-/// Asks the kernel, for `ns` or without end, and reports what is not ours; what is ours is looked at.
-fn from_kernel(
-    set: &'static Set,
-    ep: i32,
-    out: &mut Out,
-    ns: Option<u64>,
-    mask: *const libc::sigset_t,
-    call: u32,
-) -> Result<()> {
-    out.asked = true;
-    let room = (out.room - out.n).min(BATCH);
-    if room == 0 {
-        return Ok(());
-    }
-    let at = out.end();
-    #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
-    let r = if ns == Some(0) && mask.is_null() {
-        // SAFETY: as above. Not a cancellation point, and cheaper.
-        unsafe { transport::syscall!(epoll_pwait, ep, at, room, 0, 0, 8) }
-    } else {
-        let errno = real::errno();
-        match real::result(kernel_wait(ep, at, room as i32, ns, mask) as isize) {
-            Err(Errno::INTR) if operator::knocked(errno) => Ok(0),
-            r => r,
-        }
-    };
-    translate(set, at, r?.min(room), out, call);
-    Ok(())
-}
-
-/// Passes on what the kernel has told of the program's own registrations, and looks at ours. The events
-/// lie in the program's array, at or behind where `out` goes on.
-fn translate(set: &'static Set, at: *mut libc::epoll_event, n: usize, out: &mut Out, call: u32) {
-    let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
-    let mut count = 0;
-    let mut others = false;
-    {
-        let Some(mut l) = set.lock() else { return };
-        for i in 0..n {
-            // SAFETY: the kernel filled this many entries.
-            let ev = unsafe { at.add(i).read_unaligned() };
-            let (events, data) = (ev.events, ev.u64);
-            #[allow(clippy::cast_possible_truncation)]
-            let index = if data & TAG_MASK == TAG {
-                (data & !TAG_MASK) as usize
-            } else if let Some(index) = l.orphan(data) {
-                index
-            } else {
-                out.told = true;
-                out.push(events, data);
-                continue;
-            };
-            others |= index == OTHERS;
-            let Some(e) = l.entry(index) else { continue };
-            e.stir();
-            if matches!(e.subject, Subject::Other) {
-                let data = e.data;
-                out.told = true;
-                out.push(events, data);
-                continue;
-            }
-            if let Some(slot) = ours.get_mut(count) {
-                #[allow(clippy::cast_possible_truncation)]
-                let bits = (events & 0x7fff) as u16;
-                *slot = (e.socket(), e.fd, bits.cast_signed());
-                count += 1;
-            }
-            l.heat(index);
-        }
-    }
-    for (s, fd, bits) in ours.into_iter().take(count) {
-        if let Some(s) = s {
-            recv::kernel_shows(s, fd, bits);
-        }
-    }
-    if others {
-        rouse::heard(set);
-    }
-    if count > 0 || others {
-        from_user(set, out, call);
-    }
 }
 
 /// Looks for a while. True once there is something to report.

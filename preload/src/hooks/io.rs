@@ -1,8 +1,9 @@
 //! read, recv, write, send and their aliases: one buffer.
 
-use super::{receive, receive_bad, transmit};
+use super::{MOST, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real::{self, set_errno};
+use crate::sockets::Socket;
 use crate::table;
 use std::ffi::{c_int, c_void};
 use transport::sdp::Walk;
@@ -11,9 +12,49 @@ unsafe extern "C" {
     fn __chk_fail() -> !;
 }
 
-fn fault() -> isize {
-    set_errno(libc::EFAULT);
-    -1
+/// Receives into the program's buffer, which is probed here.
+///
+/// # Safety
+/// `kernel` is the same call.
+#[inline(always)]
+unsafe fn take(
+    s: &'static Socket,
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    flags: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    let n = n.min(MOST);
+    if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
+        // SAFETY: no byte of it is written.
+        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
+    }
+    // SAFETY: probed.
+    unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) }
+}
+
+/// Sends from the program's buffer, which is probed here.
+///
+/// # Safety
+/// `kernel` is the same call.
+#[inline(always)]
+unsafe fn give(
+    s: &'static Socket,
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    flags: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    let n = n.min(MOST);
+    if !is_good(buf.cast(), n, Access::Read) {
+        set_errno(libc::EFAULT);
+        return -1;
+    }
+    let from = buf.cast::<u8>().cast_mut();
+    // SAFETY: probed; the walk of a sender is only read from.
+    unsafe { transmit(s, fd, &mut Walk::one(from, n), flags, kernel) }
 }
 
 #[unsafe(no_mangle)]
@@ -26,13 +67,8 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     if n == 0 {
         return kernel();
     }
-    let n = n.min(0x7fff_f000);
-    if !is_good(buf.cast(), n, Access::Write) {
-        // SAFETY: no byte of it is written.
-        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), 0, kernel) };
-    }
-    // SAFETY: probed.
-    unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), 0, kernel) }
+    // SAFETY: the program's buffer; `kernel` is the call.
+    unsafe { take(s, fd, buf, n, 0, kernel) }
 }
 
 #[unsafe(no_mangle)]
@@ -59,13 +95,8 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_in
     let Some(s) = table::socket(fd) else {
         return kernel();
     };
-    let n = n.min(0x7fff_f000);
-    if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
-        // SAFETY: no byte of it is written.
-        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
-    }
-    // SAFETY: probed.
-    unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) }
+    // SAFETY: the program's buffer; `kernel` is the call.
+    unsafe { take(s, fd, buf, n, flags, kernel) }
 }
 
 #[unsafe(no_mangle)]
@@ -104,13 +135,8 @@ pub unsafe extern "C" fn recvfrom(
     let Some(s) = table::socket(fd) else {
         return kernel();
     };
-    let n = n.min(0x7fff_f000);
-    if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
-        // SAFETY: no byte of it is written.
-        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
-    }
-    // SAFETY: probed.
-    let r = unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) };
+    // SAFETY: the program's buffer; `kernel` is the call.
+    let r = unsafe { take(s, fd, buf, n, flags, kernel) };
     if r >= 0 && !addr.is_null() && is_good(len.cast(), 4, Access::Write) {
         // SAFETY: probed. A connected stream has no address to give.
         unsafe { len.write_unaligned(0) };
@@ -146,20 +172,8 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize
     if n == 0 {
         return kernel();
     }
-    let n = n.min(0x7fff_f000);
-    if !is_good(buf.cast(), n, Access::Read) {
-        return fault();
-    }
-    // SAFETY: probed; the walk of a sender is only read from.
-    unsafe {
-        transmit(
-            s,
-            fd,
-            &mut Walk::one(buf.cast::<u8>().cast_mut(), n),
-            0,
-            kernel,
-        )
-    }
+    // SAFETY: the program's buffer; `kernel` is the call.
+    unsafe { give(s, fd, buf, n, 0, kernel) }
 }
 
 #[unsafe(no_mangle)]
@@ -194,18 +208,7 @@ pub unsafe extern "C" fn sendto(
     let Some(s) = table::socket(fd) else {
         return kernel();
     };
-    let n = n.min(0x7fff_f000);
-    if !is_good(buf.cast(), n, Access::Read) {
-        return fault();
-    }
-    // SAFETY: probed; an address on a connected stream is ignored, as by the kernel.
-    unsafe {
-        transmit(
-            s,
-            fd,
-            &mut Walk::one(buf.cast::<u8>().cast_mut(), n),
-            flags,
-            kernel,
-        )
-    }
+    // SAFETY: the program's buffer; `kernel` is the call. An address on a connected
+    // stream is ignored, as by the kernel.
+    unsafe { give(s, fd, buf, n, flags, kernel) }
 }

@@ -8,14 +8,19 @@
 #![allow(unreachable_pub)] // C symbols: exported by name, used by no path
 
 pub(crate) mod conn;
+pub(crate) mod control;
+pub(crate) mod epoll;
 pub(crate) mod exec;
 pub(crate) mod fds;
 mod forks;
 pub(crate) mod io;
+pub(crate) mod message;
 pub(crate) mod process;
 mod raw;
+pub(crate) mod shutdown;
 pub(crate) mod signals;
 pub(crate) mod threads;
+pub(crate) mod transfer;
 pub(crate) mod vector;
 pub(crate) mod waiting;
 
@@ -24,6 +29,9 @@ use crate::sockets::{Phase, Socket, engage, options, recv, send};
 use std::sync::atomic::Ordering;
 use transport::record;
 use transport::sdp::Walk;
+
+/// As many bytes as the kernel moves in one call (its MAX_RW_COUNT).
+const MOST: usize = 0x7fff_f000;
 
 /// Whether a call on a socket is the kernel's: it is plain, or not connected.
 #[inline]

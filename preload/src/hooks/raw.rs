@@ -2,7 +2,7 @@
 //!
 //! Only for descriptors that the library follows; anything else is the program's own affair.
 
-use super::{conn, fds, io, vector, waiting};
+use super::{conn, control, epoll, fds, io, message, shutdown, transfer, vector, waiting};
 use crate::table::{self, Entry};
 use std::ffi::{c_int, c_long};
 use std::ptr::with_exposed_provenance_mut as at;
@@ -31,30 +31,30 @@ pub(super) unsafe fn serve(nr: c_long, words: [usize; 6]) -> Option<c_long> {
             libc::SYS_writev => vector::writev(fd, at(b), int(c)) as c_long,
             libc::SYS_recvfrom => io::recvfrom(fd, at(b), c, int(d), at(e), at(f)) as c_long,
             libc::SYS_sendto => io::sendto(fd, at(b), c, int(d), at(e), len(f)) as c_long,
-            libc::SYS_recvmsg => vector::recvmsg(fd, at(b), int(c)) as c_long,
-            libc::SYS_sendmsg => vector::sendmsg(fd, at(b), int(c)) as c_long,
-            libc::SYS_recvmmsg => vector::recvmmsg(fd, at(b), len(c), int(d), at(e)).into(),
-            libc::SYS_sendmmsg => vector::sendmmsg(fd, at(b), len(c), int(d)).into(),
-            libc::SYS_sendfile => vector::sendfile(fd, int(b), at(c), d) as c_long,
-            libc::SYS_splice => vector::splice(fd, at(b), int(c), at(d), e, len(f)) as c_long,
-            libc::SYS_shutdown => conn::shutdown(fd, int(b)).into(),
+            libc::SYS_recvmsg => message::recvmsg(fd, at(b), int(c)) as c_long,
+            libc::SYS_sendmsg => message::sendmsg(fd, at(b), int(c)) as c_long,
+            libc::SYS_recvmmsg => message::recvmmsg(fd, at(b), len(c), int(d), at(e)).into(),
+            libc::SYS_sendmmsg => message::sendmmsg(fd, at(b), len(c), int(d)).into(),
+            libc::SYS_sendfile => transfer::sendfile(fd, int(b), at(c), d) as c_long,
+            libc::SYS_splice => transfer::splice(fd, at(b), int(c), at(d), e, len(f)) as c_long,
+            libc::SYS_shutdown => shutdown::shutdown(fd, int(b)).into(),
             libc::SYS_connect => conn::connect(fd, at(b), len(c)).into(),
             libc::SYS_listen => conn::listen(fd, int(b)).into(),
             libc::SYS_accept => conn::accept(fd, at(b), at(c)).into(),
             libc::SYS_accept4 => conn::accept4(fd, at(b), at(c), int(d)).into(),
-            libc::SYS_setsockopt => conn::setsockopt(fd, int(b), int(c), at(d), len(e)).into(),
-            libc::SYS_getsockopt => conn::getsockopt(fd, int(b), int(c), at(d), at(e)).into(),
-            libc::SYS_ioctl => conn::ioctl(fd, b, c).into(),
-            libc::SYS_fcntl => conn::fcntl(fd, int(b), c).into(),
+            libc::SYS_setsockopt => control::setsockopt(fd, int(b), int(c), at(d), len(e)).into(),
+            libc::SYS_getsockopt => control::getsockopt(fd, int(b), int(c), at(d), at(e)).into(),
+            libc::SYS_ioctl => control::ioctl(fd, b, c).into(),
+            libc::SYS_fcntl => control::fcntl(fd, int(b), c).into(),
             libc::SYS_close => fds::close(fd).into(),
             libc::SYS_dup => fds::dup(fd).into(),
             libc::SYS_dup2 => fds::dup2(fd, int(b)).into(),
             libc::SYS_dup3 => fds::dup3(fd, int(b), int(c)).into(),
             libc::SYS_poll => waiting::poll(at(a), b as libc::nfds_t, int(c)).into(),
             libc::SYS_select => waiting::select(fd, at(b), at(c), at(d), at(e)).into(),
-            libc::SYS_epoll_ctl => waiting::epoll_ctl(fd, int(b), int(c), at(d)).into(),
-            libc::SYS_epoll_wait => waiting::epoll_wait(fd, at(b), int(c), int(d)).into(),
-            libc::SYS_epoll_pwait => waiting::epoll_pwait(fd, at(b), int(c), int(d), at(e)).into(),
+            libc::SYS_epoll_ctl => epoll::epoll_ctl(fd, int(b), int(c), at(d)).into(),
+            libc::SYS_epoll_wait => epoll::epoll_wait(fd, at(b), int(c), int(d)).into(),
+            libc::SYS_epoll_pwait => epoll::epoll_pwait(fd, at(b), int(c), int(d), at(e)).into(),
             _ => return None,
         }
     };

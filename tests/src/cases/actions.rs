@@ -254,8 +254,7 @@ fn sigio(s: &Side) {
 fn sigio_before_connect(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
+        let to = s.target();
         let own = net::socket_for(to, 0);
         drive_by_signals(own);
         log!(s, "{}", net::connect(own, to));
@@ -272,8 +271,7 @@ fn sigio_before_connect(s: &Side) {
             log!(s, "{:?}", io::recv_exact(own, 4).0);
         }
     } else {
-        let (lis, at) = net::listener(net::loopback(), 4);
-        s.tell(u64::from(at.port()));
+        let lis = s.listen(4);
         let own = net::accept(lis).fd();
         s.sync("connected");
         for _ in 0..3 {

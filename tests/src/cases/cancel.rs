@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, fill_up};
+use crate::side::{Random, Side, drain_to, fill_up};
 use crate::sys::jump::{self, allow_cancel, cancel_anywhere, cancel_oneself, test_cancel};
 use crate::sys::proc::Thread;
 use crate::sys::{Fd, call, io, net, wait};
@@ -148,12 +148,7 @@ fn blocked(s: &Side, number: i32) {
         }
     } else if sends {
         s.hear();
-        let mut buf = vec![0; 65536];
-        let mut last = 0;
-        while last != 0xff {
-            let got = io::recv(fd, &mut buf, 0).ok();
-            last = buf[got - 1];
-        }
+        drain_to(fd, 0xff);
     }
     all_is_well(s, fd);
     s.sync("done");
@@ -170,10 +165,7 @@ fn cancel_accept(s: &Side) {
         let own = net::accept(lis).fd();
         all_is_well(s, own);
     } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
-        let own = net::socket_for(to, 0);
-        net::connect(own, to).ok();
+        let own = s.connect();
         all_is_well(s, own);
     }
     net::close(fd).ok();

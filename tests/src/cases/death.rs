@@ -3,7 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash};
-use crate::sys::proc::{self, Thread};
+use crate::sys::proc;
 use crate::sys::{Fd, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
@@ -93,12 +93,7 @@ fn killed_while_peer_reads(s: &Side) {
         s.hear();
         proc::die();
     }
-    let me = Thread::current();
-    let channel = *s;
-    let helper = std::thread::spawn(move || {
-        me.wait_asleep();
-        channel.tell(1);
-    });
+    let helper = s.tell_once_asleep();
     log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
     helper.join().unwrap();
 }
@@ -109,12 +104,7 @@ fn killed_while_peer_polls(s: &Side) {
         s.hear();
         proc::die();
     }
-    let me = Thread::current();
-    let channel = *s;
-    let helper = std::thread::spawn(move || {
-        me.wait_asleep();
-        channel.tell(1);
-    });
+    let helper = s.tell_once_asleep();
     log!(
         s,
         "{}",
@@ -132,12 +122,7 @@ fn killed_while_peer_in_epoll(s: &Side) {
     }
     let set = wait::epoll();
     wait::add(set, fd, libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET, 1).ok();
-    let me = Thread::current();
-    let channel = *s;
-    let helper = std::thread::spawn(move || {
-        me.wait_asleep();
-        channel.tell(1);
-    });
+    let helper = s.tell_once_asleep();
     log!(s, "{}", wait::epoll_wait(set, 4, -1));
     helper.join().unwrap();
     end(s, fd);
@@ -151,12 +136,7 @@ fn killed_while_peer_writes(s: &Side) {
         proc::die();
     }
     crate::side::fill_up(fd);
-    let me = Thread::current();
-    let channel = *s;
-    let helper = std::thread::spawn(move || {
-        me.wait_asleep();
-        channel.tell(1);
-    });
+    let helper = s.tell_once_asleep();
     let r = io::send(fd, b"blocked", libc::MSG_NOSIGNAL);
     log!(s, "{}", r.is(libc::ECONNRESET) || r.is(libc::EPIPE));
     helper.join().unwrap();
@@ -242,10 +222,7 @@ fn killed_while_connecting(s: &Side) {
         crate::side::exchange_alone(own, fd);
         log!(s, "served");
     } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
-        let fd = net::socket_for(to, 0);
-        net::connect(fd, to).ok();
+        let fd = s.connect();
         io::send_all(fd, b"first and last").ok();
         proc::die();
     }

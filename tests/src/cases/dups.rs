@@ -2,8 +2,8 @@
 
 use super::Case;
 use crate::log;
-use crate::side::Side;
-use crate::sys::proc::Thread;
+use crate::side::{Side, text};
+use crate::sys::proc::once_asleep;
 use crate::sys::{Fd, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
@@ -33,10 +33,6 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("number_reused_by_file", number_reused_by_file),
     Case::pair("dup_before_warm_up", dup_before_warm_up),
 ];
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// Two names for one stream: either may send, either may read, one may close.
 fn alias(s: &Side, make: fn(Fd) -> Fd) {
@@ -127,10 +123,8 @@ fn dup2_while_reader_blocked(s: &Side) {
     let fd = s.pair();
     if s.a() {
         let keep = net::dup(fd).fd();
-        let me = Thread::current();
         let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
+        let helper = once_asleep(move |_| {
             let file = io::memory_file(b"file");
             net::dup2(file, fd).ok();
             channel.tell(1);
@@ -151,10 +145,8 @@ fn dup2_while_reader_blocked(s: &Side) {
 fn close_while_reader_blocked(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        let me = Thread::current();
         let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
+        let helper = once_asleep(move |_| {
             net::close(fd).ok();
             channel.tell(1);
         });
@@ -172,10 +164,8 @@ fn close_while_reader_blocked(s: &Side) {
 fn close_while_poll_blocked(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        let me = Thread::current();
         let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
+        let helper = once_asleep(move |_| {
             net::close(fd).ok();
             channel.tell(1);
         });
@@ -254,17 +244,7 @@ fn number_reused_by_file(s: &Side) {
 
 /// The alias is made before the first byte, when nothing has been agreed yet.
 fn dup_before_warm_up(s: &Side) {
-    let fd = if s.accepts() {
-        let (lis, at) = net::listener(net::loopback(), 4);
-        s.tell(u64::from(at.port()));
-        net::accept(lis).fd()
-    } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
-        let fd = net::socket_for(to, 0);
-        net::connect(fd, to).ok();
-        fd
-    };
+    let fd = s.open();
     let other = net::dup(fd).fd();
     s.always_warm_up(fd);
     s.always_warm_up(other);

@@ -1,16 +1,14 @@
-//! Several sets, aliases, sets inside sets, sets shared by threads, changes while somebody waits.
+//! Several sets, aliases, sets inside sets, in poll and in select, and in a child.
 
 use super::Case;
 use crate::log;
 use crate::side::Side;
-use crate::sys::proc::Thread;
 use crate::sys::wait::{Select, add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, wait};
-use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT, POLLIN};
+use libc::{EPOLLET, EPOLLIN, EPOLLOUT, POLLIN};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("sets_two", sets_two),
-    Case::pair("sets_two_sleepers", sets_two_sleepers),
     Case::pair("sets_alias_in_one", sets_alias_in_one),
     Case::pair("sets_alias_outlives", sets_alias_outlives),
     Case::pair("sets_nested_level", |s| nested(s, 0)),
@@ -19,12 +17,6 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_in_poll_and_select", sets_in_poll_and_select),
     Case::pair("sets_poll_on_set_sleeps", sets_poll_on_set_sleeps),
     Case::pair("sets_loops", sets_loops),
-    Case::pair("sets_shared_by_threads", sets_shared_by_threads),
-    Case::pair("sets_oneshot_threads", sets_oneshot_threads),
-    Case::pair("sets_exclusive_threads", sets_exclusive_threads),
-    Case::pair("sets_add_while_waiting", sets_add_while_waiting),
-    Case::pair("sets_modify_while_waiting", sets_modify_while_waiting),
-    Case::pair("sets_delete_while_waiting", sets_delete_while_waiting),
     Case::pair("sets_dup_of_set", sets_dup_of_set),
     Case::pair("sets_inherited_by_fork", sets_inherited_by_fork)
         .processes_only()
@@ -53,28 +45,6 @@ fn sets_two(s: &Side) {
     delete(one, fd).ok();
     log!(s, "{}", modify(two, fd, EPOLLOUT, 3));
     log!(s, "{}", epoll_wait(two, 4, 10));
-    s.sync("done");
-}
-
-fn sets_two_sleepers(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let sleepers: Vec<_> = [EPOLLIN, EPOLLIN | EPOLLET]
-            .map(|flags| {
-                let set = wait::epoll();
-                add(set, fd, flags, 6).ok();
-                std::thread::spawn(move || epoll_wait(set, 4, -1).to_string())
-            })
-            .into();
-        std::thread::sleep(wait::millis(50));
-        s.tell(1);
-        for one in sleepers {
-            log!(s, "{}", one.join().unwrap());
-        }
-    } else {
-        s.hear();
-        io::send_all(fd, b"x").ok();
-    }
     s.sync("done");
 }
 
@@ -141,12 +111,7 @@ fn sets_nested_sleeper(s: &Side) {
     add(inner, fd, EPOLLIN, 1).ok();
     add(outer, inner, EPOLLIN, 2).ok();
     if s.a() {
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            channel.tell(1);
-        });
+        let helper = s.tell_once_asleep();
         log!(s, "{}", epoll_wait(outer, 4, -1));
         log!(s, "{}", epoll_wait(inner, 4, 0));
         helper.join().unwrap();
@@ -205,12 +170,7 @@ fn sets_poll_on_set_sleeps(s: &Side) {
     add(set, fd, EPOLLIN, 1).ok();
     if s.a() {
         for by_select in [false, true] {
-            let me = Thread::current();
-            let channel = *s;
-            let helper = std::thread::spawn(move || {
-                me.wait_asleep();
-                channel.tell(1);
-            });
+            let helper = s.tell_once_asleep();
             if by_select {
                 log!(
                     s,
@@ -247,149 +207,6 @@ fn sets_loops(s: &Side) {
     let chain: Vec<Fd> = (0..7).map(|_| wait::epoll()).collect();
     for pair in chain.windows(2) {
         log!(s, "{}", add(pair[1], pair[0], EPOLLIN, 1));
-    }
-    s.sync("done");
-}
-
-/// Threads in one set: every message is seen by somebody and nothing is left over.
-fn sets_shared_by_threads(s: &Side) {
-    let fds: Vec<Fd> = (0..4).map(|_| s.pair()).collect();
-    let rounds = 200;
-    if s.a() {
-        let set = wait::epoll();
-        for (i, fd) in fds.iter().enumerate() {
-            net::set_nonblocking(*fd, true).ok();
-            add(set, *fd, EPOLLIN | EPOLLET, i as u64).ok();
-        }
-        let taken = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let workers: Vec<_> = (0..3)
-            .map(|_| {
-                let (fds, taken) = (fds.clone(), taken.clone());
-                std::thread::spawn(move || {
-                    while taken.load(std::sync::atomic::Ordering::SeqCst) < 4 * rounds {
-                        for (data, _) in epoll_wait(set, 2, 50).list {
-                            let mut buf = [0; 64];
-                            loop {
-                                let r = io::recv(fds[data as usize], &mut buf, 0);
-                                if r.0 <= 0 {
-                                    break;
-                                }
-                                taken.fetch_add(r.ok(), std::sync::atomic::Ordering::SeqCst);
-                            }
-                        }
-                    }
-                })
-            })
-            .collect();
-        for w in workers {
-            w.join().unwrap();
-        }
-        log!(s, "{}", taken.load(std::sync::atomic::Ordering::SeqCst));
-    } else {
-        for i in 0..rounds {
-            for fd in &fds {
-                io::send_all(*fd, &[i as u8]).ok();
-            }
-        }
-    }
-    s.sync("done");
-}
-
-/// One-shot gives an event to exactly one of several threads until it is armed again.
-fn sets_oneshot_threads(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let set = wait::epoll();
-        add(set, fd, EPOLLIN | EPOLLONESHOT, 0).ok();
-        let workers: Vec<_> = (0..3)
-            .map(|_| std::thread::spawn(move || epoll_wait(set, 4, 600).ret.0))
-            .collect();
-        std::thread::sleep(wait::millis(50));
-        s.tell(1);
-        let total: i64 = workers.into_iter().map(|w| w.join().unwrap()).sum();
-        log!(s, "woken {total}");
-        modify(set, fd, EPOLLIN | EPOLLONESHOT, 1).ok();
-        log!(s, "armed {}", epoll_wait(set, 4, 1000));
-    } else {
-        s.hear();
-        io::send_all(fd, b"x").ok();
-    }
-    s.sync("done");
-}
-
-/// With exclusive wake-ups at least one of the sets is told.
-fn sets_exclusive_threads(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let workers: Vec<_> = (0..3)
-            .map(|_| {
-                let set = wait::epoll();
-                add(set, fd, EPOLLIN | EPOLLEXCLUSIVE, 0).ok();
-                std::thread::spawn(move || epoll_wait(set, 4, 600).ret.0)
-            })
-            .collect();
-        std::thread::sleep(wait::millis(50));
-        s.tell(1);
-        let total: i64 = workers.into_iter().map(|w| w.join().unwrap()).sum();
-        log!(s, "somebody woken {}", total >= 1);
-    } else {
-        s.hear();
-        io::send_all(fd, b"x").ok();
-    }
-    s.sync("done");
-}
-
-/// Somebody waits without limit while the set changes under it.
-fn change_while_waiting(s: &Side, set: Fd, change: impl FnOnce() + Send + 'static) {
-    let me = Thread::current();
-    let helper = std::thread::spawn(move || {
-        me.wait_asleep();
-        change();
-    });
-    log!(s, "{}", epoll_wait(set, 4, -1));
-    helper.join().unwrap();
-}
-
-fn sets_add_while_waiting(s: &Side) {
-    let fd = s.pair();
-    io::send_all(fd, b"x").ok();
-    wait::wait_queued(fd, 1);
-    let set = wait::epoll();
-    change_while_waiting(s, set, move || {
-        add(set, fd, EPOLLIN, 9).ok();
-    });
-    s.sync("done");
-}
-
-fn sets_modify_while_waiting(s: &Side) {
-    let fd = s.pair();
-    let set = wait::epoll();
-    add(set, fd, EPOLLIN, 1).ok();
-    change_while_waiting(s, set, move || {
-        modify(set, fd, EPOLLIN | EPOLLOUT, 2).ok();
-    });
-    s.sync("done");
-}
-
-/// A deleted descriptor no longer wakes; another one in the set still does.
-fn sets_delete_while_waiting(s: &Side) {
-    let (fd, other) = (s.pair(), s.pair());
-    if s.a() {
-        let set = wait::epoll();
-        add(set, fd, EPOLLIN, 1).ok();
-        add(set, other, EPOLLIN, 2).ok();
-        let channel = *s;
-        change_while_waiting(s, set, move || {
-            delete(set, fd).ok();
-            channel.tell(1);
-        });
-        wait::wait_queued(fd, 1);
-        log!(s, "{}", epoll_wait(set, 4, 0));
-    } else {
-        s.hear();
-        io::send_all(fd, b"x").ok();
-        std::thread::sleep(wait::millis(30));
-        io::send_all(other, b"x").ok();
     }
     s.sync("done");
 }

@@ -1,50 +1,24 @@
 //! Bytes that have come and are not read when a process becomes another program, while the peer sleeps
 //! outside the library and so cannot send them again: the new program reads them.
 
-use super::Case;
+use super::{Case, MOVES};
 use crate::log;
 use crate::side::Side;
 use crate::sys::{Fd, call, io, net, proc, wait};
 
-const MOVES: &str = "the stream changes hands and may go by the kernel";
-
 pub(super) const CASES: &[Case] = &[
-    Case::pair("exec_unread_in_place", |s| in_place(s, READS))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_polled", |s| in_place(s, POLLS))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_by_python", |s| in_place(s, WAITS))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_twice", |s| in_place(s, AGAIN))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_from_afresh", |s| in_place(s, AFRESH))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_then_fork", |s| in_place(s, FORKS))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_in_child", in_child)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_shared_before", shared_before)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_spawned", |s| started(s, spawn))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_vforked", |s| started(s, vforked))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_by_system", |s| started(s, system))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_unread_fails", fails)
-        .processes_only()
-        .any_path(MOVES),
+    Case::moving("exec_unread_in_place", |s| in_place(s, READS)),
+    Case::moving("exec_unread_polled", |s| in_place(s, POLLS)),
+    Case::moving("exec_unread_by_python", |s| in_place(s, WAITS)),
+    Case::moving("exec_unread_twice", |s| in_place(s, AGAIN)),
+    Case::moving("exec_unread_from_afresh", |s| in_place(s, AFRESH)),
+    Case::moving("exec_unread_then_fork", |s| in_place(s, FORKS)),
+    Case::moving("exec_unread_in_child", in_child),
+    Case::moving("exec_unread_shared_before", shared_before),
+    Case::moving("exec_unread_spawned", |s| started(s, spawn)),
+    Case::moving("exec_unread_vforked", |s| started(s, vforked)),
+    Case::moving("exec_unread_by_system", |s| started(s, system)),
+    Case::moving("exec_unread_fails", fails),
     Case::solo("exec_leaves_no_descriptor", leaves_no_descriptor).any_path(MOVES),
 ];
 

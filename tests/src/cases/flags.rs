@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, hash};
+use crate::side::{Random, Side, hash, text};
 use crate::sys::{io, net, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
@@ -23,10 +23,6 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("errqueue_empty", errqueue_empty),
     Case::pair("confirm_and_eor", confirm_and_eor),
 ];
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn peek_repeated(s: &Side) {
     let fd = s.pair();

@@ -3,11 +3,11 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, fill_up};
+use crate::side::{Random, Side, drain_to, fill_up};
 use crate::sys::jump::{Target, Timer, back, jumped};
-use crate::sys::{Fd, call, io, net, proc, wait};
+use crate::sys::{Fd, Ret, call, io, net, proc, wait};
 use libc::SIGUSR2;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("jump_out_of_recv", |s| reader(s, 0, in_recv)),
@@ -15,9 +15,9 @@ pub(super) const CASES: &[Case] = &[
         own_stack();
         reader(s, libc::SA_ONSTACK, in_recv);
     }),
-    Case::pair("jump_out_of_poll", |s| reader(s, 0, in_poll)),
-    Case::pair("jump_out_of_select", |s| reader(s, 0, in_select)),
-    Case::pair("jump_out_of_epoll", |s| reader(s, 0, in_epoll)),
+    Case::pair("jump_out_of_poll", |s| reader(s, 0, wait::poll_one)),
+    Case::pair("jump_out_of_select", |s| reader(s, 0, wait::select_one)),
+    Case::pair("jump_out_of_epoll", |s| reader(s, 0, wait::epoll_one)),
     Case::pair("jump_out_of_send", jump_out_of_send),
     Case::pair("jump_out_of_accept", jump_out_of_accept),
     Case::pair("jump_then_close_deeper", jump_then_close_deeper),
@@ -36,7 +36,7 @@ extern "C" fn leap(_: i32) {
 const JUMPS: usize = 1000;
 
 /// Has the call left by a jump, many times. It has nothing to wait for.
-fn leave_often(flags: i32, fd: Fd, call: fn(Fd)) -> usize {
+fn leave_often(flags: i32, fd: Fd, call: fn(Fd) -> Ret) -> usize {
     extern "C" fn detailed(signal: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
         leap(signal);
     }
@@ -68,43 +68,8 @@ fn own_stack() {
     call!(libc::sigaltstack(&raw const given, std::ptr::null_mut())).ok();
 }
 
-fn in_recv(fd: Fd) {
-    io::recv(fd, &mut [0; 8], 0);
-}
-
-fn in_poll(fd: Fd) {
-    let mut one = libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    call!(libc::poll(&raw mut one, 1, -1));
-}
-
-fn in_select(fd: Fd) {
-    // SAFETY: all zeroes is an empty set.
-    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
-    // SAFETY: a small descriptor and a valid set.
-    unsafe { libc::FD_SET(fd, &raw mut set) };
-    let none = std::ptr::null_mut();
-    call!(libc::select(
-        fd + 1,
-        &raw mut set,
-        none,
-        none,
-        std::ptr::null_mut()
-    ));
-}
-
-static SET: AtomicI32 = AtomicI32::new(-1);
-
-fn in_epoll(fd: Fd) {
-    if SET.load(SeqCst) < 0 {
-        SET.store(wait::epoll(), SeqCst);
-        wait::add(SET.load(SeqCst), fd, libc::EPOLLIN, 1).ok();
-    }
-    let mut event = libc::epoll_event { events: 0, u64: 0 };
-    call!(libc::epoll_wait(SET.load(SeqCst), &raw mut event, 1, -1));
+fn in_recv(fd: Fd) -> Ret {
+    io::recv(fd, &mut [0; 8], 0)
 }
 
 /// The socket afterwards: messages to and fro, bulk both ways, its end.
@@ -135,7 +100,7 @@ fn all_is_well(s: &Side, fd: Fd) {
     }
 }
 
-fn reader(s: &Side, flags: i32, call: fn(Fd)) {
+fn reader(s: &Side, flags: i32, call: fn(Fd) -> Ret) {
     let fd = s.pair();
     if s.a() {
         log!(s, "left {}", leave_often(flags, fd, call) == JUMPS);
@@ -144,8 +109,8 @@ fn reader(s: &Side, flags: i32, call: fn(Fd)) {
     s.sync("done");
 }
 
-fn in_send(fd: Fd) {
-    io::send(fd, &[3; 8], libc::MSG_NOSIGNAL);
+fn in_send(fd: Fd) -> Ret {
+    io::send(fd, &[3; 8], libc::MSG_NOSIGNAL)
 }
 
 fn jump_out_of_send(s: &Side) {
@@ -158,34 +123,22 @@ fn jump_out_of_send(s: &Side) {
         io::send_all(fd, &[0xff]).ok();
     } else {
         s.hear();
-        let mut buf = vec![0; 65536];
-        let mut last = 0;
-        while last != 0xff {
-            let got = io::recv(fd, &mut buf, 0).ok();
-            last = buf[got - 1];
-        }
+        drain_to(fd, 0xff);
     }
     all_is_well(s, fd);
     s.sync("done");
-}
-
-fn in_accept(lis: Fd) {
-    net::accept(lis);
 }
 
 fn jump_out_of_accept(s: &Side) {
     let fd = s.pair();
     if s.a() {
         let (lis, at) = net::listener(net::loopback(), 4);
-        log!(s, "left {}", leave_often(0, lis, in_accept) == JUMPS);
+        log!(s, "left {}", leave_often(0, lis, net::accept) == JUMPS);
         s.tell(u64::from(at.port()));
         let own = net::accept(lis).fd();
         all_is_well(s, own);
     } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
-        let own = net::socket_for(to, 0);
-        net::connect(own, to).ok();
+        let own = s.connect();
         all_is_well(s, own);
     }
     net::close(fd).ok();

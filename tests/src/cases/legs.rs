@@ -1,20 +1,17 @@
 //! Where a stream goes from one way to another with bytes unread, and how it ends there: what a look
 //! ahead sees, whom kept bytes follow, and which error is told how often.
 
-use super::process::{recv_fd, send_fd};
-use super::{Case, process};
+use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash};
-use crate::sys::{Fd, io, net, proc, wait};
+use crate::sys::{Fd, io, net, pass, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("peek_over_legs", |s| peek_over_legs(s, libc::MSG_PEEK)),
     Case::pair("peek_all_over_legs", |s| {
         peek_over_legs(s, libc::MSG_PEEK | libc::MSG_WAITALL);
     }),
-    Case::pair("kept_bytes_are_passed_back", kept_bytes_are_passed_back)
-        .processes_only()
-        .any_path(process::MOVES),
+    Case::moving("kept_bytes_are_passed_back", kept_bytes_are_passed_back),
     Case::pair("end_is_heard_in_kernel", end_is_heard_in_kernel),
     Case::pair("end_is_told_by_kernel", end_is_told_by_kernel),
     Case::pair("own_shutdown_is_no_reset", own_shutdown_is_no_reset),
@@ -83,7 +80,7 @@ fn kept_bytes_are_passed_back(s: &Side) {
         // The other end waits elsewhere, so that nobody sends the bytes once more.
         let child = proc::fork(move || {
             net::close(fd).ok();
-            let got = recv_fd(theirs);
+            let got = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
             log!(side, "queued {}", net::queued(got));
             log!(side, "poll {}", wait::poll(&[(got, ALL)], 0));
             log!(side, "read {}", io::recv_exact(got, 3000).0 == rest);
@@ -94,7 +91,7 @@ fn kept_bytes_are_passed_back(s: &Side) {
             );
             0
         });
-        send_fd(mine, fd);
+        pass::send_fd(mine, fd);
         log!(s, "{}", proc::wait_child(child));
     } else {
         io::send_all(fd, &all).ok();

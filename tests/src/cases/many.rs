@@ -23,16 +23,6 @@ pub(super) const CASES: &[Case] = &[
     .conns(600),
 ];
 
-fn serve(s: &Side) -> (Fd, SocketAddr) {
-    let (lis, at) = net::listener(net::loopback(), 1024);
-    s.tell(u64::from(at.port()));
-    (lis, at)
-}
-
-fn target(s: &Side) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], s.hear() as u16))
-}
-
 fn open(to: SocketAddr) -> Fd {
     let fd = net::socket_for(to, 0);
     net::connect(fd, to).ok();
@@ -42,7 +32,7 @@ fn open(to: SocketAddr) -> Fd {
 /// Connect, one byte, close; in sequence.
 fn many(s: &Side, count: usize) {
     if s.accepts() {
-        let (lis, _) = serve(s);
+        let lis = s.listen(1024);
         let mut sum = 0u64;
         for _ in 0..count {
             let fd = net::accept(lis).fd();
@@ -53,7 +43,7 @@ fn many(s: &Side, count: usize) {
         }
         log!(s, "{sum}");
     } else {
-        let to = target(s);
+        let to = s.target();
         for i in 0..count {
             let fd = open(to);
             io::send_all(fd, &[i as u8]).ok();
@@ -66,14 +56,14 @@ fn many(s: &Side, count: usize) {
 fn many_connects_echo(s: &Side) {
     let count = 300;
     if s.accepts() {
-        let (lis, _) = serve(s);
+        let lis = s.listen(1024);
         for _ in 0..count {
             let fd = net::accept(lis).fd();
             exchange(fd, true);
             net::close(fd).ok();
         }
     } else {
-        let to = target(s);
+        let to = s.target();
         for _ in 0..count {
             let fd = open(to);
             exchange(fd, false);
@@ -88,14 +78,14 @@ fn many_connects_echo(s: &Side) {
 fn many_connects_no_data(s: &Side) {
     let count = 500;
     if s.accepts() {
-        let (lis, _) = serve(s);
+        let lis = s.listen(1024);
         for _ in 0..count {
             let fd = net::accept(lis).fd();
             assert_eq!(io::recv(fd, &mut [0; 1], 0).0, 0);
             net::close(fd).ok();
         }
     } else {
-        let to = target(s);
+        let to = s.target();
         for _ in 0..count {
             net::close(open(to)).ok();
         }
@@ -108,7 +98,7 @@ fn many_connects_no_data(s: &Side) {
 fn same_tuple_again(s: &Side) {
     let rounds = 40u8;
     if s.accepts() {
-        let (lis, _) = serve(s);
+        let lis = s.listen(1024);
         for round in 0..rounds {
             let fd = net::accept(lis).fd();
             exchange(fd, true);
@@ -121,7 +111,7 @@ fn same_tuple_again(s: &Side) {
             s.sync("round");
         }
     } else {
-        let to = target(s);
+        let to = s.target();
         let mut source = net::loopback();
         for round in 0..rounds {
             let fd = net::socket_for(to, 0);
@@ -186,7 +176,7 @@ fn forked_workers(s: &Side) {
             log!(s, "{}", proc::wait_child(child));
         }
     } else {
-        let to = target(s);
+        let to = s.target();
         use_workers(s, to, 4);
         s.sync("served");
     }
@@ -222,7 +212,7 @@ fn reuseport_processes(s: &Side) {
             log!(s, "{}", proc::wait_child(child));
         }
     } else {
-        let to = target(s);
+        let to = s.target();
         // One at a time: which listener gets it is the kernel's choice.
         for _ in 0..3 {
             use_workers(s, to, 1);
@@ -236,14 +226,14 @@ fn many_open_at_once(s: &Side) {
     let count = 200;
     let mut all = Vec::new();
     if s.accepts() {
-        let (lis, _) = serve(s);
+        let lis = s.listen(1024);
         for _ in 0..count {
             let fd = net::accept(lis).fd();
             exchange(fd, true);
             all.push(fd);
         }
     } else {
-        let to = target(s);
+        let to = s.target();
         for _ in 0..count {
             let fd = open(to);
             exchange(fd, false);
@@ -267,10 +257,10 @@ fn many_open_at_once(s: &Side) {
 fn open_before_the_first_byte(s: &Side) {
     let count = 600;
     let all: Vec<Fd> = if s.accepts() {
-        let (lis, _) = serve(s);
+        let lis = s.listen(1024);
         (0..count).map(|_| net::accept(lis).fd()).collect()
     } else {
-        let to = target(s);
+        let to = s.target();
         (0..count).map(|_| open(to)).collect()
     };
     s.sync("all are open");

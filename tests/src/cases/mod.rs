@@ -6,16 +6,21 @@
 
 use crate::side::Side;
 
+mod accepts;
 mod actions;
+mod addresses;
 mod attach;
 mod bulk;
 mod cancel;
 mod closing;
+mod connects;
 mod death;
 mod dups;
 mod epoll;
+mod epoll_calls;
 mod epoll_order;
 mod epoll_sets;
+mod epoll_threads;
 mod executed;
 mod flags;
 mod handlers;
@@ -27,13 +32,16 @@ mod limits;
 mod many;
 mod nonblock;
 mod options;
+mod passed;
 mod poll;
 mod process;
 mod roused;
+mod select;
 mod sharing;
 mod sharing_load;
 mod shutdown;
 mod signals;
+mod stdio;
 mod storms;
 mod threads;
 mod timeouts;
@@ -46,6 +54,9 @@ pub enum Path {
     /// Not checked, for this reason.
     Any(&'static str),
 }
+
+/// Why the path of a [`Case::moving`] is not checked.
+const MOVES: &str = "the stream changes hands and may go by the kernel";
 
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
@@ -74,6 +85,11 @@ impl Case {
             threads: true,
             slow: false,
         }
+    }
+
+    /// Two processes, from one of which the stream moves on to others, and may go by the kernel.
+    pub(crate) const fn moving(name: &'static str, body: fn(&Side)) -> Self {
+        Self::pair(name, body).processes_only().any_path(MOVES)
     }
 
     /// One process with both ends or with children of its own.
@@ -121,9 +137,12 @@ pub fn all() -> Vec<Case> {
         options::CASES,
         timeouts::CASES,
         poll::CASES,
+        select::CASES,
         epoll::CASES,
+        epoll_calls::CASES,
         epoll_order::CASES,
         epoll_sets::CASES,
+        epoll_threads::CASES,
         signals::CASES,
         handlers::CASES,
         storms::CASES,
@@ -132,9 +151,14 @@ pub fn all() -> Vec<Case> {
         cancel::CASES,
         threads::CASES,
         attach::CASES,
+        addresses::CASES,
+        connects::CASES,
+        accepts::CASES,
         many::CASES,
         dups::CASES,
         process::CASES,
+        passed::CASES,
+        stdio::CASES,
         executed::CASES,
         legs::CASES,
         roused::CASES,

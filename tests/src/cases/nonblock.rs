@@ -3,7 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::{Side, drain, fill_up};
-use crate::sys::proc::Thread;
+use crate::sys::proc::once_asleep;
 use crate::sys::{Fd, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
@@ -55,15 +55,13 @@ fn by(s: &Side, set: fn(Fd)) {
 
 fn nonblock_created(s: &Side) {
     let fd = if s.accepts() {
-        let (lis, at) = net::listener(net::loopback(), 4);
-        s.tell(u64::from(at.port()));
+        let lis = s.listen(4);
         net::accept4(lis, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
             .0
             .fd()
     } else {
         let fd = net::socket_for(net::loopback(), libc::SOCK_NONBLOCK);
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
+        let to = s.target();
         let r = net::connect(fd, to);
         assert!(r.0 == 0 || r.is(libc::EINPROGRESS));
         wait::wait_for(fd, libc::POLLOUT);
@@ -99,10 +97,7 @@ fn nonblock_accept4(s: &Side) {
         s.warm_up(fd);
         s.sync("done");
     } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
-        let fd = net::socket_for(to, 0);
-        net::connect(fd, to).ok();
+        let fd = s.connect();
         s.sync("connected");
         s.sync("looked");
         s.warm_up(fd);
@@ -244,9 +239,7 @@ fn nonblock_partial(s: &Side) {
 fn nonblock_set_while_blocked(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
+        let helper = once_asleep(move |_| {
             net::set_nonblocking(fd, true).ok();
         });
         s.tell(1);

@@ -3,7 +3,6 @@
 use super::Case;
 use crate::log;
 use crate::side::{Side, drain, fill_up};
-use crate::sys::proc::Thread;
 use crate::sys::{io, net, wait};
 use libc::SOL_SOCKET;
 
@@ -74,12 +73,7 @@ fn lowat_recv(s: &Side) {
     } else {
         log!(s, "{}", net::setopt(fd, SOL_SOCKET, libc::SO_RCVLOWAT, 6));
         log!(s, "{:?}", net::getopt(fd, SOL_SOCKET, libc::SO_RCVLOWAT));
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            channel.tell(1);
-        });
+        let helper = s.tell_once_asleep();
         let mut buf = [0; 10];
         log!(s, "{}", io::recv(fd, &mut buf, 0));
         helper.join().unwrap();

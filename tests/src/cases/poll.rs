@@ -1,11 +1,10 @@
-//! poll, ppoll, select and pselect over connections and every other kind of descriptor.
+//! poll over connections and every other kind of descriptor.
 
 use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
-use crate::sys::proc::{self, Thread};
-use crate::sys::wait::Select;
-use crate::sys::{Fd, io, net, wait};
+use crate::sys::proc::once_asleep;
+use crate::sys::{Fd, io, net, proc, wait};
 use libc::{POLLIN, POLLOUT, POLLRDHUP};
 
 pub(super) const CASES: &[Case] = &[
@@ -18,11 +17,6 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("poll_timeouts", poll_timeouts),
     Case::pair("poll_from_two_threads", poll_from_two_threads),
     Case::pair("poll_many_idle", poll_many_idle).conns(10),
-    Case::pair("select_states", select_states),
-    Case::pair("select_mixed", select_mixed),
-    Case::pair("select_errors", select_errors).processes_only(),
-    Case::pair("select_wakes", select_wakes),
-    Case::pair("ppoll_and_pselect", ppoll_and_pselect),
     Case::pair("poll_fairness", poll_fairness),
 ];
 
@@ -71,16 +65,16 @@ fn poll_writable(s: &Side) {
 }
 
 /// Everything one program may poll together; the timer fires last.
-struct Mix {
-    pipe: (Fd, Fd),
-    event: Fd,
-    unix: (Fd, Fd),
-    idle: Fd,
+pub(super) struct Mix {
+    pub(super) pipe: (Fd, Fd),
+    pub(super) event: Fd,
+    pub(super) unix: (Fd, Fd),
+    pub(super) idle: Fd,
     file: Fd,
 }
 
 impl Mix {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             pipe: net::pipe(),
             event: proc::eventfd(0),
@@ -139,17 +133,13 @@ fn poll_wakes_each_kind(s: &Side) {
     let mix = Mix::new();
     if s.a() {
         for kind in 0..4 {
-            let me = Thread::current();
             let (pipe, event, unix) = (mix.pipe.1, mix.event, mix.unix.1);
             let channel = *s;
-            let helper = std::thread::spawn(move || {
-                me.wait_asleep();
-                match kind {
-                    0 => channel.tell(0),
-                    1 => drop(io::write(pipe, b"x").ok()),
-                    2 => drop(io::write(event, &1u64.to_ne_bytes()).ok()),
-                    _ => drop(io::write(unix, b"x").ok()),
-                }
+            let helper = once_asleep(move |_| match kind {
+                0 => channel.tell(0),
+                1 => drop(io::write(pipe, b"x").ok()),
+                2 => drop(io::write(event, &1u64.to_ne_bytes()).ok()),
+                _ => drop(io::write(unix, b"x").ok()),
             });
             log!(s, "{kind} {}", mix.poll(fd, -1));
             helper.join().unwrap();
@@ -261,153 +251,6 @@ fn poll_many_idle(s: &Side) {
             io::send_all(all[i], b"x").ok();
         }
     }
-    s.sync("done");
-}
-
-fn select_all(fd: Fd) -> Select<'static> {
-    let list: &'static [Fd] = Box::leak(Box::new([fd]));
-    Select {
-        read: list,
-        write: list,
-        except: list,
-    }
-}
-
-fn select_states(s: &Side) {
-    let fd = s.pair();
-    let now = Some(wait::millis(0));
-    let all = select_all(fd);
-    log!(s, "quiet {}", all.select(now));
-    log!(
-        s,
-        "read only {}",
-        Select {
-            write: &[],
-            except: &[],
-            ..all
-        }
-        .select(Some(wait::millis(5)))
-    );
-    s.sync("quiet");
-    io::send_all(fd, b"abc").ok();
-    wait::wait_for(fd, POLLIN);
-    log!(s, "data {}", all.select(None));
-    io::recv_exact(fd, 3);
-    log!(s, "read {}", all.select(now));
-    s.sync("read");
-    net::shutdown(fd, libc::SHUT_WR).ok();
-    wait::wait_for(fd, libc::POLLHUP);
-    log!(s, "ended {}", all.select(None));
-    s.sync("done");
-}
-
-fn select_mixed(s: &Side) {
-    let fd = s.pair();
-    let mix = Mix::new();
-    let read = [fd, mix.pipe.0, mix.event, mix.unix.0, mix.idle];
-    let what = Select {
-        read: &read,
-        write: &[fd, mix.pipe.1, mix.unix.1],
-        except: &[fd],
-    };
-    log!(s, "quiet {}", what.select(None));
-    io::write(mix.pipe.1, b"x").ok();
-    log!(s, "pipe {}", what.select(None));
-    s.sync("pipe");
-    io::send_all(fd, b"x").ok();
-    wait::wait_for(fd, POLLIN);
-    log!(s, "both {}", what.select(None));
-    log!(s, "pselect {}", what.pselect(None, None));
-    s.sync("done");
-}
-
-fn select_errors(s: &Side) {
-    let fd = s.pair();
-    let gone = net::dup(fd).fd();
-    net::close(gone).ok();
-    log!(
-        s,
-        "closed {}",
-        Select {
-            read: &[fd, gone],
-            write: &[],
-            except: &[]
-        }
-        .select(None)
-    );
-    log!(
-        s,
-        "none {}",
-        Select {
-            read: &[],
-            write: &[],
-            except: &[]
-        }
-        .select(Some(wait::millis(5)))
-    );
-    let null = std::ptr::null_mut();
-    log!(
-        s,
-        "negative {}",
-        crate::sys::call!(libc::select(-1, null, null, null, std::ptr::null_mut()))
-    );
-    let mut bad = libc::timeval {
-        tv_sec: -1,
-        tv_usec: 0,
-    };
-    log!(
-        s,
-        "bad time {}",
-        crate::sys::call!(libc::select(0, null, null, null, &raw mut bad))
-    );
-    s.sync("done");
-}
-
-fn select_wakes(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            channel.tell(1);
-        });
-        log!(
-            s,
-            "{}",
-            Select {
-                read: &[fd],
-                write: &[],
-                except: &[]
-            }
-            .select(None)
-        );
-        helper.join().unwrap();
-    } else {
-        s.hear();
-        io::send_all(fd, b"x").ok();
-    }
-    s.sync("done");
-}
-
-fn ppoll_and_pselect(s: &Side) {
-    let fd = s.pair();
-    let read = Select {
-        read: &[fd],
-        write: &[],
-        except: &[],
-    };
-    let short = Some(std::time::Duration::from_micros(300));
-    log!(s, "{}", wait::ppoll(&[(fd, POLLIN)], short, None));
-    log!(s, "{}", read.pselect(short, None));
-    s.sync("quiet");
-    io::send_all(fd, b"x").ok();
-    log!(
-        s,
-        "{}",
-        wait::ppoll(&[(fd, POLLIN)], None, Some(&[libc::SIGUSR1]))
-    );
-    log!(s, "{}", read.pselect(None, Some(&[libc::SIGUSR1])));
     s.sync("done");
 }
 

@@ -1,70 +1,28 @@
-//! Streams that pass from process to process: fork, exec, descriptor passing; and stdio on one.
+//! A stream that goes on in another process: by fork, by exec, or beside a child that does not care.
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, hash};
-use crate::sys::{Fd, call, io, net, proc};
-
-pub(super) const MOVES: &str = "the stream changes hands and may go by the kernel";
+use crate::side::{Random, Side, hash, text};
+use crate::sys::{Fd, io, net, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("fork_child_uses", fork_child_uses)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("fork_parent_then_child", fork_parent_then_child)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("fork_reader_and_writer", fork_reader_and_writer)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("fork_child_closes", fork_child_closes)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("fork_parent_closes", fork_parent_closes)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("fork_child_exits_at_once", fork_child_exits_at_once)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("fork_per_connection", fork_per_connection)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("fork_with_data_queued", fork_with_data_queued)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_hands_over", |s| exec_hands_over(s, true))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_without_library", |s| exec_hands_over(s, false))
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_in_place", exec_in_place)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("exec_closes_cloexec", exec_closes_cloexec)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("system_leaves_alone", system_leaves_alone)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("pass_descriptor", pass_descriptor)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("pass_epoll_set", pass_epoll_set)
-        .processes_only()
-        .any_path(MOVES),
-    Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
-    Case::pair("stdio_on_socket", stdio_on_socket).any_path(MOVES),
-    Case::pair("stdio_fdopen_midway", stdio_fdopen_midway).any_path(MOVES),
-    Case::pair("dprintf_on_socket", dprintf_on_socket).any_path(MOVES),
+    Case::moving("fork_child_uses", fork_child_uses),
+    Case::moving("fork_parent_then_child", fork_parent_then_child),
+    Case::moving("fork_reader_and_writer", fork_reader_and_writer),
+    Case::moving("fork_child_closes", fork_child_closes),
+    Case::moving("fork_parent_closes", fork_parent_closes),
+    Case::moving("fork_child_exits_at_once", fork_child_exits_at_once),
+    Case::moving("fork_per_connection", fork_per_connection),
+    Case::moving("fork_with_data_queued", fork_with_data_queued),
+    Case::moving("exec_hands_over", |s| exec_hands_over(s, true)),
+    Case::moving("exec_without_library", |s| exec_hands_over(s, false)),
+    Case::moving("exec_in_place", exec_in_place),
+    Case::moving("exec_closes_cloexec", exec_closes_cloexec),
+    Case::moving("system_leaves_alone", system_leaves_alone),
 ];
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// B's part in most of these: takes a line of known length and answers it.
-fn answer(s: &Side, fd: Fd, lengths: &[usize]) {
+pub(super) fn answer(s: &Side, fd: Fd, lengths: &[usize]) {
     for length in lengths {
         let (got, _) = io::recv_exact(fd, *length);
         log!(s, "{}", text(&got));
@@ -73,7 +31,7 @@ fn answer(s: &Side, fd: Fd, lengths: &[usize]) {
     log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
 }
 
-fn ask(s: &Side, fd: Fd, word: &[u8]) {
+pub(super) fn ask(s: &Side, fd: Fd, word: &[u8]) {
     io::send_all(fd, word).ok();
     log!(s, "{}", text(&io::recv_exact(fd, 2).0));
 }
@@ -197,8 +155,7 @@ fn fork_child_exits_at_once(s: &Side) {
 fn fork_per_connection(s: &Side) {
     let count = 10;
     if s.accepts() {
-        let (lis, at) = net::listener(net::loopback(), 16);
-        s.tell(u64::from(at.port()));
+        let lis = s.listen(16);
         for _ in 0..count {
             let fd = net::accept(lis).fd();
             let child = proc::fork(move || {
@@ -213,8 +170,7 @@ fn fork_per_connection(s: &Side) {
             log!(s, "{}", proc::wait_child(child));
         }
     } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
+        let to = s.target();
         for _ in 0..count {
             let fd = net::socket_for(to, 0);
             net::connect(fd, to).ok();
@@ -234,7 +190,7 @@ fn fork_with_data_queued(s: &Side) {
     let fd = s.pair();
     if s.a() {
         s.sync("sent");
-        crate::sys::wait::wait_queued(fd, 10);
+        wait::wait_queued(fd, 10);
         let side = *s;
         let child = proc::fork(move || {
             log!(side, "child {}", text(&io::recv_exact(fd, 5).0));
@@ -247,10 +203,6 @@ fn fork_with_data_queued(s: &Side) {
         s.sync("sent");
     }
     s.sync("done");
-}
-
-unsafe extern "C" {
-    fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
 }
 
 const CHILD: &str = "read -r -n 5 word <&0; printf 'heard %s' \"$word\"; read -r -n 3 more; printf ', %s' \"$more\"";
@@ -283,7 +235,7 @@ fn exec_in_place(s: &Side) {
     let fd = s.pair();
     if s.a() {
         s.sync("sent");
-        crate::sys::wait::wait_queued(fd, 5);
+        wait::wait_queued(fd, 5);
         net::dup2(fd, 0).ok();
         net::dup2(fd, 1).ok();
         proc::exec(&["/bin/bash", "--norc", "-c", CHILD], true);
@@ -322,187 +274,6 @@ fn system_leaves_alone(s: &Side) {
         net::close(fd).ok();
     } else {
         answer(s, fd, &[8; 3]);
-    }
-    s.sync("done");
-}
-
-pub(super) fn send_fd(channel: Fd, fd: Fd) {
-    with_control(channel, |h, control| {
-        let word: [u8; 4] = fd.to_ne_bytes();
-        control[..8].copy_from_slice(&20u64.to_ne_bytes());
-        control[8..12].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
-        control[12..16].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
-        control[16..20].copy_from_slice(&word);
-        h.msg_control = control.as_mut_ptr().cast();
-        h.msg_controllen = 24;
-        call!(libc::sendmsg(channel, h, 0)).ok();
-        fd
-    });
-}
-
-pub(super) fn recv_fd(channel: Fd) -> Fd {
-    with_control(channel, |h, control| {
-        h.msg_control = control.as_mut_ptr().cast();
-        h.msg_controllen = 24;
-        call!(libc::recvmsg(channel, h, libc::MSG_CMSG_CLOEXEC)).ok();
-        let mut word = [0; 4];
-        word.copy_from_slice(&control[16..20]);
-        i32::from_ne_bytes(word)
-    })
-}
-
-fn with_control(_: Fd, run: impl FnOnce(&mut libc::msghdr, &mut [u8; 24]) -> Fd) -> Fd {
-    #[repr(align(8))]
-    struct Control([u8; 24]);
-    let mut control = Control([0; 24]);
-    let mut byte = [b'f'];
-    let mut list = io::iov_mut(&mut byte);
-    // SAFETY: all zeroes is a valid msghdr.
-    let mut h: libc::msghdr = unsafe { std::mem::zeroed() };
-    h.msg_iov = &raw mut list;
-    h.msg_iovlen = 1;
-    run(&mut h, &mut control.0)
-}
-
-/// Another process takes the stream over a local socket and goes on with it.
-fn pass_descriptor(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
-        let side = *s;
-        let child = proc::fork(move || {
-            net::close(fd).ok();
-            let got = recv_fd(theirs);
-            ask(&side, got, b"passed on");
-            0
-        });
-        ask(s, fd, b"first");
-        send_fd(mine, fd);
-        net::close(fd).ok();
-        log!(s, "{}", proc::wait_child(child));
-    } else {
-        answer(s, fd, &[5, 9]);
-    }
-    s.sync("done");
-}
-
-/// A process that is passed a set hears of the sockets in it, also of one that is added afterwards.
-fn pass_epoll_set(s: &Side) {
-    use crate::sys::wait;
-    let (channel, theirs) = net::unix_pair(libc::SOCK_STREAM);
-    let child = s.a().then(|| {
-        proc::fork(|| {
-            let set = recv_fd(theirs);
-            log!(s, "child {}", wait::epoll_wait(set, 4, 5000));
-            log!(s, "child {}", wait::epoll_wait(set, 4, 5000));
-            0
-        })
-    });
-    let (first, second) = (s.pair(), s.pair());
-    for fd in [first, second] {
-        s.always_warm_up(fd);
-    }
-    if let Some(child) = child {
-        let set = wait::epoll();
-        let once = libc::EPOLLIN | libc::EPOLLONESHOT;
-        wait::add(set, first, once, 0x11).ok();
-        log!(s, "{}", wait::epoll_wait(set, 4, 0));
-        send_fd(channel, set);
-        wait::add(set, second, once, 0x22).ok();
-        s.sync("watched");
-        log!(s, "{}", proc::wait_child(child));
-        for fd in [first, second] {
-            log!(s, "{}", text(&io::recv_exact(fd, 3).0));
-        }
-    } else {
-        s.sync("watched");
-        io::send_all(first, b"one").ok();
-        std::thread::sleep(wait::millis(300));
-        io::send_all(second, b"two").ok();
-    }
-    s.sync("done");
-}
-
-fn pass_descriptor_to_oneself(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
-        send_fd(mine, fd);
-        let other = recv_fd(theirs);
-        ask(s, fd, b"by the first");
-        ask(s, other, b"by the second");
-        net::close(fd).ok();
-        ask(s, other, b"alone");
-        net::close(other).ok();
-    } else {
-        answer(s, fd, &[12, 13, 5]);
-    }
-    s.sync("done");
-}
-
-/// fprintf and fgets through a FILE, which libc serves without any call we can see.
-fn stdio_on_socket(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        // SAFETY: the FILE is used by this thread only and closed once.
-        unsafe {
-            let file = libc::fdopen(fd, c"r+".as_ptr());
-            let mut line = [0u8; 64];
-            for i in 0..5 {
-                libc::fprintf(file, c"line %d\n".as_ptr(), i);
-                libc::fflush(file);
-                libc::fgets(line.as_mut_ptr().cast(), 64, file);
-                let end = line.iter().position(|b| *b == b'\n').unwrap_or(0);
-                log!(s, "{}", text(&line[..end]));
-            }
-            log!(s, "{}", libc::fclose(file));
-        }
-    } else {
-        for i in 0..5 {
-            log!(s, "{:?}", text(&io::recv_exact(fd, 7).0));
-            io::send_all(fd, format!("answer {i}\n").as_bytes()).ok();
-        }
-        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
-    }
-    s.sync("done");
-}
-
-/// Bytes already queued and bytes still to come both reach the FILE, in order.
-fn stdio_fdopen_midway(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        s.sync("sent");
-        crate::sys::wait::wait_queued(fd, 12);
-        log!(s, "{}", text(&io::recv_exact(fd, 6).0));
-        io::send_all(fd, b"direct\n").ok();
-        // SAFETY: as above.
-        unsafe {
-            let file = libc::fdopen(net::dup(fd).fd(), c"r+".as_ptr());
-            let mut line = [0u8; 64];
-            libc::fgets(line.as_mut_ptr().cast(), 64, file);
-            log!(s, "{:?}", text(&line[..6]));
-            libc::fprintf(file, c"buffered\n".as_ptr());
-            libc::fclose(file);
-        }
-        io::send_all(fd, b"direct\n").ok();
-    } else {
-        io::send_all(fd, b"first\nagain\n").ok();
-        s.sync("sent");
-        log!(s, "{:?}", text(&io::recv_exact(fd, 23).0));
-    }
-    s.sync("done");
-}
-
-fn dprintf_on_socket(s: &Side) {
-    let fd = s.pair();
-    if s.a() {
-        for i in 0..5 {
-            // SAFETY: a constant format with one int.
-            log!(s, "{}", unsafe { dprintf(fd, c"number %d\n".as_ptr(), i) });
-            io::send_all(fd, b"between\n").ok();
-        }
-    } else {
-        log!(s, "{:?}", text(&io::recv_exact(fd, 85).0));
     }
     s.sync("done");
 }

@@ -4,7 +4,7 @@ use super::Case;
 use super::legs::to_kernel;
 use crate::log;
 use crate::side::{Side, drain, fill_up};
-use crate::sys::proc::Thread;
+use crate::sys::proc::once_asleep;
 use crate::sys::{Fd, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
@@ -60,10 +60,8 @@ fn asleep(s: &Side, change: fn(Fd), call: fn(Fd) -> String) {
     let fd = s.pair();
     if s.a() {
         s.tell(fill_up(fd) as u64);
-        let me = Thread::current();
         let side = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
+        let helper = once_asleep(move |_| {
             change(fd);
             side.tell(1);
         });
@@ -84,13 +82,9 @@ fn two_senders(s: &Side) {
     let fd = s.pair();
     if s.a() {
         s.tell(fill_up(fd) as u64);
-        let first = Thread::current();
         let side = *s;
-        let helper = std::thread::spawn(move || {
-            first.wait_asleep();
-            let second = Thread::current();
-            let third = std::thread::spawn(move || {
-                second.wait_asleep();
+        let helper = once_asleep(move |_| {
+            let third = once_asleep(move |_| {
                 to_kernel(fd);
                 side.tell(1);
             });

@@ -90,6 +90,19 @@ pub(super) fn beside_echo(s: &Side) -> Option<Fd> {
     None
 }
 
+/// A's end of a connection on which B asks so often for a byte back; `None` at B, once it has had all.
+fn beside_asker(s: &Side, rounds: u8) -> Option<Fd> {
+    let fd = warm_pair(s);
+    if s.a() {
+        return Some(fd);
+    }
+    for i in 0..rounds {
+        there_and_back(fd, i);
+    }
+    s.sync("done");
+    None
+}
+
 pub(super) fn there_and_back(fd: Fd, byte: u8) {
     io::send_all(fd, &[byte]).ok();
     assert_eq!(io::recv_exact(fd, 1).0, [byte]);
@@ -312,14 +325,9 @@ fn share_both_asleep(s: &Side) {
 
 /// An event loop forks a helper that never looks at the sockets, as for a snapshot: it goes on.
 fn share_parent_epoll(s: &Side) {
-    let fd = warm_pair(s);
-    if !s.a() {
-        for i in 0..50 {
-            there_and_back(fd, i);
-        }
-        s.sync("done");
+    let Some(fd) = beside_asker(s, 50) else {
         return;
-    }
+    };
     let set = wait::epoll();
     wait::add(set, fd, libc::EPOLLIN, 7).ok();
     let (go_r, go_w) = net::pipe();
@@ -342,14 +350,9 @@ fn share_parent_epoll(s: &Side) {
 
 /// The child watches an inherited socket by a set of its own, while the parent sleeps in a set too.
 fn share_child_epoll(s: &Side) {
-    let fd = warm_pair(s);
-    if !s.a() {
-        for i in 0..30 {
-            there_and_back(fd, i);
-        }
-        s.sync("done");
+    let Some(fd) = beside_asker(s, 30) else {
         return;
-    }
+    };
     let child = proc::fork(|| {
         let set = wait::epoll();
         wait::add(set, fd, libc::EPOLLIN, 7).ok();
@@ -366,14 +369,9 @@ fn share_child_epoll(s: &Side) {
 
 /// Parent and child wait on the same set, one after the other.
 fn share_one_epoll(s: &Side) {
-    let fd = warm_pair(s);
-    if !s.a() {
-        for i in 0..20 {
-            there_and_back(fd, i);
-        }
-        s.sync("done");
+    let Some(fd) = beside_asker(s, 20) else {
         return;
-    }
+    };
     let set = wait::epoll();
     wait::add(set, fd, libc::EPOLLIN, 7).ok();
     let turns = Turns::new();

@@ -3,7 +3,7 @@
 use super::Case;
 use crate::log;
 use crate::side::{Random, Side, drain, fill_up, hash};
-use crate::sys::proc::Thread;
+use crate::sys::proc::{Thread, once_asleep};
 use crate::sys::{Fd, io, net, proc, wait};
 use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
 
@@ -213,11 +213,7 @@ fn send_to_shutdown_reader(s: &Side) {
 fn wakes_reader(s: &Side, how: i32) {
     let fd = s.pair();
     if s.a() {
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            net::shutdown(fd, how)
-        });
+        let helper = once_asleep(move |_| net::shutdown(fd, how));
         log!(s, "recv {}", io::recv(fd, &mut [0; 4], 0));
         log!(s, "shutdown {}", helper.join().unwrap());
     }
@@ -229,11 +225,7 @@ fn shutdown_wakes_writer(s: &Side) {
     if s.a() {
         proc::ignore(libc::SIGPIPE);
         crate::side::fill_up(fd);
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            net::shutdown(fd, SHUT_WR)
-        });
+        let helper = once_asleep(move |_| net::shutdown(fd, SHUT_WR));
         log!(s, "send {}", io::send(fd, b"blocked", libc::MSG_NOSIGNAL));
         log!(s, "shutdown {}", helper.join().unwrap());
     }
@@ -243,11 +235,7 @@ fn shutdown_wakes_writer(s: &Side) {
 fn shutdown_wakes_poll(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            net::shutdown(fd, SHUT_RD)
-        });
+        let helper = once_asleep(move |_| net::shutdown(fd, SHUT_RD));
         log!(
             s,
             "poll {}",

@@ -3,10 +3,11 @@
 use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
-use crate::sys::proc::{self, Thread};
+use crate::sys::proc::{self, Thread, once_asleep};
 use crate::sys::wait::Select;
 use crate::sys::{Fd, Ret, io, net, wait};
 use libc::{POLLIN, SIGUSR1};
+use std::thread::JoinHandle;
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("eintr_recv", |s| {
@@ -107,20 +108,23 @@ fn epoll(fd: Fd) -> String {
     woken
 }
 
+/// Interrupts the calling thread once it sleeps, and tells the other end when that is long done.
+fn interrupt_then_tell(s: &Side, value: u64) -> JoinHandle<()> {
+    let channel = *s;
+    once_asleep(move |me| {
+        me.signal(SIGUSR1);
+        wait::eventually(|| proc::caught(SIGUSR1) == 1);
+        std::thread::sleep(wait::millis(30));
+        channel.tell(value);
+    })
+}
+
 /// A signals its sleeping thread, then has B send: either the call says EINTR or it goes on.
 fn reader(s: &Side, restart: bool, call: fn(Fd) -> String) {
     let fd = s.pair();
     if s.a() {
         proc::count(SIGUSR1, restart);
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            me.signal(SIGUSR1);
-            wait::eventually(|| proc::caught(SIGUSR1) == 1);
-            std::thread::sleep(wait::millis(30));
-            channel.tell(1);
-        });
+        let helper = interrupt_then_tell(s, 1);
         log!(s, "{}", call(fd));
         log!(s, "signals {}", proc::caught(SIGUSR1));
         helper.join().unwrap();
@@ -146,15 +150,7 @@ fn writer(s: &Side, restart: bool) {
     if s.a() {
         proc::count(SIGUSR1, restart);
         let total = fill_up(fd);
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            me.signal(SIGUSR1);
-            wait::eventually(|| proc::caught(SIGUSR1) == 1);
-            std::thread::sleep(wait::millis(30));
-            channel.tell(total as u64);
-        });
+        let helper = interrupt_then_tell(s, total as u64);
         let r = io::send(fd, b"tail", 0);
         log!(s, "{r}");
         helper.join().unwrap();
@@ -175,15 +171,7 @@ fn acceptor(s: &Side, restart: bool) {
     if s.a() {
         proc::count(SIGUSR1, restart);
         let (lis, at) = net::listener(net::loopback(), 4);
-        let me = Thread::current();
-        let channel = *s;
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            me.signal(SIGUSR1);
-            wait::eventually(|| proc::caught(SIGUSR1) == 1);
-            std::thread::sleep(wait::millis(30));
-            channel.tell(u64::from(at.port()));
-        });
+        let helper = interrupt_then_tell(s, u64::from(at.port()));
         let r = net::accept(lis);
         log!(
             s,
@@ -199,8 +187,7 @@ fn acceptor(s: &Side, restart: bool) {
             log!(s, "{}", net::accept(lis).0 >= 0);
         }
     } else {
-        let mut to = net::loopback();
-        to.set_port(s.hear() as u16);
+        let to = s.target();
         let own = net::socket_for(to, 0);
         log!(s, "{}", net::connect(own, to));
     }
@@ -215,11 +202,7 @@ fn restart_recv_with_timeout(s: &Side) {
     if s.a() {
         proc::count(SIGUSR1, true);
         net::set_timeout(fd, libc::SO_RCVTIMEO, 8000).ok();
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            me.signal(SIGUSR1);
-        });
+        let helper = once_asleep(|me| me.signal(SIGUSR1));
         log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
         helper.join().unwrap();
     }
@@ -232,11 +215,7 @@ fn eintr_waitall_partial(s: &Side) {
     if s.a() {
         wait::wait_queued(fd, 4);
         proc::count(SIGUSR1, false);
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            me.signal(SIGUSR1);
-        });
+        let helper = once_asleep(|me| me.signal(SIGUSR1));
         log!(s, "{}", io::recv(fd, &mut [0; 9], libc::MSG_WAITALL));
         helper.join().unwrap();
     }
@@ -248,11 +227,7 @@ fn eintr_send_partial(s: &Side) {
     let fd = s.pair();
     if s.a() {
         proc::count(SIGUSR1, false);
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            me.signal(SIGUSR1);
-        });
+        let helper = once_asleep(|me| me.signal(SIGUSR1));
         let big = vec![1u8; 48 << 20];
         let took = io::send(fd, &big, 0).ok();
         helper.join().unwrap();
@@ -314,11 +289,7 @@ fn handler_sends_on_same_socket(s: &Side) {
     if s.a() {
         HANDLER_FD.store(fd, std::sync::atomic::Ordering::SeqCst);
         proc::handle(libc::SIGUSR2, send_from_handler, true);
-        let me = Thread::current();
-        let helper = std::thread::spawn(move || {
-            me.wait_asleep();
-            me.signal(libc::SIGUSR2);
-        });
+        let helper = once_asleep(|me| me.signal(libc::SIGUSR2));
         log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
         helper.join().unwrap();
     } else {

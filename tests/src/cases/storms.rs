@@ -5,9 +5,9 @@ use super::Case;
 use crate::log;
 use crate::side::{Random, Side};
 use crate::sys::jump::Timer;
-use crate::sys::{Fd, call, io, proc, wait};
+use crate::sys::{Fd, io, proc, wait};
 use libc::{SA_RESTART, SIGUSR2};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("storm_ping_pong", |s| storm_ping_pong(s, 0)).processes_only(),
@@ -17,9 +17,9 @@ pub(super) const CASES: &[Case] = &[
     .processes_only(),
     Case::pair("storm_bulk", |s| storm_bulk(s, 0)).processes_only(),
     Case::pair("storm_bulk_restart", |s| storm_bulk(s, SA_RESTART)).processes_only(),
-    Case::pair("storm_poll", |s| storm_ready(s, poll_one)).processes_only(),
-    Case::pair("storm_select", |s| storm_ready(s, select_one)).processes_only(),
-    Case::pair("storm_epoll", |s| storm_ready(s, epoll_one)).processes_only(),
+    Case::pair("storm_poll", |s| storm_ready(s, wait::poll_one)).processes_only(),
+    Case::pair("storm_select", |s| storm_ready(s, wait::select_one)).processes_only(),
+    Case::pair("storm_epoll", |s| storm_ready(s, wait::epoll_one)).processes_only(),
 ];
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -105,40 +105,6 @@ fn storm_bulk(s: &Side, flags: i32) {
     log!(s, "{} {}", r.is_ok(), s.a() || got == big);
     plausible(s, r.unwrap_or(0), flags != 0);
     s.sync("done");
-}
-
-fn poll_one(fd: Fd) -> crate::sys::Ret {
-    let mut one = libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    call!(libc::poll(&raw mut one, 1, -1))
-}
-
-fn select_one(fd: Fd) -> crate::sys::Ret {
-    // SAFETY: all zeroes is an empty set.
-    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
-    // SAFETY: a small descriptor and a valid set.
-    unsafe { libc::FD_SET(fd, &raw mut set) };
-    let none = std::ptr::null_mut();
-    call!(libc::select(
-        fd + 1,
-        &raw mut set,
-        none,
-        none,
-        std::ptr::null_mut()
-    ))
-}
-
-fn epoll_one(fd: Fd) -> crate::sys::Ret {
-    static SET: AtomicI32 = AtomicI32::new(-1);
-    if SET.load(SeqCst) < 0 {
-        SET.store(wait::epoll(), SeqCst);
-        wait::add(SET.load(SeqCst), fd, libc::EPOLLIN, 1).ok();
-    }
-    let mut event = libc::epoll_event { events: 0, u64: 0 };
-    call!(libc::epoll_wait(SET.load(SeqCst), &raw mut event, 1, -1))
 }
 
 /// Waiting for readiness, which no handler restarts, between messages that come at all times.

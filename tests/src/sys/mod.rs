@@ -8,6 +8,7 @@ use std::fmt;
 pub mod io;
 pub mod jump;
 pub mod net;
+pub mod pass;
 pub mod proc;
 pub mod wait;
 

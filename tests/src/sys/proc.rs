@@ -2,6 +2,7 @@
 
 use super::{Fd, Ret, call};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 static CAUGHT: [AtomicU32; 65] = [const { AtomicU32::new(0) }; 65];
@@ -128,6 +129,17 @@ impl Thread {
             seen >= 6
         });
     }
+}
+
+/// A helper that acts once the calling thread, which it is given, has gone to sleep.
+pub fn once_asleep<T: Send + 'static>(
+    act: impl FnOnce(Thread) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let caller = Thread::current();
+    std::thread::spawn(move || {
+        caller.wait_asleep();
+        act(caller)
+    })
 }
 
 /// Forks; the child runs `body` and leaves with its value, without running exit handlers twice.

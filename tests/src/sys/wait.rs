@@ -3,6 +3,7 @@
 use super::{Fd, Ret, call};
 use std::fmt;
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Event bits by name. poll and epoll share these values on Linux.
@@ -324,4 +325,42 @@ pub fn wait_queued(fd: Fd, want: i32) {
 
 pub fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
+}
+
+/// Waits for one descriptor to have something to read, with nothing to be let go of: a handler may leave by a
+/// jump.
+pub fn poll_one(fd: Fd) -> Ret {
+    let mut one = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    call!(libc::poll(&raw mut one, 1, -1))
+}
+
+/// [`poll_one`] by select.
+pub fn select_one(fd: Fd) -> Ret {
+    // SAFETY: all zeroes is an empty set.
+    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
+    // SAFETY: a small descriptor and a valid set.
+    unsafe { libc::FD_SET(fd, &raw mut set) };
+    let none = std::ptr::null_mut();
+    call!(libc::select(
+        fd + 1,
+        &raw mut set,
+        none,
+        none,
+        std::ptr::null_mut()
+    ))
+}
+
+/// [`poll_one`] by a set that is made at the first call, for the descriptor of that call.
+pub fn epoll_one(fd: Fd) -> Ret {
+    static SET: AtomicI32 = AtomicI32::new(-1);
+    if SET.load(SeqCst) < 0 {
+        SET.store(epoll(), SeqCst);
+        add(SET.load(SeqCst), fd, libc::EPOLLIN, 1).ok();
+    }
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    call!(libc::epoll_wait(SET.load(SeqCst), &raw mut event, 1, -1))
 }

@@ -1,6 +1,6 @@
 //! Many bytes, perhaps both ways at once, while things happen to the descriptors on the way.
 
-use super::act::{give, take};
+use super::calls::{give, take};
 use super::ends::Walker;
 use super::plan::{Flow, Give, Slot, Take, Trouble, bytes};
 use crate::side::Random;

@@ -10,6 +10,7 @@
 
 pub mod act;
 pub mod bulk;
+pub mod calls;
 pub mod ends;
 pub mod generate;
 pub mod judge;

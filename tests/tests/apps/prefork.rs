@@ -137,10 +137,17 @@ const PASSED: &[&str] = &[
     "peer_silent",
 ];
 
+/// [`scene`] plain and with the library, where there is a python.
+fn python(server: &str, attached: u64, reasons: &[&str]) {
+    if have(&["python3"]) {
+        twice(|stage| scene(stage, server, attached, reasons));
+    }
+}
+
 #[test]
 fn python_forking_server() {
-    if have(&["python3"]) {
-        let server = r#"
+    python(
+        r#"
 class One(socketserver.BaseRequestHandler):
     def handle(self):
         if serve(self.request):
@@ -151,16 +158,17 @@ import signal
 signal.signal(15, lambda *_: sys.exit(0))
 with Server(("127.0.0.1", port), One) as server:
     server.serve_forever()
-"#;
-        twice(|stage| scene(stage, server, 0, FORKED));
-    }
+"#,
+        0,
+        FORKED,
+    );
 }
 
 /// The parent accepts and sends each connection to a worker over a pipe.
 #[test]
 fn python_send_handle() {
-    if have(&["python3"]) {
-        let server = r#"
+    python(
+        r#"
 def work(pipe):
     while True:
         s = socket.socket(fileno=reduction.recv_handle(pipe))
@@ -192,16 +200,17 @@ if __name__ == "__main__":
     for w in workers:
         if w not in free:
             w[0].recv()
-"#;
-        twice(|stage| scene(stage, server, 12, PASSED));
-    }
+"#,
+        12,
+        PASSED,
+    );
 }
 
 /// Sockets pickled into a pool whose workers are new programs.
 #[test]
 fn python_pickled_sockets() {
-    if have(&["python3"]) {
-        let server = r#"
+    python(
+        r#"
 def work(s):
     with s:
         return serve(s)
@@ -219,16 +228,17 @@ if __name__ == "__main__":
             s.setblocking(True)
             results.append(pool.apply_async(work, (s,)))
             del s
-"#;
-        twice(|stage| scene(stage, server, 0, PASSED));
-    }
+"#,
+        0,
+        PASSED,
+    );
 }
 
 /// Workers that inherit the listener and accept for themselves: nothing is shared once accepted.
 #[test]
 fn python_process_pool() {
-    if have(&["python3"]) {
-        let server = r#"
+    python(
+        r#"
 import concurrent.futures
 lis = socket.create_server(("127.0.0.1", port), backlog=20)
 def work(_):
@@ -247,7 +257,8 @@ if __name__ == "__main__":
     over = multiprocessing.Event()
     with concurrent.futures.ProcessPoolExecutor(3) as pool:
         print(list(pool.map(work, range(3))))
-"#;
-        twice(|stage| scene(stage, server, 12, FORKED));
-    }
+"#,
+        12,
+        FORKED,
+    );
 }

@@ -13,7 +13,8 @@ use crate::shm::arena::Tuple;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use crate::sys::diag::Diag;
-use crate::sys::net::{self, Endpoint};
+use crate::sys::net::Endpoint;
+use crate::sys::unix;
 use std::collections::BTreeMap;
 
 /// How long (µs) an address found plain is taken for plain.
@@ -143,7 +144,7 @@ impl Targets {
             let file = match file {
                 Some(f) => f,
                 None => {
-                    if net::connect_abstract(&name).is_err() {
+                    if unix::connect_abstract(&name).is_err() {
                         continue;
                     }
                     match target.arenas.first() {

@@ -14,7 +14,7 @@ pub mod server;
 mod target;
 
 use crate::settings::PeerUsers;
-use crate::sys::{self, Result, fd::Fd, net};
+use crate::sys::{self, Result, fd::Fd, unix};
 
 /// The board's name for a TCP listener.
 fn board_name(inode: u64) -> String {
@@ -35,10 +35,10 @@ pub fn permits(policy: PeerUsers, uid: u32) -> bool {
 /// Leaves a message with descriptors at a name, without waiting. Returns the connection, whose end
 /// shows when the other side is gone.
 fn leave(name: &str, fds: &[i32], trusted: impl FnOnce(u32) -> bool) -> Result<Fd> {
-    let fd = net::connect_abstract(name)?;
-    if !net::peer_user(&fd).is_some_and(trusted) {
+    let fd = unix::connect_abstract(name)?;
+    if !unix::peer_user(&fd).is_some_and(trusted) {
         return Err(sys::Errno(libc::EACCES));
     }
-    net::send_fds(&fd, b"shunt", fds)?;
+    unix::send_fds(&fd, b"shunt", fds)?;
     Ok(fd)
 }

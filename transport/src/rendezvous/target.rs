@@ -9,7 +9,8 @@ use crate::reason::Reason;
 use crate::shm::arena::Arena;
 use crate::shm::layout::SLOTS;
 use crate::sys::fd::Fd;
-use crate::sys::net::{self, Endpoint};
+use crate::sys::net::Endpoint;
+use crate::sys::unix;
 
 /// How often (µs) a known server is checked for being alive.
 const CHECK_EVERY_US: u64 = 1_000;
@@ -74,7 +75,7 @@ impl Target {
             return false;
         }
         if now.wrapping_sub(self.checked) > clock::us(CHECK_EVERY_US) {
-            if self.channels.iter().any(net::hung_up) {
+            if self.channels.iter().any(unix::hung_up) {
                 return false;
             }
             self.checked = now;

@@ -1,0 +1,193 @@
+//! recvmsg, sendmsg and their kin that take several messages.
+//!
+//! A stream has no addresses and no control data of its own: what is asked for comes back empty, and
+//! whoever wants to send some is the kernel's. On other descriptors only those that are passed matter.
+
+use super::vector::{FAULTS_BELOW, fail, walk};
+use super::{count_sent, receive, receive_bad, transmit};
+use crate::probe::{Access, is_good};
+use crate::real;
+use crate::sockets::Phase;
+use crate::sockets::demote::{Unread, demote};
+use crate::table;
+use std::ffi::c_int;
+use transport::reason::Reason;
+use transport::sys::Errno;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::recvmsg(fd, msg, flags) };
+    let Some(s) = table::socket(fd) else {
+        let r = kernel();
+        if r >= 0 {
+            // SAFETY: the kernel has just written to it.
+            unsafe { super::fds::received(msg) };
+        }
+        return r;
+    };
+    if !is_good(msg.cast(), size_of::<libc::msghdr>(), Access::Write) {
+        return fail(Errno::FAULT);
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return kernel();
+    }
+    // SAFETY: probed.
+    let (iov, count) = unsafe { ((*msg).msg_iov, (*msg).msg_iovlen) };
+    // SAFETY: the program's array, probed inside.
+    match unsafe { walk(iov, count, access(flags), libc::EMSGSIZE) } {
+        Ok((mut w, whole)) => {
+            // SAFETY: probed, as far as it goes.
+            let r = unsafe {
+                if whole {
+                    receive(s, fd, &mut w, flags, kernel)
+                } else {
+                    receive_bad(s, fd, &mut w, flags, kernel)
+                }
+            };
+            if r >= 0 && s.phase() != Phase::Plain {
+                // SAFETY: probed.
+                let m = unsafe { &mut *msg };
+                m.msg_namelen = 0;
+                m.msg_controllen = 0;
+                m.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+            }
+            r
+        }
+        Err(e) => fail(e),
+    }
+}
+
+/// With MSG_TRUNC nothing is written.
+const fn access(flags: i32) -> Access {
+    if flags & libc::MSG_TRUNC != 0 {
+        Access::Read
+    } else {
+        Access::Write
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::sendmsg(fd, msg, flags) };
+    let Some(s) = table::socket(fd) else {
+        // SAFETY: the program's message; looked at only if it has control data.
+        unsafe { super::fds::passing(msg) };
+        return kernel();
+    };
+    if !is_good(msg.cast(), size_of::<libc::msghdr>(), Access::Read) {
+        return fail(Errno::FAULT);
+    }
+    // SAFETY: probed.
+    let m = unsafe { &*msg };
+    if m.msg_controllen > 0 {
+        demote(s, fd, Reason::SocketOption, Unread::Keep);
+        return count_sent(s, kernel());
+    }
+    // SAFETY: the program's array, probed inside.
+    match unsafe { walk(m.msg_iov, m.msg_iovlen, Access::Read, libc::EMSGSIZE) } {
+        Ok((w, false)) if w.left() < FAULTS_BELOW => fail(Errno::FAULT),
+        // SAFETY: probed.
+        Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
+        Err(e) => fail(e),
+    }
+}
+
+/// Does `one` with message after message, as long as `on` says so of the length that it moved. Says how
+/// many were done: an error shows only where that is none.
+///
+/// # Safety
+/// `msgs` is the program's array of `n`; probed here, message by message.
+unsafe fn each(
+    msgs: *mut libc::mmsghdr,
+    n: u32,
+    mut one: impl FnMut(*mut libc::msghdr) -> isize,
+    on: impl Fn(u32) -> bool,
+) -> c_int {
+    let mut done = 0;
+    while done < n.min(1024) {
+        let at = msgs.wrapping_add(done as usize);
+        let r = if is_good(at.cast(), size_of::<libc::mmsghdr>(), Access::Write) {
+            // SAFETY: probed.
+            one(unsafe { &raw mut (*at).msg_hdr })
+        } else {
+            fail(Errno::FAULT)
+        };
+        let Ok(len) = u32::try_from(r) else {
+            return if done > 0 { done.cast_signed() } else { -1 };
+        };
+        // SAFETY: probed.
+        unsafe { (*at).msg_len = len };
+        done += 1;
+        if !on(len) {
+            break;
+        }
+    }
+    done.cast_signed()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    msgs: *mut libc::mmsghdr,
+    n: u32,
+    flags: c_int,
+    time: *mut libc::timespec,
+) -> c_int {
+    if table::socket(fd).is_none() {
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::recvmmsg(fd, msgs, n, flags, time) };
+    }
+    let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
+    let mut flags = flags & !libc::MSG_WAITFORONE;
+    let deadline = if time.is_null() {
+        u64::MAX
+    } else {
+        // SAFETY: the program's time-out.
+        let t = unsafe { time.read_unaligned() };
+        let ns = t.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
+        transport::clock::monotonic_ns()
+            .saturating_add(ns)
+            .saturating_add(t.tv_nsec.cast_unsigned())
+    };
+    let one = |msg: *mut libc::msghdr| {
+        // SAFETY: probed.
+        let r = unsafe { recvmsg(fd, msg, flags) };
+        if one_is_enough {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        r
+    };
+    let on = |len| len > 0 && transport::clock::monotonic_ns() < deadline;
+    // SAFETY: the program's array, probed inside.
+    unsafe { each(msgs, n, one, on) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    msgs: *mut libc::mmsghdr,
+    n: u32,
+    flags: c_int,
+) -> c_int {
+    if table::socket(fd).is_none() {
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::sendmmsg(fd, msgs, n, flags) };
+    }
+    // SAFETY: probed.
+    let one = |msg: *mut libc::msghdr| unsafe { sendmsg(fd, msg, flags) };
+    // SAFETY: the program's array, probed inside.
+    unsafe { each(msgs, n, one, |_| true) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sendmmsg(
+    fd: c_int,
+    msgs: *mut libc::mmsghdr,
+    n: u32,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: an alias.
+    unsafe { sendmmsg(fd, msgs, n, flags) }
+}

@@ -1,0 +1,98 @@
+//! shutdown: one half of a connection ends, or both.
+//!
+//! The kernel's half is shut only where that cannot cut off what the library still has under way: our
+//! bells travel on it, and nobody can be woken on a half that is shut.
+
+use crate::real;
+use crate::sockets::demote::{Unread, attend, demote};
+use crate::sockets::ending::{Ending, ending, settle_both_shut};
+use crate::sockets::{Phase, Socket, engage, recv, rouse, send};
+use crate::table;
+use std::ffi::c_int;
+use std::sync::atomic::{Ordering, fence};
+use transport::reason::Reason;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = |how: c_int| unsafe { real::shutdown(fd, how) };
+    let Some(s) = table::socket(fd) else {
+        return kernel(how);
+    };
+    if !matches!(s.phase(), Phase::Attached | Phase::Announced) {
+        if s.phase() == Phase::Fresh {
+            // The kernel's FIN would come before bytes of a fast leg: stay.
+            demote(s, fd, Reason::Undecided, Unread::Keep);
+        }
+        return kernel(how);
+    }
+    engage::step(s, fd);
+    if s.phase() == Phase::Announced {
+        demote(s, fd, Reason::PeerSilent, Unread::Keep);
+        if s.phase() != Phase::Attached {
+            return kernel(how);
+        }
+    }
+    // Where the other end is back on the kernel already, a word in the segment would not be read.
+    attend(s, fd);
+    if s.phase() != Phase::Attached {
+        return kernel(how);
+    }
+    if s.segment().is_some_and(|p| ending(s, p) == Ending::Reset) {
+        return kernel(how); // it knows of the reset, and says that there is no connection
+    }
+    match how {
+        libc::SHUT_RD => {
+            s.rx_shut.swap(true, Ordering::SeqCst);
+            // A kernel half that is shut shows readable for ever, and no bell can wake anybody there any
+            // more: it is shut only for those who already sleep on it, or where the kernel's word counts.
+            recv::check_kernel(s, fd);
+            let watched = s.set_count.load(Ordering::Acquire) > 0;
+            if s.sleepers() == 0 && !watched && !s.is_over() {
+                return 0;
+            }
+            s.woken_hard.store(true, Ordering::Release);
+            kernel(libc::SHUT_RD)
+        }
+        libc::SHUT_WR => {
+            s.tx_shut.store(true, Ordering::Release);
+            // While the fast leg is open the kernel's half stays open too: it carries our bells.
+            if s.fin_sent.load(Ordering::Acquire) {
+                return kernel(libc::SHUT_WR);
+            }
+            let shut = send::finish(s, fd);
+            wake_senders(s, fd);
+            if let Some(p) = s.segment() {
+                settle_both_shut(s, p, fd);
+            }
+            match shut {
+                Ok(true) => {
+                    // It may have gone back while the word was written: one of the two sees the other.
+                    fence(Ordering::SeqCst);
+                    attend(s, fd);
+                    0
+                }
+                _ => kernel(libc::SHUT_WR),
+            }
+        }
+        libc::SHUT_RDWR => {
+            s.rx_shut.store(true, Ordering::Release);
+            s.tx_shut.store(true, Ordering::Release);
+            s.woken_hard.store(true, Ordering::Release);
+            let _ = send::finish(s, fd);
+            kernel(libc::SHUT_RDWR)
+        }
+        _ => kernel(how),
+    }
+}
+
+/// Threads that sleep for room have to notice that there will be none. Without an event for them they
+/// sleep on the kernel connection alone, which only its end wakes.
+fn wake_senders(s: &'static Socket, fd: c_int) {
+    rouse::all(s);
+    if rouse::event().is_none() && s.sleepers() > 0 {
+        s.woken_hard.store(true, Ordering::Release);
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+    }
+}

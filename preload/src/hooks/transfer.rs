@@ -1,0 +1,191 @@
+//! sendfile, splice, tee and the aio family: bytes that move between a descriptor and something that is
+//! not the program's memory.
+//!
+//! sendfile reads the file for us and sends what it read. For the others the kernel itself has to have the
+//! stream, so it goes back there first.
+
+use super::{MOST, count_sent};
+use crate::probe::{Access, is_good};
+use crate::real::{self, other, ret, set_errno};
+use crate::sockets::demote::{Unread, demote};
+use crate::sockets::{Socket, residual, send};
+use crate::table;
+use std::ffi::{c_int, c_void};
+use transport::reason::Reason;
+use transport::sdp::Walk;
+use transport::sys::{Errno, Result, net};
+use transport::syscall;
+
+/// Whether the kernel's sendfile would take from this descriptor.
+fn is_file(fd: i32) -> bool {
+    let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `st` is writable memory of the size that fstat fills.
+    let r = unsafe { syscall!(fstat, fd, st.as_mut_ptr()) };
+    // SAFETY: zeroed, then filled by the kernel.
+    let mode = unsafe { st.assume_init() }.st_mode & libc::S_IFMT;
+    r.is_ok() && (mode == libc::S_IFREG || mode == libc::S_IFBLK)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: usize) -> isize {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = |n: usize| unsafe { real::sendfile(out, from, offset, n) };
+    let Some(s) = table::socket(out) else {
+        return kernel(n);
+    };
+    if super::is_kernels(s, out) || !is_file(from) {
+        return count_sent(s, kernel(n));
+    }
+    let fill = |at: *mut u8, len: usize| {
+        if offset.is_null() {
+            // SAFETY: `at` is memory of ours with `len` bytes.
+            return unsafe { syscall!(read, from, at, len) };
+        }
+        // SAFETY: the program's offset.
+        let position = unsafe { offset.read_unaligned() };
+        // SAFETY: `at` is memory of ours with `len` bytes.
+        let r = unsafe { syscall!(pread64, from, at, len, position) };
+        if let Ok(n) = r {
+            // SAFETY: the program's offset.
+            unsafe { offset.write_unaligned(position + n.cast_signed() as i64) };
+        }
+        r
+    };
+    let put_back = |n: usize| {
+        let n = n.cast_signed() as i64;
+        if offset.is_null() {
+            // SAFETY: no pointers.
+            let _ = unsafe { syscall!(lseek, from, -n, libc::SEEK_CUR) };
+        } else {
+            // SAFETY: the program's offset, which `fill` has written.
+            unsafe { offset.write_unaligned(offset.read_unaligned() - n) };
+        }
+    };
+    let by_kernel = |_fd: i32, n: usize| real::result(kernel(n));
+    ret(send::send_from(
+        s,
+        out,
+        n.min(MOST),
+        fill,
+        put_back,
+        by_kernel,
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(out: c_int, from: c_int, offset: *mut i64, n: usize) -> isize {
+    // SAFETY: an alias: off_t has 64 bits.
+    unsafe { sendfile(out, from, offset, n) }
+}
+
+/// The kernel moves bytes between the descriptor and something else: the stream has to be its own.
+fn to_kernel(fd: c_int, why: Reason) {
+    if let Some(s) = table::socket(fd) {
+        demote(s, fd, why, Unread::GiveBack);
+    }
+}
+
+/// Bytes that were received before the stream was the kernel's go into the pipe by a copy. `None` if
+/// there are none.
+fn splice_kept(s: &Socket, to: c_int, n: usize, flags: u32) -> Option<Result<usize>> {
+    let mut buf = [0u8; 4096];
+    let n = n.min(buf.len());
+    let mut walk = Walk::one(buf.as_mut_ptr(), n);
+    let there = residual::read(s, &mut walk, true, false).filter(|&n| n > 0)?;
+    if flags & libc::SPLICE_F_NONBLOCK != 0
+        && net::ready_now(to, libc::POLLOUT) & libc::POLLOUT == 0
+    {
+        return Some(Err(Errno::AGAIN));
+    }
+    // SAFETY: the buffer holds that many bytes.
+    let r = unsafe { syscall!(write, to, buf.as_ptr(), there) };
+    if let Ok(written) = r {
+        let mut walk = Walk::one(buf.as_mut_ptr(), written);
+        residual::read(s, &mut walk, false, true);
+    }
+    Some(r)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    off_in: *mut i64,
+    to: c_int,
+    off_out: *mut i64,
+    n: usize,
+    flags: u32,
+) -> isize {
+    to_kernel(from, Reason::Splice);
+    to_kernel(to, Reason::Splice);
+    if let Some(s) = table::socket(from)
+        && off_in.is_null()
+        && let Some(r) = splice_kept(s, to, n, flags)
+    {
+        return ret(r);
+    }
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::splice(from, off_in, to, off_out, n, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tee(from: c_int, to: c_int, n: usize, flags: u32) -> isize {
+    to_kernel(from, Reason::Splice);
+    to_kernel(to, Reason::Splice);
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::tee(from, to, n, flags) }
+}
+
+/// The stream that a `struct aiocb` of the program's names has to be the kernel's.
+fn drive_by_kernel(block: *const c_void) {
+    if is_good(block.cast(), 4, Access::Read) {
+        // SAFETY: probed; the first member is the descriptor.
+        let fd = unsafe { block.cast::<c_int>().read_unaligned() };
+        to_kernel(fd, Reason::AsyncIo);
+    }
+}
+
+/// aio_read and aio_write, of one control block.
+macro_rules! aio {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(block: *mut c_void) -> c_int {
+            drive_by_kernel(block);
+            let next = other::$name.get();
+            if next.is_null() {
+                set_errno(libc::ENOSYS);
+                return -1;
+            }
+            // SAFETY: libc's function of this name and signature.
+            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(next)(block) }
+        }
+    )*};
+}
+
+aio! { aio_read aio_write aio_read64 aio_write64 }
+
+/// lio_listio: a list of such blocks.
+macro_rules! lio {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(mode: c_int, list: *const *mut c_void, n: c_int, event: *mut c_void) -> c_int {
+            let count = usize::try_from(n).unwrap_or(0);
+            if is_good(list.cast(), count * size_of::<usize>(), Access::Read) {
+                for i in 0..count {
+                    // SAFETY: probed.
+                    drive_by_kernel(unsafe { *list.add(i) });
+                }
+            }
+            let next = other::$name.get();
+            if next.is_null() {
+                set_errno(libc::ENOSYS);
+                return -1;
+            }
+            // SAFETY: libc's function of this name and signature.
+            unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const *mut c_void, c_int, *mut c_void) -> c_int>(next)(mode, list, n, event)
+            }
+        }
+    )*};
+}
+
+lio! { lio_listio lio_listio64 }

@@ -1,0 +1,218 @@
+//! poll and select over any mix of descriptors. Without an attached socket (or a set that has some)
+//! among them the call is the kernel's alone.
+//!
+//! Ours are looked at in user space and taken out of what the kernel is asked, except for the sleep,
+//! where the kernel watches their connection for a bell.
+//!
+//! Called by the hooks, with arrays that they have probed. Here: whose a descriptor is, the looks, the
+//! spin, and the order of them.
+
+mod array;
+mod select;
+mod sleep;
+
+pub(crate) use select::select;
+
+use crate::epoll::registered;
+use crate::epoll::set::Set;
+use crate::real;
+use crate::signals::since::{Hold, Since};
+use crate::sockets::{Socket, operator, parked, ready, spin};
+use crate::table::{self, Entry};
+use array::Array;
+use sleep::sleep;
+use transport::clock;
+use transport::sys::{self, Result};
+
+/// What polling threads have found about sharing their cores.
+static COMPANY: spin::Company = spin::Company::new();
+
+/// One of the program's descriptors that the kernel alone cannot answer for.
+enum Ours {
+    Socket(&'static Socket),
+    Set(&'static Set),
+}
+
+fn ours(fd: i32) -> Option<Ours> {
+    match table::find(fd) {
+        Entry::Socket(s) if ready::is_ours(s) => Some(Ours::Socket(s)),
+        Entry::Set(set) if set.is_engaged() => Some(Ours::Set(set)),
+        _ => None,
+    }
+}
+
+/// How long to wait: `None` without end, else nanoseconds.
+pub(crate) type Time = Option<u64>;
+
+/// poll(2). `None`: the kernel alone serves this call.
+///
+/// # Safety
+/// `fds` is writable for `n` entries; `mask` is null or a signal set.
+pub(crate) unsafe fn poll(
+    fds: *mut libc::pollfd,
+    n: usize,
+    time: Time,
+    mask: *const libc::sigset_t,
+) -> Option<Result<usize>> {
+    if fds.is_null() || n == 0 || n > 1 << 20 {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let all = unsafe { std::slice::from_raw_parts_mut(fds, n) };
+    // A candidate's first use may be a wait: let it take its step.
+    for p in all.iter() {
+        if let Some(s) = table::socket(p.fd) {
+            crate::sockets::engage::step(s, p.fd);
+        }
+    }
+    if !all.iter().any(|p| ours(p.fd).is_some()) {
+        return None;
+    }
+    Some(run(all, time, mask))
+}
+
+fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
+    let since = Since::now();
+    // With a mask of the program's own that decides what may interrupt, and the kernel alone applies it.
+    let _hold = (!mask.is_null()).then(Hold::new);
+    parked::let_go();
+    // One more than the program has, for the event of `rouse`.
+    let mut copy = Array::new(all.len() + 1).ok_or(sys::Errno::NOMEM)?;
+    let deadline = time.map(|ns| clock::monotonic_ns().saturating_add(ns));
+    for p in all.iter_mut() {
+        p.revents = 0;
+    }
+    let mut n = look(all, false);
+    // (The look may have sent one back to the kernel, that stands here twice.)
+    if has_foreign(all) || !mask.is_null() {
+        ask(all, &mut copy, Some(0), mask)?;
+        n = told(all);
+    }
+    if n > 0 {
+        return Ok(n);
+    }
+    n = look(all, true);
+    if n > 0 || time == Some(0) {
+        return Ok(n);
+    }
+    loop {
+        operator::attend();
+        // One that has gone back to the kernel meanwhile is among the others now.
+        let foreign = has_foreign(all);
+        n = spin(all, &mut copy, foreign, since, deadline);
+        if n > 0 && !foreign && has_foreign(all) {
+            n = ask(all, &mut copy, Some(0), std::ptr::null())?;
+        }
+        if n > 0 {
+            return Ok(n);
+        }
+        let left = deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
+        n = sleep(all, &mut copy, left, since, mask)?;
+        if n > 0 || left == Some(0) {
+            return Ok(n);
+        }
+    }
+}
+
+fn has_foreign(all: &[libc::pollfd]) -> bool {
+    all.iter().any(|p| p.fd >= 0 && ours(p.fd).is_none())
+}
+
+/// How many have something to report. A look may move one from ours to the others, where it is asked
+/// about again.
+fn told(all: &[libc::pollfd]) -> usize {
+    all.iter().filter(|p| p.revents != 0).count()
+}
+
+/// Looks at ours. Counts those with something to report; with `fresh` the kernel side too.
+fn look(all: &mut [libc::pollfd], fresh: bool) -> usize {
+    let mut n = 0;
+    for p in all.iter_mut() {
+        let Some(ours) = ours(p.fd) else { continue };
+        let bits = match ours {
+            Ours::Socket(s) => {
+                if ready::is_unsettled(s) {
+                    ready::settle(s, p.fd);
+                }
+                let bits = ready::bits(s, p.fd, p.events, fresh);
+                if bits & p.events != 0 {
+                    // What poll has shown a set shows too, even if the bell for it is still under way.
+                    registered::kick_others(s, std::ptr::null());
+                }
+                bits
+            }
+            Ours::Set(set) => {
+                if set.has_ready() {
+                    libc::POLLIN | libc::POLLRDNORM
+                } else {
+                    0
+                }
+            }
+        };
+        p.revents = bits & (p.events | libc::POLLERR | libc::POLLHUP);
+        n += usize::from(p.revents != 0);
+    }
+    n
+}
+
+/// Asks the kernel about the others.
+fn ask(
+    all: &mut [libc::pollfd],
+    copy: &mut Array<libc::pollfd>,
+    time: Time,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
+    let slice = copy.slice();
+    if let Some(last) = slice.last_mut() {
+        last.fd = -1;
+    }
+    for (to, p) in slice.iter_mut().zip(all.iter()) {
+        *to = libc::pollfd { revents: 0, ..*p };
+        if ours(p.fd).is_some() {
+            to.fd = -1;
+        }
+    }
+    kernel(slice, time, mask)?;
+    for (from, p) in slice.iter().zip(all.iter_mut()) {
+        if from.fd >= 0 {
+            p.revents = from.revents;
+        }
+    }
+    Ok(told(all))
+}
+
+fn kernel(fds: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
+    let t = time.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    });
+    let t = t.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the slice, a timespec or null, the program's mask or null.
+    let r = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, t, mask) };
+    real::result(r as isize)
+}
+
+fn spin(
+    all: &mut [libc::pollfd],
+    copy: &mut Array<libc::pollfd>,
+    foreign: bool,
+    since: Since,
+    deadline: Option<u64>,
+) -> usize {
+    let budget = all
+        .iter()
+        .filter_map(|p| table::socket(p.fd))
+        .map(|s| s.budget.us())
+        .max();
+    let mut n = 0;
+    let look = |turn: u32| {
+        n = look(all, false);
+        if n == 0 && foreign && turn.is_multiple_of(8) {
+            n = ask(all, copy, Some(0), std::ptr::null()).unwrap_or(0);
+        }
+        n > 0
+    };
+    let late = || deadline.is_some_and(|d| clock::monotonic_ns() >= d);
+    spin::spin(budget.unwrap_or(0), &COMPANY, since, look, late);
+    n
+}

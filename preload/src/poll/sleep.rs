@@ -1,0 +1,144 @@
+//! The sleep of a poll: ours are armed and counted, and the kernel watches their connections for a bell
+//! together with the program's other descriptors.
+//!
+//! Called by `poll`'s loop once neither a look nor a spin has found anything. The rule: whatever is
+//! counted asleep is left again, even if the descriptors stand for something else by then.
+
+use super::array::Array;
+use super::{Ours, Time, kernel, look, ours, told};
+use crate::real;
+use crate::signals::since::{self, Since};
+use crate::sockets::counted::{Counting, What};
+use crate::sockets::wait::{ROOM_NAP_NS, prepare};
+use crate::sockets::{Phase, Socket, operator, parked, ready, recv, rouse};
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::doorbell;
+use transport::provider::Provider;
+use transport::sys::{self, Result};
+
+/// How long (ns) to sleep at most on a connection whose receiving half is shut in the kernel, where no
+/// bell can wake.
+const SHUT_SLICE: u64 = 1_000_000;
+
+/// The sockets that this thread is counted asleep on, by place in the program's array: whatever becomes
+/// of the descriptors meanwhile, these are the ones to leave.
+type Asleep = Array<Option<&'static Socket>>;
+
+/// Whether each descriptor still is what it was when the sleep was prepared: attached, or not.
+fn holds(asleep: &mut Asleep, all: &[libc::pollfd]) -> bool {
+    asleep.slice().iter().zip(all).all(|(counted, p)| {
+        let now = match ours(p.fd) {
+            Some(Ours::Socket(s)) if s.phase() == Phase::Attached => Some(s),
+            _ => None,
+        };
+        counted.map(std::ptr::from_ref) == now.map(std::ptr::from_ref)
+    })
+}
+
+/// Sleeps: ours are armed, and watched for a bell by the kernel.
+pub(super) fn sleep(
+    all: &mut [libc::pollfd],
+    copy: &mut Array<libc::pollfd>,
+    time: Time,
+    since: Since,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
+    let slice = copy.slice();
+    let mut asleep = Asleep::new(all.len()).ok_or(sys::Errno::NOMEM)?;
+    let counting = Counting::begin();
+    let mut quiet = true;
+    let mut time = time;
+    let mut event = None;
+    for ((to, p), counted) in slice.iter_mut().zip(all.iter()).zip(asleep.slice()) {
+        *to = libc::pollfd { revents: 0, ..*p };
+        match ours(p.fd) {
+            Some(Ours::Socket(s)) if s.phase() == Phase::Attached => {
+                to.events = libc::POLLIN | libc::POLLRDHUP | libc::POLLPRI;
+                if s.woken_hard.load(Ordering::Acquire) {
+                    to.events = 0;
+                    time = Some(time.unwrap_or(u64::MAX).min(SHUT_SLICE));
+                }
+                if ready::wishes(p.events) & doorbell::SPACE != 0
+                    && s.tx_leg() != transport::sdp::Leg::Fast
+                {
+                    to.events |= libc::POLLOUT;
+                }
+                quiet &= prepare(s, p.fd, &counting);
+                if !quiet {
+                    break;
+                }
+                *counted = Some(s);
+                counting.add(What::ForRoom(s));
+                event = event.or_else(rouse::event);
+                if let Some(p2) = s.segment() {
+                    p2.arm(ready::wishes(p.events));
+                }
+            }
+            Some(Ours::Set(set)) if set.wish_all() => sys::barrier::heavy(),
+            _ => {}
+        }
+    }
+    if let Some(last) = slice.last_mut() {
+        *last = libc::pollfd {
+            fd: event.unwrap_or(-1),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+    }
+    let begun = clock::ticks();
+    let errno = real::errno();
+    let mut r = Ok(0);
+    let mut n = 0;
+    if quiet {
+        n = look(all, false);
+        // The look may have attached or demoted one: then the kernel would watch for the wrong thing.
+        quiet = n > 0 || holds(&mut asleep, all);
+        if n == 0 && quiet {
+            // A nap that ends early is a sleep that is looked after and begun again.
+            let most = if event.is_some() {
+                ROOM_NAP_NS
+            } else {
+                u64::MAX
+            };
+            let nap = parked::nap(time.unwrap_or(u64::MAX)).min(most);
+            let nap = Some(nap).filter(|&ns| ns != u64::MAX);
+            // (poll and select are never restarted)
+            r = if mask.is_null() {
+                since::sleep(since, |mask| kernel(slice, nap, mask))
+            } else {
+                kernel(slice, nap, mask)
+            };
+        }
+    }
+    let slept = clock::ticks() - begun;
+    drop(counting);
+    for s in asleep.slice().iter().flatten() {
+        s.budget.learn(slept);
+    }
+    match r {
+        Err(sys::Errno::INTR) if operator::knocked(errno) => return Ok(0),
+        r => r?,
+    };
+    if n > 0 || !quiet {
+        return Ok(n);
+    }
+    // What the kernel said: of the others as it is; of ours it is a hint to look.
+    let slice = copy.slice();
+    for (from, p) in slice.iter().zip(all.iter_mut()) {
+        match ours(p.fd) {
+            Some(Ours::Socket(s)) if s.phase() == Phase::Attached => {
+                if from.revents != 0 {
+                    recv::kernel_shows(s, p.fd, from.revents);
+                }
+            }
+            Some(_) => {}
+            None => {
+                p.revents =
+                    from.revents & (p.events | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL);
+            }
+        }
+    }
+    look(all, false);
+    Ok(told(all))
+}

@@ -1,0 +1,159 @@
+//! select and pselect over connections and every other kind of descriptor.
+
+use super::Case;
+use super::poll::Mix;
+use crate::log;
+use crate::side::Side;
+use crate::sys::wait::Select;
+use crate::sys::{Fd, io, net, wait};
+use libc::POLLIN;
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("select_states", select_states),
+    Case::pair("select_mixed", select_mixed),
+    Case::pair("select_errors", select_errors).processes_only(),
+    Case::pair("select_wakes", select_wakes),
+    Case::pair("ppoll_and_pselect", ppoll_and_pselect),
+];
+
+fn select_all(fd: Fd) -> Select<'static> {
+    let list: &'static [Fd] = Box::leak(Box::new([fd]));
+    Select {
+        read: list,
+        write: list,
+        except: list,
+    }
+}
+
+fn select_states(s: &Side) {
+    let fd = s.pair();
+    let now = Some(wait::millis(0));
+    let all = select_all(fd);
+    log!(s, "quiet {}", all.select(now));
+    log!(
+        s,
+        "read only {}",
+        Select {
+            write: &[],
+            except: &[],
+            ..all
+        }
+        .select(Some(wait::millis(5)))
+    );
+    s.sync("quiet");
+    io::send_all(fd, b"abc").ok();
+    wait::wait_for(fd, POLLIN);
+    log!(s, "data {}", all.select(None));
+    io::recv_exact(fd, 3);
+    log!(s, "read {}", all.select(now));
+    s.sync("read");
+    net::shutdown(fd, libc::SHUT_WR).ok();
+    wait::wait_for(fd, libc::POLLHUP);
+    log!(s, "ended {}", all.select(None));
+    s.sync("done");
+}
+
+fn select_mixed(s: &Side) {
+    let fd = s.pair();
+    let mix = Mix::new();
+    let read = [fd, mix.pipe.0, mix.event, mix.unix.0, mix.idle];
+    let what = Select {
+        read: &read,
+        write: &[fd, mix.pipe.1, mix.unix.1],
+        except: &[fd],
+    };
+    log!(s, "quiet {}", what.select(None));
+    io::write(mix.pipe.1, b"x").ok();
+    log!(s, "pipe {}", what.select(None));
+    s.sync("pipe");
+    io::send_all(fd, b"x").ok();
+    wait::wait_for(fd, POLLIN);
+    log!(s, "both {}", what.select(None));
+    log!(s, "pselect {}", what.pselect(None, None));
+    s.sync("done");
+}
+
+fn select_errors(s: &Side) {
+    let fd = s.pair();
+    let gone = net::dup(fd).fd();
+    net::close(gone).ok();
+    log!(
+        s,
+        "closed {}",
+        Select {
+            read: &[fd, gone],
+            write: &[],
+            except: &[]
+        }
+        .select(None)
+    );
+    log!(
+        s,
+        "none {}",
+        Select {
+            read: &[],
+            write: &[],
+            except: &[]
+        }
+        .select(Some(wait::millis(5)))
+    );
+    let null = std::ptr::null_mut();
+    log!(
+        s,
+        "negative {}",
+        crate::sys::call!(libc::select(-1, null, null, null, std::ptr::null_mut()))
+    );
+    let mut bad = libc::timeval {
+        tv_sec: -1,
+        tv_usec: 0,
+    };
+    log!(
+        s,
+        "bad time {}",
+        crate::sys::call!(libc::select(0, null, null, null, &raw mut bad))
+    );
+    s.sync("done");
+}
+
+fn select_wakes(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let helper = s.tell_once_asleep();
+        log!(
+            s,
+            "{}",
+            Select {
+                read: &[fd],
+                write: &[],
+                except: &[]
+            }
+            .select(None)
+        );
+        helper.join().unwrap();
+    } else {
+        s.hear();
+        io::send_all(fd, b"x").ok();
+    }
+    s.sync("done");
+}
+
+fn ppoll_and_pselect(s: &Side) {
+    let fd = s.pair();
+    let read = Select {
+        read: &[fd],
+        write: &[],
+        except: &[],
+    };
+    let short = Some(std::time::Duration::from_micros(300));
+    log!(s, "{}", wait::ppoll(&[(fd, POLLIN)], short, None));
+    log!(s, "{}", read.pselect(short, None));
+    s.sync("quiet");
+    io::send_all(fd, b"x").ok();
+    log!(
+        s,
+        "{}",
+        wait::ppoll(&[(fd, POLLIN)], None, Some(&[libc::SIGUSR1]))
+    );
+    log!(s, "{}", read.pselect(None, Some(&[libc::SIGUSR1])));
+    s.sync("done");
+}

@@ -1,0 +1,83 @@
+//! A stream under a FILE: bytes that libc moves without any call that the library could see.
+
+use super::{Case, MOVES};
+use crate::log;
+use crate::side::{Side, text};
+use crate::sys::{io, net, wait};
+
+unsafe extern "C" {
+    fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
+}
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("stdio_on_socket", stdio_on_socket).any_path(MOVES),
+    Case::pair("stdio_fdopen_midway", stdio_fdopen_midway).any_path(MOVES),
+    Case::pair("dprintf_on_socket", dprintf_on_socket).any_path(MOVES),
+];
+
+/// fprintf and fgets through a FILE, which libc serves without any call we can see.
+fn stdio_on_socket(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        // SAFETY: the FILE is used by this thread only and closed once.
+        unsafe {
+            let file = libc::fdopen(fd, c"r+".as_ptr());
+            let mut line = [0u8; 64];
+            for i in 0..5 {
+                libc::fprintf(file, c"line %d\n".as_ptr(), i);
+                libc::fflush(file);
+                libc::fgets(line.as_mut_ptr().cast(), 64, file);
+                let end = line.iter().position(|b| *b == b'\n').unwrap_or(0);
+                log!(s, "{}", text(&line[..end]));
+            }
+            log!(s, "{}", libc::fclose(file));
+        }
+    } else {
+        for i in 0..5 {
+            log!(s, "{:?}", text(&io::recv_exact(fd, 7).0));
+            io::send_all(fd, format!("answer {i}\n").as_bytes()).ok();
+        }
+        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    }
+    s.sync("done");
+}
+
+/// Bytes already queued and bytes still to come both reach the FILE, in order.
+fn stdio_fdopen_midway(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.sync("sent");
+        wait::wait_queued(fd, 12);
+        log!(s, "{}", text(&io::recv_exact(fd, 6).0));
+        io::send_all(fd, b"direct\n").ok();
+        // SAFETY: as above.
+        unsafe {
+            let file = libc::fdopen(net::dup(fd).fd(), c"r+".as_ptr());
+            let mut line = [0u8; 64];
+            libc::fgets(line.as_mut_ptr().cast(), 64, file);
+            log!(s, "{:?}", text(&line[..6]));
+            libc::fprintf(file, c"buffered\n".as_ptr());
+            libc::fclose(file);
+        }
+        io::send_all(fd, b"direct\n").ok();
+    } else {
+        io::send_all(fd, b"first\nagain\n").ok();
+        s.sync("sent");
+        log!(s, "{:?}", text(&io::recv_exact(fd, 23).0));
+    }
+    s.sync("done");
+}
+
+fn dprintf_on_socket(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        for i in 0..5 {
+            // SAFETY: a constant format with one int.
+            log!(s, "{}", unsafe { dprintf(fd, c"number %d\n".as_ptr(), i) });
+            io::send_all(fd, b"between\n").ok();
+        }
+    } else {
+        log!(s, "{:?}", text(&io::recv_exact(fd, 85).0));
+    }
+    s.sync("done");
+}

@@ -1,0 +1,224 @@
+//! Sockets: the calls on the program's kernel connection, and the options that the library reads and sets
+//! there.
+//!
+//! Pointers into the program's memory are passed to the kernel as they came; it answers EFAULT.
+
+mod endpoint;
+
+pub use endpoint::{Endpoint, local, peer};
+
+use super::Result;
+use super::fd::{Fd, as_fd};
+use crate::syscall;
+use std::ptr;
+
+/// Receives into `len` bytes at `buf`.
+///
+/// # Safety
+/// `buf` is the program's pointer, or valid for `len` bytes of writing.
+///
+/// # Errors
+/// As recv(2).
+#[inline]
+pub unsafe fn recv(fd: i32, buf: *mut u8, len: usize, flags: i32) -> Result<usize> {
+    // SAFETY: see the function's contract.
+    unsafe { syscall!(recvfrom, fd, buf, len, flags, 0, 0) }
+}
+
+/// Sends `len` bytes at `buf`.
+///
+/// # Safety
+/// `buf` is the program's pointer, or valid for `len` bytes of reading.
+///
+/// # Errors
+/// As send(2).
+#[inline]
+pub unsafe fn send(fd: i32, buf: *const u8, len: usize, flags: i32) -> Result<usize> {
+    // SAFETY: see the function's contract.
+    unsafe { syscall!(sendto, fd, buf, len, flags, 0, 0) }
+}
+
+/// recvmsg(2) on an array of buffers.
+///
+/// # Safety
+/// `iov` has `count` entries; their pointers are the program's.
+///
+/// # Errors
+/// As recvmsg(2).
+pub unsafe fn recv_vec(fd: i32, iov: *mut libc::iovec, count: usize, flags: i32) -> Result<usize> {
+    let mut msg = vec_msg(iov, count);
+    // SAFETY: `msg` describes the caller's array.
+    unsafe { syscall!(recvmsg, fd, &raw mut msg, flags) }
+}
+
+/// sendmsg(2) on an array of buffers.
+///
+/// # Safety
+/// `iov` has `count` entries; their pointers are the program's.
+///
+/// # Errors
+/// As sendmsg(2).
+pub unsafe fn send_vec(fd: i32, iov: *mut libc::iovec, count: usize, flags: i32) -> Result<usize> {
+    let msg = vec_msg(iov, count);
+    // SAFETY: `msg` describes the caller's array.
+    unsafe { syscall!(sendmsg, fd, &raw const msg, flags) }
+}
+
+pub(super) fn vec_msg(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
+    // SAFETY: an all-zero msghdr is valid: no name, no control.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = iov;
+    msg.msg_iovlen = count;
+    msg
+}
+
+/// Throws away up to `len` received bytes without copying them.
+///
+/// # Errors
+/// As recv(2).
+pub fn discard(fd: i32, len: usize) -> Result<usize> {
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: with MSG_TRUNC the kernel writes nothing to a TCP reader's buffer.
+    unsafe { recv(fd, ptr::null_mut(), len, flags) }
+}
+
+/// Bytes that the kernel holds for the reader of this socket.
+#[must_use]
+pub fn unread(fd: i32) -> usize {
+    let mut n: i32 = 0;
+    // SAFETY: FIONREAD writes one int.
+    let r = unsafe { syscall!(ioctl, fd, libc::FIONREAD, &raw mut n) };
+    if r.is_ok() {
+        usize::try_from(n).unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+/// What a descriptor is ready for now, in poll(2) bits, out of `events` (plus ERR, HUP, NVAL).
+#[must_use]
+pub fn ready_now(fd: i32, events: i16) -> i16 {
+    let mut p = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    let none = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: one pollfd, one timespec, no mask.
+    match unsafe { syscall!(ppoll, &raw mut p, 1, &raw const none, 0, 8) } {
+        Ok(_) => p.revents,
+        Err(_) => 0,
+    }
+}
+
+/// getsockopt(2) of an option that is a `T`.
+///
+/// # Safety
+/// Any bytes are a `T`.
+pub(super) unsafe fn get<T>(fd: i32, level: i32, name: i32, value: &mut T) -> Result<()> {
+    #[allow(clippy::cast_possible_truncation)]
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let value = ptr::from_mut(value);
+    // SAFETY: both out-parameters are valid.
+    unsafe { syscall!(getsockopt, fd, level, name, value, &raw mut len) }.map(drop)
+}
+
+/// setsockopt(2) of an option that is a `T`, where nothing depends on its success.
+fn set<T>(fd: i32, level: i32, name: i32, value: &T) {
+    let value = ptr::from_ref(value);
+    // SAFETY: the option value is valid for its size.
+    let _ = unsafe { syscall!(setsockopt, fd, level, name, value, size_of::<T>()) };
+}
+
+/// A socket option that is an int.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn option(fd: i32, level: i32, name: i32) -> Result<i32> {
+    let mut v: i32 = 0;
+    // SAFETY: an integer.
+    unsafe { get(fd, level, name, &mut v) }?;
+    Ok(v)
+}
+
+/// Whether calls on the descriptor do not wait.
+#[must_use]
+pub fn is_nonblocking(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { syscall!(fcntl, fd, libc::F_GETFL) }
+        .is_ok_and(|flags| flags & libc::O_NONBLOCK.cast_unsigned() as usize != 0)
+}
+
+/// A socket time-out in nanoseconds; 0 for none.
+#[must_use]
+pub fn timeout(fd: i32, name: i32) -> u64 {
+    let mut tv = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    // SAFETY: integers.
+    if unsafe { get(fd, libc::SOL_SOCKET, name, &mut tv) }.is_err() {
+        return 0;
+    }
+    let secs = u64::try_from(tv.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(tv.tv_usec).unwrap_or(0);
+    secs.saturating_mul(1_000_000_000)
+        .saturating_add(micros * 1000)
+}
+
+/// Makes close send a reset.
+pub fn reset_on_close(fd: i32) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    set(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
+}
+
+/// Whether close would reset the connection (SO_LINGER with 0 seconds).
+#[must_use]
+pub fn lingers_zero(fd: i32) -> bool {
+    let mut linger = libc::linger {
+        l_onoff: 0,
+        l_linger: 0,
+    };
+    // SAFETY: integers.
+    let r = unsafe { get(fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger) };
+    r.is_ok() && linger.l_onoff != 0 && linger.l_linger == 0
+}
+
+/// Makes the kernel wake sleepers for every byte, whatever low-water mark the program has set.
+pub fn wake_at_once(fd: i32) {
+    set_lowat(fd, 1);
+}
+
+/// Sets the kernel's low-water mark.
+pub fn set_lowat(fd: i32, bytes: i32) {
+    set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
+}
+
+/// Sets an int option of TCP.
+pub fn set_tcp(fd: i32, name: i32, value: bool) {
+    set(fd, libc::IPPROTO_TCP, name, &i32::from(value));
+}
+
+/// Resets a connection.
+pub fn disconnect(fd: i32) {
+    // SAFETY: all-zero is an address of family AF_UNSPEC.
+    let nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is valid for its size.
+    let _ = unsafe { syscall!(connect, fd, &raw const nowhere, size_of::<libc::sockaddr>()) };
+}
+
+/// Creates a socket of our own: non-blocking, close-on-exec.
+///
+/// # Errors
+/// As socket(2).
+pub fn socket(family: i32, kind: i32, protocol: i32) -> Result<Fd> {
+    let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    unsafe { syscall!(socket, family, kind, protocol) }.map(|r| Fd::own(as_fd(r)))
+}
