@@ -203,10 +203,21 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_said() {
-        let env = [("SHUNT_ZCOPY", "sync"), ("SHUNT_TRANSPORT", "verbs")];
-        let (s, lines) = read(env.into_iter());
-        assert!(!s.shm && lines.len() == 2 && lines[0].contains("messages are copied"));
-        assert!(read([("SHUNT_ZCOPY", "off")].into_iter()).1.is_empty());
+        let (s, lines) = read([("SHUNT_TRANSPORT", "verbs")].into_iter());
+        assert!(!s.shm && lines.len() == 1 && lines[0].contains("stay on kernel TCP"));
+    }
+
+    #[test]
+    fn each_way_of_zero_copy_can_be_chosen() {
+        for (word, mode) in [
+            ("auto", Mode::Auto),
+            ("off", Mode::Off),
+            ("sync", Mode::Sync),
+            ("async", Mode::Async),
+        ] {
+            let (s, lines) = read([("SHUNT_ZCOPY", word)].into_iter());
+            assert_eq!((s.zcopy, lines.len()), (mode, 0));
+        }
     }
 
     #[test]
