@@ -71,6 +71,8 @@ pub struct Record {
     pub reason: AtomicU8,
     /// The scheme by which this side sends (`flowctl::Scheme`); 0 for none.
     pub flow: AtomicU8,
+    /// [`Reason`] why its large messages are copied; 0 if they are not, or none has come.
+    pub zcopy_reason: AtomicU8,
     /// Reasons of demotions, in order; 0 for none.
     pub demotions: [AtomicU8; DEMOTIONS],
     pub local: Name,

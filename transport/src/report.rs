@@ -75,6 +75,12 @@ pub fn connection(out: &mut String, r: &Record) {
             let _ = write!(out, "],\"reason\":\"{}\"", why.code());
         }
     }
+    match Reason::from_number(byte(&r.zcopy_reason)) {
+        Reason::None => out.push_str(",\"zcopy_reason\":null"),
+        why => {
+            let _ = write!(out, ",\"zcopy_reason\":\"{}\"", why.code());
+        }
+    }
     let _ = write!(
         out,
         ",\"wire_messages\":{},\"events\":{},\"updates\":{},\"reserved\":{},\"peak_used\":{}}}",

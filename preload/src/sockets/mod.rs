@@ -263,6 +263,8 @@ impl Socket {
             self.record.set_flow(tx.counts(), tx.buffer());
             if let Some(p) = self.segment() {
                 self.record.zcopy_bytes.store(p.moved(), Ordering::Relaxed);
+                let why = p.refusal() as u8;
+                self.record.zcopy_reason.store(why, Ordering::Relaxed);
             }
         }
     }

@@ -14,16 +14,19 @@
 //! used by them (the draft's counters for this, NonDiscards, are for providers where adverts and data pass
 //! each other unseen).
 
+pub mod choice;
 pub mod claims;
 pub mod policy;
 mod reach;
 mod sink;
 mod source;
 
+use crate::clock;
 use crate::doorbell;
 use crate::reason::Reason;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
+use choice::{Choice, Way};
 pub use reach::set_pid;
 
 /// How far an advert of the peer is.
@@ -54,13 +57,26 @@ pub trait Direct {
         Err(Reason::None)
     }
 
+    /// Why not, if that has been found out.
+    fn refusal(&self) -> Reason {
+        Reason::None
+    }
+
     /// Bytes that went this way so far, sent and received.
     fn moved(&self) -> u64 {
         0
     }
 
-    /// Source: says that large messages come, so that readers post their buffers.
-    fn foretell(&self) {}
+    /// Source: by which way a large message goes: one that begins now, or goes on.
+    fn choose(&self, _begins: bool) -> Way {
+        Way::Ring
+    }
+
+    /// Source: so many bytes of it have gone.
+    fn moved_on(&self, _bytes: usize) {}
+
+    /// Source: says whether large messages come straight, so that readers post their buffers.
+    fn foretell(&self, _large: bool) {}
 
     /// Source: bytes that the peer's reader waits for at this position of the ring's bytes.
     fn awaited(&self, _at: u64) -> u64 {
@@ -167,13 +183,41 @@ impl Direct for Segment {
         self.peer_process().map(|_| ())
     }
 
+    fn refusal(&self) -> Reason {
+        self.known_refusal()
+    }
+
     fn moved(&self) -> u64 {
         let home = &self.mine().home;
         home.sent.load(Ordering::Relaxed) + home.received.load(Ordering::Relaxed)
     }
 
-    fn foretell(&self) {
-        self.foretell_large();
+    fn choose(&self, begins: bool) -> Way {
+        if policy::mode() != policy::Mode::Auto {
+            return Way::Direct;
+        }
+        let home = &self.mine().home;
+        let mut choice = home.choice();
+        if begins {
+            let way = choice.next(clock::ticks());
+            home.choose(&choice);
+            return way;
+        }
+        choice.way
+    }
+
+    fn moved_on(&self, bytes: usize) {
+        let word = &self.mine().home.choice.bytes;
+        let mut choice = Choice {
+            bytes: word.load(Ordering::Relaxed),
+            ..Choice::new()
+        };
+        choice.moved(bytes as u64);
+        word.store(choice.bytes, Ordering::Relaxed);
+    }
+
+    fn foretell(&self, large: bool) {
+        self.foretell_large(large);
     }
 
     fn awaited(&self, at: u64) -> u64 {

@@ -28,8 +28,9 @@ pub fn set_pid(pid: i32) {
 /// Rounds of the proof.
 const ROUNDS: u64 = 2;
 
-/// The peer's memory can be reached.
+/// The peer's memory can be reached; or not, for a reason in the next byte.
 const YES: u32 = 1;
+const REFUSED: u32 = 2;
 
 /// The other end's process, for `sys::vm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,10 +97,21 @@ impl Segment {
         let found = self.probe(peer);
         let answer = match found {
             Ok(()) => YES,
-            Err(why) => 2 | (why as u32) << 8,
+            Err(why) => REFUSED | (why as u32) << 8,
         };
         known.store(u64::from(pid) << 32 | u64::from(answer), Ordering::Relaxed);
         found.map(|()| peer)
+    }
+
+    /// Why the peer was found not to be reachable, if it was.
+    pub(super) fn known_refusal(&self) -> Reason {
+        let known = self.mine().home.reach.load(Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation)]
+        let answer = known as u32;
+        if answer & REFUSED == 0 {
+            return Reason::None;
+        }
+        Reason::from_number((answer >> 8) as u8)
     }
 
     /// What has to be found in the peer's memory.

@@ -21,7 +21,8 @@ const NAP_US: u64 = 200;
 
 impl Segment {
     pub(super) fn looks_large(&self) -> bool {
-        self.peer().tx.offer.load(Ordering::Acquire) != 0
+        let offer = self.peer().tx.offer.load(Ordering::Acquire);
+        offer & LARGE != 0 || number(offer) != self.mine().sink.done.load(Ordering::Relaxed)
     }
 
     /// The advert that comes next, and what is left of it if it is there already. Adverts that are over
@@ -31,8 +32,7 @@ impl Segment {
         let sink = &self.mine().sink;
         let mut next = sink.done.load(Ordering::Relaxed).wrapping_add(1);
         let mut progress = sink.progress.load(Ordering::Relaxed);
-        let opened = if offer & LARGE == 0 { 0 } else { number(offer) };
-        let ahead = opened.wrapping_sub(next).wrapping_add(1);
+        let ahead = number(offer).wrapping_sub(next).wrapping_add(1);
         for _ in 0..ahead.min(ADVERTS as u32) {
             let advert = advert(self.peer(), next);
             let claims = claims(self.peer(), self.mine(), next);

@@ -4,6 +4,7 @@
 //! Under the sending lock. Rule: when a delivery returns, the reader reads nothing more from the buffer
 //! that counts (`claims`).
 
+use super::choice::{Choice, Way};
 use super::claims::{Claim, Claims, LONGEST};
 use super::reach::{Peer, Whose, breathe};
 use super::{Patience, policy};
@@ -92,11 +93,11 @@ impl Segment {
         Some((posted, gap, room.min(LONGEST)))
     }
 
-    pub(super) fn foretell_large(&self) {
+    pub(super) fn foretell_large(&self, large: bool) {
         let offer = &self.mine().tx.offer;
         let word = offer.load(Ordering::Relaxed);
-        if word & LARGE == 0 {
-            offer.store(word | LARGE, Ordering::Release);
+        if (word & LARGE != 0) != large {
+            offer.store(word ^ LARGE, Ordering::Release);
         }
     }
 
@@ -306,5 +307,37 @@ impl Segment {
         #[allow(clippy::cast_possible_truncation)]
         let arrived = arrived as usize;
         arrived
+    }
+}
+
+impl Home {
+    pub(super) fn choice(&self) -> Choice {
+        let words = &self.choice;
+        Choice {
+            since: words.since.load(Ordering::Relaxed),
+            bytes: words.bytes.load(Ordering::Relaxed),
+            messages: words.messages.load(Ordering::Relaxed),
+            way: if words.way.load(Ordering::Relaxed) == 0 {
+                Way::Direct
+            } else {
+                Way::Ring
+            },
+            paces: words.paces.each_ref().map(|p| p.load(Ordering::Relaxed)),
+            left: words.left.load(Ordering::Relaxed),
+            rest: words.rest.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn choose(&self, c: &Choice) {
+        let words = &self.choice;
+        words.since.store(c.since, Ordering::Relaxed);
+        words.bytes.store(c.bytes, Ordering::Relaxed);
+        for (word, pace) in words.paces.iter().zip(c.paces) {
+            word.store(pace, Ordering::Relaxed);
+        }
+        words.messages.store(c.messages, Ordering::Relaxed);
+        words.way.store(c.way as u32, Ordering::Relaxed);
+        words.left.store(c.left, Ordering::Relaxed);
+        words.rest.store(c.rest, Ordering::Relaxed);
     }
 }

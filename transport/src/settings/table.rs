@@ -56,7 +56,7 @@ pub const ALL: &[Setting] = &[
             low: 4 * KIB,
             high: 1 << 30,
         },
-        default: "64k",
+        default: "32k",
         help: "smallest message in bytes for zero copy",
     },
     Setting {

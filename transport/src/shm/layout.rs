@@ -236,6 +236,20 @@ pub struct Home {
     pub received: AtomicU64,
     /// For each of `crate::direct::Patience`.
     pub passes: [Pass; 2],
+    pub choice: Choice,
+}
+
+/// See `crate::direct::choice`, of whose fields each is one.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Choice {
+    pub since: AtomicU64,
+    pub bytes: AtomicU64,
+    pub paces: [AtomicU64; 2],
+    pub messages: AtomicU32,
+    pub way: AtomicU32,
+    pub left: AtomicU32,
+    pub rest: AtomicU32,
 }
 
 /// Waits for the reader that were in vain.

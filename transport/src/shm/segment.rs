@@ -230,6 +230,7 @@ impl Segment {
                 advert.claim.store(0, Ordering::Relaxed);
             }
             home.pid.store(0, Ordering::Relaxed);
+            home.choose(&crate::direct::choice::Choice::new());
             for pass in &home.passes {
                 pass.left.store(0, Ordering::Relaxed);
                 pass.last.store(0, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 
 use super::{PUBLISH, Put, Tx};
 use crate::clock;
+use crate::direct::choice::Way;
 use crate::direct::{Patience, policy};
 use crate::doorbell;
 use crate::provider::Provider;
@@ -48,10 +49,10 @@ impl Tx {
             && !self.journal.is_on()
             && !self.flow.is_parked()
             && self.leg == Leg::Fast;
-        if !can || p.reaches().is_err() || !p.enter() {
+        if !can || p.reaches().is_err() || p.choose(false) == Way::Ring || !p.enter() {
             return false;
         }
-        p.foretell();
+        p.foretell(true);
         p.time_put();
         let opened = p.advertise(self.flow.accepted(), from, len);
         if opened {
@@ -93,6 +94,9 @@ impl Tx {
         };
         let before = walk.done();
         walk.advance(taken as usize);
+        if let Some(p) = p {
+            p.moved_on(walk.done() - before);
+        }
         walk.done() - before
     }
 
@@ -111,7 +115,7 @@ impl Tx {
     pub unsafe fn put_direct(&mut self, p: &impl Provider, walk: &mut Walk) -> Put {
         let before = walk.done();
         if !self.is_advertised(p) && !self.journal.is_on() && p.reaches().is_ok() {
-            p.foretell();
+            p.foretell(true);
             // SAFETY: passed on to the caller.
             while walk.left() > 0 && unsafe { self.deliver(p, walk) } {}
         }
@@ -133,7 +137,30 @@ impl Tx {
             // SAFETY: passed on to the caller.
             return unsafe { self.put_ring(p, fd, walk) };
         }
-        p.foretell();
+        let before = walk.done();
+        let way = p.choose(before == 0);
+        p.foretell(way == Way::Direct);
+        let put = if way == Way::Ring {
+            // SAFETY: passed on to the caller.
+            unsafe { self.put_ring(p, fd, walk) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.put_straight(p, fd, walk) }
+        };
+        p.moved_on(walk.done() - before);
+        put
+    }
+
+    /// [`Self::put_large`] to a reader that comes, as far as it does.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn put_straight(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+    ) -> Result<Put, Violation> {
         let before = walk.done();
         while walk.left() > 0 {
             // SAFETY: passed on to the caller.
