@@ -30,6 +30,12 @@ pub fn us(us: u64) -> u64 {
     us.saturating_mul(TICKS_PER_US.load(Ordering::Relaxed))
 }
 
+/// Nanoseconds in so many ticks.
+#[must_use]
+pub fn ns(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000) / TICKS_PER_US.load(Ordering::Relaxed)
+}
+
 /// Monotonic nanoseconds from the kernel, for deadlines.
 #[must_use]
 pub fn monotonic_ns() -> u64 {

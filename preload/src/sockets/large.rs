@@ -17,10 +17,11 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::direct::Direct;
-use transport::direct::policy::{self, Mode};
+use transport::direct::choice::Way;
+use transport::direct::policy;
 use transport::provider::Provider;
 use transport::sdp::Walk;
-use transport::sys::{Errno, Result};
+use transport::sys::{self, Errno, Result};
 
 /// Looks for something to come. Under the receiving lock.
 pub(super) fn linger(s: &'static Socket, p: &impl Provider) {
@@ -28,26 +29,26 @@ pub(super) fn linger(s: &'static Socket, p: &impl Provider) {
     spin::spin(s.budget.us(), &s.company, Since::now(), look, || false);
 }
 
-/// How long (ms) a sender that could copy waits for the reader all the same (`SHUNT_ZCOPY=sync`).
-const SYNC_MS: u64 = 50;
-
-/// Whether messages that could be copied wait for the reader.
-pub(super) fn is_sync() -> bool {
-    matches!(policy::mode(), Mode::Sync | Mode::Async)
-}
-
-/// Both ends wait for the other to read, while they could copy: one has to begin.
-pub(super) fn is_crossed(p: &impl Provider) -> bool {
-    is_sync() && p.has_adverts() && p.pending().is_some()
-}
+/// How long (µs) the peer may have a buffer of its own advertised, while this side waits with one, before
+/// this side takes it that both wait for the other to read.
+const CROSSED_US: u64 = 100;
 
 /// How long (ns) a sleep may be at once.
-pub(super) fn nap(want: Want) -> u64 {
-    if want == Want::Taken && is_sync() {
-        SYNC_MS * 1_000_000
-    } else {
-        u64::MAX
+pub(super) fn nap(want: Want, s: &Socket) -> u64 {
+    match (want, s.segment()) {
+        (Want::Taken, Some(p)) => clock::ns(p.longest_wait()),
+        _ => u64::MAX,
     }
+}
+
+/// A large send begins. True if it is to wait for the reader.
+#[cold]
+pub(super) fn begins(s: &Socket) -> bool {
+    let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
+        return false;
+    };
+    p.begin();
+    p.way() == Way::Direct && p.reaches().is_ok() && !s.is_shared()
 }
 
 /// Sends the walk's next buffer, if it is large, by waiting until the reader has taken it. False if that
@@ -77,16 +78,7 @@ pub(super) fn await_taken(
             .store(ptr::from_ref(s).cast_mut(), Ordering::Relaxed);
         counting.add(What::Advertised(s));
     }
-    let partial = walk.done() > 0;
-    let begun = clock::ticks();
-    let mut wait = Wait::new(Want::Taken, since);
-    let mut waited = Ok(());
-    while !may_go(s, Want::Taken) && waited.is_ok() {
-        if is_sync() && clock::ticks() - begun > clock::us(SYNC_MS * 1000) {
-            break;
-        }
-        waited = wait.wait(s, fd, partial);
-    }
+    let waited = wait_taken(s, fd, walk.done() > 0, since);
     let (_, wanted) = walk.chunk();
     let taken = {
         let Ok(mut tx) = s.tx.lock() else {
@@ -102,6 +94,37 @@ pub(super) fn await_taken(
         Err(_) => Ok(true), // (the time-out or the signal will be met again, or not matter any more)
         Ok(()) => Ok(taken == wanted),
     }
+}
+
+/// Waits until the reader is done with what this thread has advertised, or is not worth waiting for.
+fn wait_taken(s: &'static Socket, fd: i32, partial: bool, since: Since) -> Result<()> {
+    let mut wait = Wait::new(Want::Taken, since);
+    let begun = clock::ticks();
+    let mut crossed = 0;
+    while let Some(p) = s.segment()
+        && !(s.phase() != Phase::Attached || p.stopped() || p.is_taken())
+    {
+        let now = clock::ticks();
+        if now - begun > p.longest_wait() {
+            p.wait_in_vain();
+            break;
+        }
+        if p.has_adverts() && p.pending().is_some() {
+            crossed = if crossed == 0 { now } else { crossed };
+            if now - crossed > clock::us(CROSSED_US) {
+                break;
+            }
+            help(s);
+            sys::yield_core();
+            continue;
+        }
+        crossed = 0;
+        if may_go(s, Want::Taken) {
+            break;
+        }
+        wait.wait(s, fd, partial)?;
+    }
+    Ok(())
 }
 
 /// Copies a part of what this thread has advertised, if the reader is at it.

@@ -32,11 +32,12 @@ pub(crate) unsafe fn send(
     walk: &mut Walk,
     flags: i32,
 ) -> Result<usize> {
+    let waits = walk.left() >= policy::large() && large::begins(s) && !dont_wait(s, flags);
     if s.phase() == Phase::Attached
+        && !waits
         && !s.tx_shut.load(Ordering::Relaxed)
         && let Some(p) = s.segment()
         && !is_gone(s, p)
-        && !(walk.left() >= policy::large() && large::is_sync())
         && let Ok(mut tx) = s.tx.lock()
         && tx.leg() == Leg::Fast
     {
@@ -61,7 +62,12 @@ pub(crate) unsafe fn send(
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { rest(s, fd, walk, flags) }
+    unsafe { rest(s, fd, walk, flags, waits) }
+}
+
+#[inline]
+fn dont_wait(s: &Socket, flags: i32) -> bool {
+    flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed)
 }
 
 #[inline]
@@ -73,6 +79,16 @@ fn counted(s: &Socket, n: usize) -> usize {
     n
 }
 
+/// How to send.
+#[derive(Clone, Copy, Debug, Default)]
+struct How {
+    flags: i32,
+    /// No SIGPIPE.
+    quiet: bool,
+    /// A large message waits for the reader.
+    waits: bool,
+}
+
 /// What a step of sending came to.
 enum Step {
     Moved,
@@ -81,11 +97,27 @@ enum Step {
 }
 
 #[cold]
-unsafe fn rest(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
+unsafe fn rest(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    waits: bool,
+) -> Result<usize> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
     let step = |fd: i32, walk: &mut Walk, copies| unsafe { once(s, fd, walk, flags, copies) };
-    drive(s, fd, walk, flags, quiet, step)
+    drive(
+        s,
+        fd,
+        walk,
+        How {
+            flags,
+            quiet,
+            waits,
+        },
+        step,
+    )
 }
 
 /// Sends from a source that fills the buffer itself (a file). `fill` is given memory; `put_back` takes as
@@ -99,7 +131,7 @@ pub(crate) fn send_from(
     mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
 ) -> Result<usize> {
     let mut walk = Walk::one(std::ptr::null_mut(), want);
-    drive(s, fd, &mut walk, 0, false, |fd, walk, _| {
+    drive(s, fd, &mut walk, How::default(), |fd, walk, _| {
         engage::step(s, fd);
         demote::attend(s, fd);
         match s.phase() {
@@ -181,29 +213,27 @@ fn drive(
     s: &'static Socket,
     fd: i32,
     walk: &mut Walk,
-    flags: i32,
-    quiet: bool,
+    how: How,
     step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
     let since = Since::now();
     let counting = Counting::begin();
     counting.add(What::Inside(s));
-    inside(s, fd, walk, flags, quiet, step, since)
+    inside(s, fd, walk, how, step, since)
 }
 
 fn inside(
     s: &'static Socket,
     fd: i32,
     walk: &mut Walk,
-    flags: i32,
-    quiet: bool,
+    how: How,
     mut step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
     since: Since,
 ) -> Result<usize> {
-    let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
+    let dont_wait = dont_wait(s, how.flags);
     let mut wait = Wait::new(Want::Room, since);
-    let mut copies = dont_wait;
+    let mut copies = !how.waits;
     let end = |walk: &Walk, e: Option<Errno>| match e {
         Some(e) if walk.done() == 0 => Err(e),
         _ => Ok(counted(s, walk.done())),
@@ -216,7 +246,7 @@ fn inside(
             }
             // As in the kernel, an error that waits to be told is told now, and is over with that.
             let e = super::options::take_error(s, fd).unwrap_or(Errno::PIPE);
-            if e == Errno::PIPE && !quiet {
+            if e == Errno::PIPE && !how.quiet {
                 time::raise(libc::SIGPIPE);
             }
             return Err(e);
@@ -277,7 +307,7 @@ unsafe fn once(
             s.mirror_tx(&tx);
         }
         if tx.leg() == Leg::Fast {
-            let waits = !copies && large::is_sync() && walk.left() >= policy::large();
+            let waits = !copies && walk.left() >= policy::large();
             // SAFETY: the caller's promise.
             let put = unsafe {
                 if waits {

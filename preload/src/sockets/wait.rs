@@ -75,7 +75,9 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
                     .lock()
                     .is_ok_and(|mut tx| tx.room(p).map_or(true, |room| room > 0))
         }
-        (Want::Taken, Phase::Attached) => p.stopped() || p.is_taken() || large::is_crossed(p),
+        (Want::Taken, Phase::Attached) => {
+            p.stopped() || p.is_taken() || (p.has_adverts() && p.pending().is_some())
+        }
         (Want::Taken, _) => true,
         // On the kernel: it alone knows.
         _ => false,
@@ -278,7 +280,7 @@ impl Wait {
         let for_room = self.want != Want::Data;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.woken_hard.load(Ordering::Acquire);
-        let naps = parked::nap(large::nap(self.want));
+        let naps = parked::nap(large::nap(self.want, s));
         let errno = real::errno();
         if for_room
             && !kernel

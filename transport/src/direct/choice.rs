@@ -16,6 +16,8 @@ const BEFORE: u64 = 1 << 20;
 /// Spells of the faster way between two of the slower, at first and at most.
 const OFTEN: u32 = 2;
 const RARELY: u32 = 64;
+/// At most after waits in vain, which cost more than a slower way.
+const VERY_RARELY: u32 = 1024;
 
 /// The ring has to be faster by this part (one in so many) to be taken: it uses twice the processor time.
 const MARGIN: u64 = 32;
@@ -68,9 +70,8 @@ impl Choice {
         }
     }
 
-    /// The way for a message that begins now.
-    #[must_use]
-    pub fn next(&mut self, now: u64) -> Way {
+    /// A message begins now. It goes by [`Self::way`].
+    pub fn begin(&mut self, now: u64) {
         if self.since == 0 {
             self.since = now.max(1);
         } else if self.messages == 0 && self.bytes >= BEFORE {
@@ -78,11 +79,26 @@ impl Choice {
         } else if self.messages > MESSAGES && self.bytes >= BYTES {
             self.end_spell(now);
         }
-        if self.messages == 0 {
-            return self.way;
+        if self.messages > 0 {
+            self.messages = self.messages.saturating_add(1);
         }
-        self.messages = self.messages.saturating_add(1);
-        self.way
+    }
+
+    /// Whether it is known how fast large messages go straight.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        let [direct, _] = self.paces;
+        direct != 0
+    }
+
+    /// A message that went straight waited for a reader that did not come: through the ring for long.
+    pub fn in_vain(&mut self) {
+        (self.since, self.bytes, self.messages) = (0, 0, 0);
+        self.way = Way::Ring;
+        self.rest = (4 * self.rest).min(VERY_RARELY);
+        self.left = self.rest;
+        let [direct, _] = &mut self.paces;
+        *direct = u64::MAX;
     }
 
     /// So many bytes of it have gone.
@@ -99,7 +115,7 @@ impl Choice {
             Way::Ring => ring,
         };
         // What else runs on the machine only ever makes a spell longer.
-        *known = if *known == 0 || pace < *known {
+        *known = if *known == 0 || *known == u64::MAX || pace < *known {
             pace
         } else {
             *known + (pace - *known) / 4
@@ -116,7 +132,7 @@ impl Choice {
         let faster = self.faster();
         if self.way != faster {
             // A trial has ended, and has confirmed what was known; or what was the faster way is no more.
-            self.rest = (2 * self.rest).min(RARELY);
+            self.rest = (2 * self.rest).min(RARELY.max(self.rest));
             self.left = self.rest;
             return faster;
         }
@@ -148,9 +164,9 @@ mod tests {
         let mut now = choice.since + 1;
         let mut count = 0;
         for _ in 0..messages {
-            let way = choice.next(now);
+            choice.begin(now);
             choice.moved(128 * 1024);
-            match way {
+            match choice.way {
                 Way::Direct => {
                     count += 1;
                     now += direct;
@@ -174,6 +190,22 @@ mod tests {
         let mut c = Choice::new();
         run(&mut c, 50_000, 10_000, 15_000);
         assert!(run(&mut c, 20_000, 30_000, 15_000) < 10_000);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_come_is_tried_ever_more_rarely() {
+        let (mut c, mut now, mut vain) = (Choice::new(), 1, 0);
+        for _ in 0..100_000 {
+            c.begin(now);
+            c.moved(128 * 1024);
+            if c.way == Way::Direct {
+                vain += 1;
+                now += 10_000_000;
+                c.in_vain();
+            }
+            now += 10_000;
+        }
+        assert!(vain > 1 && vain < 12, "{vain}");
     }
 
     #[test]

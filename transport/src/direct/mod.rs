@@ -27,6 +27,7 @@ use crate::reason::Reason;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use choice::{Choice, Way};
+use policy::Mode;
 pub use reach::set_pid;
 
 /// How far an advert of the peer is.
@@ -67,9 +68,20 @@ pub trait Direct {
         0
     }
 
-    /// Source: by which way a large message goes: one that begins now, or goes on.
-    fn choose(&self, _begins: bool) -> Way {
+    /// Source: a large message begins, which decides by which way it goes.
+    fn begin(&self) {}
+
+    /// Source: by which way large messages go now.
+    fn way(&self) -> Way {
         Way::Ring
+    }
+
+    /// Source: the reader was waited for in vain.
+    fn wait_in_vain(&self) {}
+
+    /// Source: how long, in ticks, a sender that could copy waits for the reader.
+    fn longest_wait(&self) -> u64 {
+        0
     }
 
     /// Source: so many bytes of it have gone.
@@ -192,18 +204,32 @@ impl Direct for Segment {
         home.sent.load(Ordering::Relaxed) + home.received.load(Ordering::Relaxed)
     }
 
-    fn choose(&self, begins: bool) -> Way {
-        if policy::mode() != policy::Mode::Auto {
-            return Way::Direct;
+    fn begin(&self) {
+        if policy::mode() == Mode::Auto {
+            let home = &self.mine().home;
+            let mut choice = home.choice();
+            choice.begin(clock::ticks());
+            home.choose(&choice);
         }
+    }
+
+    fn way(&self) -> Way {
+        match policy::mode() {
+            Mode::Auto => self.mine().home.way(),
+            _ => Way::Direct,
+        }
+    }
+
+    fn wait_in_vain(&self) {
         let home = &self.mine().home;
         let mut choice = home.choice();
-        if begins {
-            let way = choice.next(clock::ticks());
-            home.choose(&choice);
-            return way;
-        }
-        choice.way
+        choice.in_vain();
+        home.choose(&choice);
+    }
+
+    fn longest_wait(&self) -> u64 {
+        let known = self.mine().home.choice().is_known();
+        policy::longest_wait(known)
     }
 
     fn moved_on(&self, bytes: usize) {

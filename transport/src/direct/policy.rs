@@ -49,6 +49,22 @@ pub fn copy_time(bytes: u64) -> u64 {
     clock::us((bytes / BYTES_A_US + 2).min(WAIT_US))
 }
 
+/// How long (µs) a sender that could copy waits for the reader: by its settings; by choice; by choice before it
+/// is known whether that reader comes.
+const SYNC_US: u64 = 50_000;
+const AUTO_US: u64 = 5_000;
+const TRIAL_US: u64 = 500;
+
+/// The longest such wait, in ticks.
+#[must_use]
+pub fn longest_wait(known: bool) -> u64 {
+    clock::us(match mode() {
+        Mode::Auto if known => AUTO_US,
+        Mode::Auto => TRIAL_US,
+        _ => SYNC_US,
+    })
+}
+
 /// Sets both, once at start.
 pub fn set(mode: Mode, large: usize) {
     let large = if mode == Mode::Off { usize::MAX } else { large };

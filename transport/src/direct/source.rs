@@ -317,14 +317,18 @@ impl Home {
             since: words.since.load(Ordering::Relaxed),
             bytes: words.bytes.load(Ordering::Relaxed),
             messages: words.messages.load(Ordering::Relaxed),
-            way: if words.way.load(Ordering::Relaxed) == 0 {
-                Way::Direct
-            } else {
-                Way::Ring
-            },
+            way: self.way(),
             paces: words.paces.each_ref().map(|p| p.load(Ordering::Relaxed)),
             left: words.left.load(Ordering::Relaxed),
             rest: words.rest.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn way(&self) -> Way {
+        if self.choice.way.load(Ordering::Relaxed) == 0 {
+            Way::Direct
+        } else {
+            Way::Ring
         }
     }
 

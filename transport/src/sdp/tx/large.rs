@@ -49,7 +49,7 @@ impl Tx {
             && !self.journal.is_on()
             && !self.flow.is_parked()
             && self.leg == Leg::Fast;
-        if !can || p.reaches().is_err() || p.choose(false) == Way::Ring || !p.enter() {
+        if !can || p.reaches().is_err() || p.way() == Way::Ring || !p.enter() {
             return false;
         }
         p.foretell(true);
@@ -117,7 +117,8 @@ impl Tx {
         if !self.is_advertised(p) && !self.journal.is_on() && p.reaches().is_ok() {
             p.foretell(true);
             // SAFETY: passed on to the caller.
-            while walk.left() > 0 && unsafe { self.deliver(p, walk) } {}
+            while walk.left() > 0 && unsafe { self.deliver(p, walk, false) } {}
+            p.moved_on(walk.done() - before);
         }
         Put::Bytes(walk.done() - before)
     }
@@ -138,7 +139,7 @@ impl Tx {
             return unsafe { self.put_ring(p, fd, walk) };
         }
         let before = walk.done();
-        let way = p.choose(before == 0);
+        let way = p.way();
         p.foretell(way == Way::Direct);
         let put = if way == Way::Ring {
             // SAFETY: passed on to the caller.
@@ -164,7 +165,7 @@ impl Tx {
         let before = walk.done();
         while walk.left() > 0 {
             // SAFETY: passed on to the caller.
-            if unsafe { self.deliver(p, walk) } {
+            if unsafe { self.deliver(p, walk, true) } {
                 continue;
             }
             let mut part = walk.part(if walk.done() == before {
@@ -184,17 +185,18 @@ impl Tx {
         Ok(Put::Bytes(walk.done() - before))
     }
 
-    /// Delivers the walk's next buffer to the reader, if that waits for it. False if nothing went.
+    /// Delivers the walk's next buffer to the reader, if that waits for it, or with `waits` comes at once.
+    /// False if nothing went.
     ///
     /// # Safety
     /// The walk's buffers are readable.
-    unsafe fn deliver(&mut self, p: &impl Provider, walk: &mut Walk) -> bool {
+    unsafe fn deliver(&mut self, p: &impl Provider, walk: &mut Walk, waits: bool) -> bool {
         let (from, len) = walk.chunk();
         if len < policy::large() || self.flow.is_parked() {
             return false;
         }
         let at = self.flow.accepted();
-        if !self.is_awaited(p, at, len) || !p.enter() {
+        if !self.is_awaited(p, at, len, waits) || !p.enter() {
             return false;
         }
         p.time_put();
@@ -205,16 +207,16 @@ impl Tx {
         n > 0
     }
 
-    /// Whether the reader waits for what comes at this position, or will in less time than it takes to copy
+    /// Whether the reader waits for what comes at this position, or with `waits` will in less time than it takes to copy
     /// that into the ring. A reader that blocks in its read is there in no time, or is not; one that waits
     /// in poll first has to be shown that there is something in the ring. A wait in vain makes the next ones
     /// of its kind rarer.
-    fn is_awaited(&self, p: &impl Provider, at: u64, len: usize) -> bool {
+    fn is_awaited(&self, p: &impl Provider, at: u64, len: usize, waits: bool) -> bool {
         let fits = || p.awaited(at) >= policy::large() as u64;
         if fits() {
             return true;
         }
-        if p.peer_sleeps() {
+        if !waits || p.peer_sleeps() {
             return false;
         }
         let unread = self.unread(p);
