@@ -8,22 +8,27 @@ use super::{MOST, count_sent};
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, ret, set_errno};
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Socket, residual, send};
+use crate::sockets::{Socket, mapped, residual, send};
 use crate::table;
 use std::ffi::{c_int, c_void};
+use transport::direct::policy;
 use transport::reason::Reason;
 use transport::sdp::Walk;
 use transport::sys::{Errno, Result, net};
 use transport::syscall;
 
-/// Whether the kernel's sendfile would take from this descriptor.
-fn is_file(fd: i32) -> bool {
+/// The size of what the kernel's sendfile would take from this descriptor, if it would; 0 if that has none.
+fn file_size(fd: i32) -> Option<u64> {
     let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `st` is writable memory of the size that fstat fills.
     let r = unsafe { syscall!(fstat, fd, st.as_mut_ptr()) };
     // SAFETY: zeroed, then filled by the kernel.
-    let mode = unsafe { st.assume_init() }.st_mode & libc::S_IFMT;
-    r.is_ok() && (mode == libc::S_IFREG || mode == libc::S_IFBLK)
+    let st = unsafe { st.assume_init() };
+    match (r, st.st_mode & libc::S_IFMT) {
+        (Ok(_), libc::S_IFREG) => Some(st.st_size.cast_unsigned()),
+        (Ok(_), libc::S_IFBLK) => Some(0),
+        _ => None,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -33,9 +38,9 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
     let Some(s) = table::socket(out) else {
         return kernel(n);
     };
-    if super::is_kernels(s, out) || !is_file(from) {
+    let Some(size) = file_size(from).filter(|_| !super::is_kernels(s, out)) else {
         return count_sent(s, kernel(n));
-    }
+    };
     let fill = |at: *mut u8, len: usize| {
         if offset.is_null() {
             // SAFETY: `at` is memory of ours with `len` bytes.
@@ -62,14 +67,57 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
         }
     };
     let by_kernel = |_fd: i32, n: usize| real::result(kernel(n));
-    ret(send::send_from(
-        s,
-        out,
-        n.min(MOST),
-        fill,
-        put_back,
-        by_kernel,
-    ))
+    let n = n.min(MOST);
+    let straight = if n < policy::large() {
+        0
+    } else {
+        // SAFETY: the program's offset, or null.
+        unsafe { send_mapped(s, out, from, offset, size, n) }
+    };
+    if straight == n {
+        return n.cast_signed();
+    }
+    match send::send_from(s, out, n - straight, fill, put_back, by_kernel) {
+        Err(_) if straight > 0 => straight.cast_signed(),
+        sent => ret(sent.map(|n| straight + n)),
+    }
+}
+
+/// Sends what can go straight to the reader, and moves the file's position or the program's offset on.
+///
+/// # Safety
+/// `offset` is null or the program's offset, which was probed.
+#[cold]
+unsafe fn send_mapped(
+    s: &'static Socket,
+    out: c_int,
+    from: c_int,
+    offset: *mut i64,
+    size: u64,
+    n: usize,
+) -> usize {
+    let position = if offset.is_null() {
+        // SAFETY: no pointers.
+        match unsafe { syscall!(lseek, from, 0, libc::SEEK_CUR) } {
+            Ok(position) => position as u64,
+            Err(_) => return 0,
+        }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { offset.read_unaligned() }.cast_unsigned()
+    };
+    let sent = mapped::send(s, out, from, size, position, n);
+    if sent > 0 {
+        let after = (position + sent as u64).cast_signed();
+        if offset.is_null() {
+            // SAFETY: no pointers.
+            let _ = unsafe { syscall!(lseek, from, after, libc::SEEK_SET) };
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { offset.write_unaligned(after) };
+        }
+    }
+    sent
 }
 
 #[unsafe(no_mangle)]

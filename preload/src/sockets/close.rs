@@ -167,6 +167,7 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
     if s.phase() == Phase::Attached {
         say_goodbye(s, fd);
     }
+    s.note_direct();
     let_go(w, s);
     registered::closed(w, s);
     unexpect(w, s);

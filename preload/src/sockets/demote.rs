@@ -63,6 +63,7 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
             let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
         }
     }
+    s.note_direct();
     s.set_phase(Phase::Plain);
     if was == Phase::Attached {
         s.record.set_demoted(why);

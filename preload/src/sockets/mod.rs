@@ -14,6 +14,7 @@ pub(crate) mod family;
 pub(crate) mod handover;
 pub(crate) mod large;
 pub(crate) mod lock;
+pub(crate) mod mapped;
 pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod parked;
@@ -245,6 +246,20 @@ impl Socket {
         self.record.flow.store(scheme as u8, Ordering::Relaxed);
     }
 
+    /// Notes what went past the ring, while the segment that counts it is there.
+    pub(crate) fn note_direct(&self) {
+        if self.phase() == Phase::Attached
+            && let Some(p) = self.segment()
+        {
+            // (the words are gone once the segment was let go of)
+            self.record
+                .zcopy_bytes
+                .fetch_max(p.moved(), Ordering::Relaxed);
+            let why = p.refusal() as u8;
+            self.record.zcopy_reason.fetch_max(why, Ordering::Relaxed);
+        }
+    }
+
     /// Brings the record up to date with what flow control has counted, and with what another process
     /// that holds the stream has done to it.
     pub(crate) fn note_flow(&self) {
@@ -261,11 +276,7 @@ impl Socket {
             && let Ok(tx) = self.tx.lock()
         {
             self.record.set_flow(tx.counts(), tx.buffer());
-            if let Some(p) = self.segment() {
-                self.record.zcopy_bytes.store(p.moved(), Ordering::Relaxed);
-                let why = p.refusal() as u8;
-                self.record.zcopy_reason.store(why, Ordering::Relaxed);
-            }
+            self.note_direct();
         }
     }
 }

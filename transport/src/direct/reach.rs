@@ -123,11 +123,12 @@ impl Segment {
         }
     }
 
-    /// Whether the peer has found that it can look into this process.
-    pub(super) fn is_reached(&self) -> bool {
+    /// Whether the peer has found that it cannot look into this process.
+    pub(super) fn is_refused(&self) -> bool {
         let answer = self.peer().home.reach.load(Ordering::Relaxed);
-        let me = u64::from(ME.load(Ordering::Relaxed));
-        answer == me << 32 | u64::from(YES)
+        #[allow(clippy::cast_possible_truncation)]
+        let (pid, answer) = ((answer >> 32) as u32, answer as u32);
+        pid == ME.load(Ordering::Relaxed) && answer & REFUSED != 0
     }
 
     #[cold]

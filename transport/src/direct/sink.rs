@@ -186,8 +186,10 @@ impl Segment {
         } else {
             sink.progress.store(arrived, Ordering::Relaxed);
         }
-        if (len as u64) < policy::SMALL && !closed && claimed < total {
-            // Whoever reads in small pieces is served better by the ring.
+        let lame = (len as u64) < policy::SMALL || (got == 0 && len > 0);
+        if lame && !closed && claimed < total {
+            // Whoever reads in small pieces is served better by the ring, and whoever may not look into the
+            // source by nothing else.
             sink.small.store(number, Ordering::Release);
         }
         let received = &self.mine().home.received;

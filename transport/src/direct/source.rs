@@ -132,7 +132,7 @@ impl Segment {
     pub(super) fn advertise_buffer(&self, at: u64, from: *const u8, len: usize) -> bool {
         let opened = number(self.mine().tx.offer.load(Ordering::Relaxed));
         let noticed = self.peer().sink.done.load(Ordering::Acquire);
-        if !self.is_reached() || opened.wrapping_sub(noticed) >= ADVERTS as u32 {
+        if self.is_refused() || opened.wrapping_sub(noticed) >= ADVERTS as u32 {
             return false;
         }
         self.stay();

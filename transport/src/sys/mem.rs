@@ -93,8 +93,21 @@ impl Mapping {
         Self::map(len, flags, -1, 0)
     }
 
+    /// Maps a part of a file of the program's, to be read by the kernel only: the file may be cut at any time.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn window(file: i32, offset: u64, len: usize) -> Result<Self> {
+        let offset = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        Self::map_as(len, libc::PROT_READ, flags, file, offset)
+    }
+
     fn map(len: usize, flags: i32, fd: i32, offset: usize) -> Result<Self> {
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        Self::map_as(len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset)
+    }
+
+    fn map_as(len: usize, prot: i32, flags: i32, fd: i32, offset: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let at = unsafe { syscall!(mmap, 0, len, prot, flags, fd, offset) }?;
         let base = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).ok_or(Errno::NOMEM)?;

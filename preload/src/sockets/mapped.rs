@@ -1,0 +1,91 @@
+//! Files sent straight to the reader (sendfile): the file is mapped for the call, and what is mapped is delivered
+//! or advertised like any large message, so that the page cache is copied once, to the reader's buffer.
+//!
+//! Called by the hook of sendfile; what does not go this way goes through the ring, for which the file is
+//! read. Rule: this process itself never touches the mapping, since the file may be cut at any time: the
+//! kernel copies from it, and says EFAULT where a touch would be a SIGBUS.
+
+use super::counted::{Counting, What};
+use super::ending::is_gone;
+use super::{Phase, Socket, demote, engage, large};
+use crate::signals::since::Since;
+use std::sync::atomic::Ordering;
+use transport::direct::policy;
+use transport::record;
+use transport::sdp::{Leg, Walk};
+use transport::sys::mem::Mapping;
+
+/// Most bytes of a file that are mapped at a time.
+const WINDOW: usize = 4 << 20;
+const PAGE: u64 = 4096;
+
+/// Sends from a file with `size` bytes, from `position` on, as far as it goes straight. Returns how many
+/// bytes did.
+pub(crate) fn send(
+    s: &'static Socket,
+    fd: i32,
+    file: i32,
+    size: u64,
+    position: u64,
+    want: usize,
+) -> usize {
+    let left = usize::try_from(size.saturating_sub(position)).unwrap_or(usize::MAX);
+    let want = want.min(left);
+    if want < policy::large() {
+        return 0;
+    }
+    engage::step(s, fd);
+    demote::attend(s, fd);
+    if s.phase() != Phase::Attached {
+        return 0;
+    }
+    let since = Since::now();
+    let counting = Counting::begin();
+    counting.add(What::Inside(s));
+    let mut total = 0;
+    while want - total >= policy::large() && large::begins(s) {
+        let len = (want - total).min(WINDOW);
+        let sent = send_window(s, fd, file, position + total as u64, len, since);
+        total += sent;
+        if sent < len {
+            break;
+        }
+    }
+    if total > 0 {
+        record::add(&s.record.bytes_sent, total as u64);
+        record::add(&s.record.messages_sent, 1);
+    }
+    total
+}
+
+fn send_window(
+    s: &'static Socket,
+    fd: i32,
+    file: i32,
+    position: u64,
+    len: usize,
+    since: Since,
+) -> usize {
+    #[allow(clippy::cast_possible_truncation)]
+    let before = (position % PAGE) as usize;
+    let Ok(map) = Mapping::window(file, position - before as u64, before + len) else {
+        return 0;
+    };
+    let at = map.base().as_ptr().wrapping_add(before);
+    let mut walk = Walk::one(at, len);
+    if let Some(p) = s.segment()
+        && s.phase() == Phase::Attached
+        && !s.tx_shut.load(Ordering::Acquire)
+        && !is_gone(s, p)
+        && let Ok(mut tx) = s.tx.lock()
+        && tx.leg() == Leg::Fast
+    {
+        // SAFETY: mapped, and where it is not any more the kernel says so.
+        unsafe { tx.put_direct(p, &mut walk) };
+    }
+    if walk.left() > 0 && !s.nonblock.load(Ordering::Relaxed) {
+        // (an error is met again by whoever sends the rest)
+        let _ = large::await_taken(s, fd, &mut walk, since);
+    }
+    walk.done()
+}
