@@ -2,7 +2,8 @@
 //!
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
 //! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result,
-//! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side.
+//! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side; `plot`
+//! and `table` write down.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -11,10 +12,12 @@ mod cost;
 mod figures;
 mod floor;
 mod machine;
+mod plot;
 mod prog;
 mod run;
 mod stats;
 mod sys;
+mod table;
 
 use clap::{Parser, Subcommand};
 
