@@ -2,8 +2,8 @@
 //!
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
 //! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result,
-//! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side; `plot`
-//! and `table` write down.
+//! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side, `zcopy`
+//! does so with the ways to send large messages; `plot` and `table` write down.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -18,6 +18,7 @@ mod run;
 mod stats;
 mod sys;
 mod table;
+mod zcopy;
 
 use clap::{Parser, Subcommand};
 
@@ -39,6 +40,8 @@ enum Command {
     Compare(compare::Args),
     /// What Shunt costs: demotion, foreign descriptors, memory, idle connections; writes out/cost.*
     Cost(cost::Args),
+    /// Zero copy for large messages against the ring, kernel TCP and memcpy; writes out/zcopy
+    Zcopy(zcopy::Args),
     /// The flow-control schemes and kernel TCP: the figures of chapter 4 of the SDP thesis
     Figures(figures::Args),
 }
@@ -49,6 +52,7 @@ fn main() -> anyhow::Result<()> {
         Command::Prog(prog) => prog::main(&prog),
         Command::Compare(args) => compare::main(&args),
         Command::Cost(args) => cost::main(&args),
+        Command::Zcopy(args) => zcopy::main(&args),
         Command::Figures(args) => figures::main(&args),
     }
 }
