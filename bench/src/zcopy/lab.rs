@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::mode::Mode;
 use super::proof::{self, FellBack};
-use crate::run::{Child, Ended, Program, Scratch, Start, free_port, wait_listening};
+use crate::run::{Child, Program, Scratch, Start, free_port, wait_listening};
 use crate::stats::Spread;
 use crate::sys;
 
@@ -136,11 +136,18 @@ impl Lab {
             let program = program.args(&bulk.client).args(&begin);
             clients.push(self.start(bulk.mode, bulk.place, &client_name(n), &program)?);
         }
-        let clients: Vec<Ended> = (clients.into_iter())
-            .map(|client| client.finish(bulk.limit))
-            .collect::<anyhow::Result<_>>()?;
+        let mut ended = Vec::new();
+        for (n, client) in clients.into_iter().enumerate() {
+            match client.finish(bulk.limit) {
+                Ok(client) => ended.push(client),
+                Err(error) => {
+                    let (_, server) = servers.swap_remove(n);
+                    return Err(error.context(self.other_end(bulk.mode, server, n)));
+                }
+            }
+        }
         let mut pairs = Vec::new();
-        for (n, (client, (_, server))) in clients.iter().zip(servers).enumerate() {
+        for (n, (client, (_, server))) in ended.iter().zip(servers).enumerate() {
             let server = server.finish(Duration::from_secs(5))?;
             let ends = [server_name(n), client_name(n)];
             pairs.push(Pair {
@@ -150,6 +157,22 @@ impl Lab {
             });
         }
         Ok(pairs)
+    }
+
+    /// What became of the server whose client failed: the cause may lie there.
+    fn other_end(&self, mode: Mode, server: Child, n: usize) -> String {
+        let ended = server.finish_or_terminate(Duration::from_secs(1));
+        let ended = ended.map_or_else(|error| format!("{error:#}"), |ended| ended.output);
+        let shares = [server_name(n), client_name(n)].map(|end| {
+            let share = mode
+                .of_shunt()
+                .then(|| proof::check(mode, &self.report(&end)));
+            share.map_or(String::new(), |share| match share {
+                Ok(share) => format!("; {end}: {share} without the ring"),
+                Err(error) => format!("; {end}: {error:#}"),
+            })
+        });
+        format!("the server: {}{}", ended.trim(), shares.concat())
     }
 
     fn prog(&self, name: &str, port: u16) -> Program {

@@ -230,7 +230,7 @@ fn picture(plan: &Plan, used: &[BufferUse], points: &[Point]) -> Picture {
             sys::cores()
         ),
         notes: plan.notes("All send at once, blocking, unpinned."),
-        columns: used.len(),
+        columns: used.len().max(2),
         panels: rates.chain(cpu).collect(),
     }
 }

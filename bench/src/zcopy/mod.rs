@@ -36,10 +36,10 @@ pub(crate) struct Args {
     /// The library under test; by default the one that was built with this program
     #[arg(long)]
     lib: Option<PathBuf>,
-    /// Repetitions of each point
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Three short repetitions of fewer sizes: a look, not a result
+    /// Repetitions of each point; 5, or 3 with --quick
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Short repetitions of fewer sizes: a look, not a result
     #[arg(long)]
     quick: bool,
     /// Only these sections
@@ -130,7 +130,7 @@ impl Plan {
                 [] => sizes(args.quick),
                 some => some.to_vec(),
             },
-            rounds: if args.quick { 3 } else { args.rounds.max(1) },
+            rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }).max(1),
             quick: args.quick,
             out: args.out.clone(),
         }

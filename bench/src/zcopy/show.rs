@@ -102,7 +102,7 @@ pub(super) fn picture(plan: &Plan, data: &Data) -> Picture {
             Kind::Complete => "Large messages: time until one has arrived and was answered".into(),
         },
         notes: plan.notes(what),
-        columns: plan.buffers.len(),
+        columns: plan.buffers.len().max(2),
         panels,
     }
 }
