@@ -2,7 +2,8 @@
 //!
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
 //! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result,
-//! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side.
+//! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side, `zcopy`
+//! does so with the ways to send large messages; `plot` and `table` write down.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -11,10 +12,13 @@ mod cost;
 mod figures;
 mod floor;
 mod machine;
+mod plot;
 mod prog;
 mod run;
 mod stats;
 mod sys;
+mod table;
+mod zcopy;
 
 use clap::{Parser, Subcommand};
 
@@ -36,6 +40,8 @@ enum Command {
     Compare(compare::Args),
     /// What Shunt costs: demotion, foreign descriptors, memory, idle connections; writes out/cost.*
     Cost(cost::Args),
+    /// Zero copy for large messages against the ring, kernel TCP and memcpy; writes out/zcopy
+    Zcopy(zcopy::Args),
     /// The flow-control schemes and kernel TCP: the figures of chapter 4 of the SDP thesis
     Figures(figures::Args),
 }
@@ -46,6 +52,7 @@ fn main() -> anyhow::Result<()> {
         Command::Prog(prog) => prog::main(&prog),
         Command::Compare(args) => compare::main(&args),
         Command::Cost(args) => cost::main(&args),
+        Command::Zcopy(args) => zcopy::main(&args),
         Command::Figures(args) => figures::main(&args),
     }
 }

@@ -65,14 +65,23 @@ pub(crate) fn cpu_time() -> Duration {
     total_time(&usage)
 }
 
+/// Nanoseconds by the machine's clock, which is the same in all processes.
+pub(crate) fn monotonic_ns() -> u64 {
+    clock(libc::CLOCK_MONOTONIC).as_nanos() as u64
+}
+
 /// CPU time that the calling thread has used: unlike the clock on the wall it stands still while somebody else runs.
 pub(crate) fn thread_time() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock(which: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the kernel fills the structure it is given; this clock exists always.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    // SAFETY: the kernel fills the structure it is given; the clocks that are asked for exist always.
+    unsafe { libc::clock_gettime(which, &raw mut time) };
     Duration::new(
         time.tv_sec.unsigned_abs(),
         time.tv_nsec.unsigned_abs() as u32,

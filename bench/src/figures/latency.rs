@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::pair::{Lab, Pair};
-use super::plot::{self, Axis, Line, Of, Panel, Picture, Scale};
 use super::scheme::Scheme;
-use super::table::{self, Table, groups, keys, spread};
 use super::{Plan, notes};
+use crate::plot::{self, Axis, Line, Panel, Picture, Scale};
 use crate::stats::Quartiles;
+use crate::table::{self, Table, groups, keys, spread};
 
 /// How both sides wait for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -167,8 +167,8 @@ impl Point {
 }
 
 fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
-    let line = |wait, scheme| Line {
-        of: Of::Scheme(scheme),
+    let line = |wait, scheme: Scheme| Line {
+        of: scheme.of(),
         points: points
             .iter()
             .filter(|point| (point.wait, point.scheme) == (wait, scheme))

@@ -1,7 +1,6 @@
 //! `bench figures`: the figures of chapter 4 of the SDP thesis, made on this machine: data as CSV, pictures as SVG and
 //! PNG, tables as Markdown. This file owns the command line and the order of events. `scheme` says what is compared,
-//! `pair` runs it, `proof` proves what carried it, `latency`, `bandwidth` and `overlap` are one figure each, `table` and
-//! `plot` write down.
+//! `pair` runs it, `proof` proves what carried it, `latency`, `bandwidth` and `overlap` are one figure each.
 //!
 //! Only order and ratio of the schemes mean anything, so they take turns point by point within one run.
 
@@ -9,10 +8,8 @@ mod bandwidth;
 mod latency;
 mod overlap;
 mod pair;
-mod plot;
 mod proof;
 mod scheme;
-mod table;
 
 use std::fs;
 use std::path::PathBuf;

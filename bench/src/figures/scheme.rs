@@ -6,6 +6,8 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use serde::Serialize;
 
+use crate::plot::{Mark, Of};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Scheme {
@@ -35,6 +37,21 @@ impl Scheme {
             Self::Packetized => "packetized",
             Self::Nic => "NIC-assisted",
             Self::Tcp => "kernel TCP",
+        }
+    }
+
+    /// Its line in a picture. Told apart by the colour-blind as well; the marks differ besides.
+    pub(super) fn of(self) -> Of {
+        let (color, mark) = match self {
+            Self::Credit => ((213, 94, 0), Mark::Triangle),
+            Self::Packetized => ((0, 114, 178), Mark::Circle),
+            Self::Nic => ((0, 158, 115), Mark::Square),
+            Self::Tcp => ((90, 90, 90), Mark::Cross),
+        };
+        Of {
+            name: self.title(),
+            color,
+            mark,
         }
     }
 

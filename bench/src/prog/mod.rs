@@ -1,7 +1,8 @@
-//! `bench prog`: ordinary socket programs. They know nothing of Shunt; `compare`, `figures` and `cost` start them with and
+//! `bench prog`: ordinary socket programs. They know nothing of Shunt; `compare`, `figures`, `zcopy` and `cost` start them with and
 //! without LD_PRELOAD. Each prints one line of JSON when it is done. A server listens on the loopback address, serves the number
 //! of connections it was told and exits; a client connects once per connection.
 
+mod bulk;
 mod crowd;
 mod crr;
 mod demote;
@@ -32,6 +33,10 @@ pub(crate) enum Prog {
     OverlapServer(overlap::Server),
     /// Sends a burst of messages, computes, receives a burst
     OverlapClient(overlap::Client),
+    /// Receives large messages
+    BulkServer(bulk::Server),
+    /// Sends large messages
+    BulkClient(bulk::Client),
     /// Accepts, exchanges one byte, closes
     CrrServer(crr::Server),
     /// Connects, exchanges one byte, closes
@@ -60,6 +65,8 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
         Prog::StreamClient(args) => stream::drive(args),
         Prog::OverlapServer(args) => overlap::serve(args),
         Prog::OverlapClient(args) => overlap::drive(args),
+        Prog::BulkServer(args) => bulk::serve(args),
+        Prog::BulkClient(args) => bulk::drive(args),
         Prog::CrrServer(args) => crr::serve(args),
         Prog::CrrClient(args) => crr::drive(args),
         Prog::CrowdServer(args) => crowd::serve(args),
@@ -72,6 +79,7 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
     }
 }
 
+pub(crate) use bulk::BufferUse;
 use socket::{Messages, connect, listen};
 
 /// How long a client goes on.

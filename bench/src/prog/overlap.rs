@@ -109,7 +109,7 @@ impl Side {
 }
 
 /// Returns the time it took on the wall.
-fn compute(ns: u64) -> Duration {
+pub(super) fn compute(ns: u64) -> Duration {
     if ns == 0 {
         return Duration::ZERO;
     }

@@ -2,7 +2,7 @@
 //! whole messages over them.
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 
 use crate::sys;
 
@@ -91,6 +91,10 @@ impl Messages {
                 result => return result,
             }
         }
+    }
+
+    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.shutdown(how)
     }
 
     /// What the kernel says about send and receive buffer.

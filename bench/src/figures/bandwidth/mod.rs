@@ -9,12 +9,13 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde::Serialize;
 
+use super::Plan;
 use super::pair::{Lab, Pair};
 use super::proof::Connection;
 use super::scheme::Scheme;
-use super::table::{self, groups, spread};
-use super::{Plan, plot};
+use crate::plot;
 use crate::stats::Quartiles;
+use crate::table::{self, groups, spread};
 
 /// How the receiver waits for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

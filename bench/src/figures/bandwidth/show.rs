@@ -1,11 +1,11 @@
 //! The bandwidth figure as pictures and tables. Called by `bandwidth`.
 
-use super::super::plot::{Axis, Line, Of, Panel, Picture, Scale};
 use super::super::scheme::Scheme;
-use super::super::table::{self, Table, groups, keys};
 use super::super::{Plan, notes};
 use super::{Point, Receiver, Run};
+use crate::plot::{Axis, Line, Panel, Picture, Scale};
 use crate::stats::Quartiles;
+use crate::table::{self, Table, groups, keys};
 
 pub(super) fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
     type Height = fn(&Point) -> Option<Quartiles>;
@@ -17,7 +17,7 @@ pub(super) fn picture(plan: &Plan, runs: &[Run], points: &[Point]) -> Picture {
                  height: Height,
                  tcp: bool| {
         let line = |scheme: Scheme| Line {
-            of: Of::Scheme(scheme),
+            of: scheme.of(),
             points: points
                 .iter()
                 .filter(|point| (point.receiver, point.scheme) == (receiver, scheme))

@@ -7,9 +7,9 @@
 use serde::Serialize;
 
 use super::super::scheme::Scheme;
-use super::super::table::groups;
 use super::{Pilot, Receiver, Run, Variant, Wait};
 use crate::stats::{Quartiles, slope};
+use crate::table::groups;
 
 pub(super) struct Verdicts {
     pub slopes: Vec<Slope>,

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Plan;
 use super::pair::{Lab, Pair};
 use super::scheme::{Params, Scheme};
-use super::{Plan, plot, table};
 use crate::stats::Quartiles;
+use crate::{plot, table};
 
 /// Messages of one burst, and their size: those of the thesis.
 const BURST: usize = 100;

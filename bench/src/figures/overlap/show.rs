@@ -1,12 +1,12 @@
 //! The overlap test as pictures and tables. Called by `overlap`.
 
-use super::super::plot::{Axis, Line, Of, Panel, Picture, Scale};
 use super::super::scheme::Scheme;
-use super::super::table::{self, Table, groups};
 use super::super::{Plan, about_tcp};
 use super::judge::{Verdicts, one_after_the_other, side_by_side};
 use super::{BURST, Pilot, Point, Receiver, Run, SHARES, SIZE, Variant};
+use crate::plot::{Axis, Line, Panel, Picture, Scale};
 use crate::stats::{Quartiles, short};
+use crate::table::{self, Table, groups};
 
 pub(super) struct Shown<'a> {
     pub plan: &'a Plan,
@@ -79,7 +79,7 @@ impl Shown<'_> {
             .filter(|point| point.variant() == variant && point.compute_us <= last_us)
             .collect();
         let measured = |scheme: &Scheme| Line {
-            of: Of::Scheme(*scheme),
+            of: scheme.of(),
             points: points
                 .iter()
                 .filter(|point| point.scheme == *scheme)

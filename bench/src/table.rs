@@ -1,4 +1,4 @@
-//! CSV files, tables in Markdown, and gathering the repetitions that belong together. Called by the figures.
+//! CSV files, tables in Markdown, and gathering the repetitions that belong together. Called by `figures` and `zcopy`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::stats::{Quartiles, short};
 
 /// One line for each row; the names of the fields are the head, and what is unknown stays blank.
-pub(super) fn write_csv<T: Serialize>(folder: &Path, name: &str, rows: &[T]) -> anyhow::Result<()> {
+pub(crate) fn write_csv<T: Serialize>(folder: &Path, name: &str, rows: &[T]) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{name}.csv"));
     let mut writer = csv::Writer::from_path(&path).with_context(|| path.display().to_string())?;
@@ -21,7 +21,7 @@ pub(super) fn write_csv<T: Serialize>(folder: &Path, name: &str, rows: &[T]) -> 
 }
 
 /// The items by what `key` says of them, in the order in which the keys first came.
-pub(super) fn groups<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<(K, Vec<&T>)> {
+pub(crate) fn groups<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<(K, Vec<&T>)> {
     let mut groups: Vec<(K, Vec<&T>)> = Vec::new();
     for item in items {
         let of = key(item);
@@ -34,25 +34,25 @@ pub(super) fn groups<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec
 }
 
 /// What `key` says of the items, each once, in the order in which they first came.
-pub(super) fn keys<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<K> {
+pub(crate) fn keys<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<K> {
     let groups = groups(items, key).into_iter();
     groups.map(|(key, _)| key).collect()
 }
 
 /// The median of those values that are known.
-pub(super) fn median<T>(items: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+pub(crate) fn median<T>(items: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     spread(items, of).map(|spread| spread.median)
 }
 
-pub(super) fn spread<T>(items: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<Quartiles> {
+pub(crate) fn spread<T>(items: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<Quartiles> {
     Quartiles::of(items.iter().filter_map(|item| of(item)))
 }
 
 /// A table in Markdown.
-pub(super) struct Table(String);
+pub(crate) struct Table(String);
 
 impl Table {
-    pub(super) fn new<S: AsRef<str>>(head: impl IntoIterator<Item = S>) -> Self {
+    pub(crate) fn new<S: AsRef<str>>(head: impl IntoIterator<Item = S>) -> Self {
         let mut table = Self(String::new());
         let columns = table.row(head);
         table.row(std::iter::repeat_n("---", columns));
@@ -60,7 +60,7 @@ impl Table {
     }
 
     /// Returns how many cells there were.
-    pub(super) fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) -> usize {
+    pub(crate) fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) -> usize {
         let mut count = 0;
         for cell in cells {
             self.0 += if count == 0 { "| " } else { " | " };
@@ -71,24 +71,24 @@ impl Table {
         count
     }
 
-    pub(super) fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         self.0
     }
 }
 
 /// Three digits, or a dash for what is unknown.
-pub(super) fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     value.map_or("–".into(), short)
 }
 
 /// Median, and the quartiles in brackets.
-pub(super) fn quartiles(value: Option<Quartiles>) -> String {
+pub(crate) fn quartiles(value: Option<Quartiles>) -> String {
     let words = |q: Quartiles| format!("{} ({}–{})", short(q.median), short(q.q1), short(q.q3));
     value.map_or("–".into(), words)
 }
 
 /// The mark of an axis: as short as it can be.
-pub(super) fn tick(value: f64) -> String {
+pub(crate) fn tick(value: f64) -> String {
     let near = (value * 1e6).round() / 1e6;
     if near.abs() >= 1e4 {
         short(near)
@@ -98,7 +98,7 @@ pub(super) fn tick(value: f64) -> String {
 }
 
 /// A number of bytes as the thesis writes it: 1, 64, 1k, 1M.
-pub(super) fn size(bytes: f64) -> String {
+pub(crate) fn size(bytes: f64) -> String {
     match bytes {
         n if n >= 1_048_576.0 => format!("{}M", n / 1_048_576.0),
         n if n >= 1024.0 => format!("{}k", n / 1024.0),

@@ -1,5 +1,5 @@
-//! The figures as pictures: panels with lines, error bars and one legend, as SVG and as PNG. Called by each figure with
-//! its data; knows nothing of what they mean. The font travels with the program, so a picture is the same everywhere.
+//! The figures as pictures: panels with lines, error bars and one legend, as SVG and as PNG. Called by `figures` and
+//! `zcopy` with their data; knows nothing of what they mean. The font travels with the program, so a picture is the same everywhere.
 
 mod axis;
 mod frame;
@@ -14,13 +14,12 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
-use super::scheme::Scheme;
-use super::table;
 use crate::stats::Quartiles;
-pub(super) use axis::Scale;
+use crate::table;
+pub(crate) use axis::Scale;
 use frame::Frame;
 
-pub(super) struct Picture {
+pub(crate) struct Picture {
     pub title: String,
     /// What a reader must know to believe it: one line each, below the title.
     pub notes: Vec<String>,
@@ -28,7 +27,7 @@ pub(super) struct Picture {
     pub panels: Vec<Panel>,
 }
 
-pub(super) struct Panel {
+pub(crate) struct Panel {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
@@ -36,7 +35,7 @@ pub(super) struct Panel {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     pub label: &'static str,
     pub scale: Scale,
     /// How a mark is written.
@@ -44,7 +43,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    pub(super) fn new(label: &'static str, scale: Scale, words: fn(f64) -> String) -> Self {
+    pub(crate) fn new(label: &'static str, scale: Scale, words: fn(f64) -> String) -> Self {
         Self {
             label,
             scale,
@@ -53,27 +52,39 @@ impl Axis {
     }
 
     /// What the sizes of messages are drawn on.
-    pub(super) fn message_size() -> Self {
+    pub(crate) fn message_size() -> Self {
         Self::new("message size, bytes", Scale::Doublings, table::size)
     }
 }
 
-pub(super) struct Line {
+pub(crate) struct Line {
     pub of: Of,
     pub points: Vec<(f64, Quartiles)>,
 }
 
 /// Whose line it is.
-#[derive(Clone, PartialEq)]
-pub(super) enum Of {
-    Scheme(Scheme),
-    /// What a model predicts: a thin line without error bars, the grey of which is given.
-    Model(&'static str, u8),
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Of {
+    pub name: &'static str,
+    pub color: (u8, u8, u8),
+    pub mark: Mark,
+}
+
+/// What stands at the points of a line: lines differ in this too, for those who cannot tell the colours apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mark {
+    Triangle,
+    Circle,
+    Square,
+    Cross,
+    Ring,
+    /// What a model or the bare machine gives: a thin line without marks and error bars.
+    None,
 }
 
 impl Line {
     /// A line that a model draws.
-    pub(super) fn model(
+    pub(crate) fn model(
         name: &'static str,
         grey: u8,
         places: impl IntoIterator<Item = (f64, f64)>,
@@ -86,38 +97,29 @@ impl Line {
             max: y,
         };
         Self {
-            of: Of::Model(name, grey),
+            of: Of {
+                name,
+                color: (grey, grey, grey),
+                mark: Mark::None,
+            },
             points: places.into_iter().map(|(x, y)| (x, exact(y))).collect(),
         }
     }
 }
 
 impl Of {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Scheme(scheme) => scheme.title(),
-            Self::Model(name, _) => name,
-        }
+    fn is_model(&self) -> bool {
+        self.mark == Mark::None
     }
 
     fn stroke(&self) -> ShapeStyle {
         self.color()
-            .stroke_width(if matches!(self, Self::Model(..)) {
-                1
-            } else {
-                2
-            })
+            .stroke_width(if self.is_model() { 1 } else { 2 })
     }
 
-    /// Told apart by the colour-blind as well; the marks differ besides.
     fn color(&self) -> RGBColor {
-        match self {
-            Self::Scheme(Scheme::Credit) => RGBColor(213, 94, 0),
-            Self::Scheme(Scheme::Packetized) => RGBColor(0, 114, 178),
-            Self::Scheme(Scheme::Nic) => RGBColor(0, 158, 115),
-            Self::Scheme(Scheme::Tcp) => RGBColor(90, 90, 90),
-            Self::Model(_, grey) => RGBColor(*grey, *grey, *grey),
-        }
+        let (red, green, blue) = self.color;
+        RGBColor(red, green, blue)
     }
 }
 
@@ -126,7 +128,7 @@ const MARGIN: i32 = 16;
 const LINE_HEIGHT: i32 = 20;
 
 /// Writes `NAME.svg` and `NAME.png`.
-pub(super) fn draw(folder: &Path, name: &str, picture: &Picture) -> anyhow::Result<()> {
+pub(crate) fn draw(folder: &Path, name: &str, picture: &Picture) -> anyhow::Result<()> {
     // It can only fail when it was registered before.
     let _ = register_font("sans-serif", FontStyle::Normal, UBUNTU_LIGHT);
     fs::create_dir_all(folder)?;
@@ -198,9 +200,9 @@ impl Picture {
         for of in names {
             area.draw(&PathElement::new([(x, y), (x + 24, y)], of.stroke()))?;
             frame::mark(area, of, (x + 12, y))?;
-            let name = Text::new(of.name(), (x + 30, y), text(14, HPos::Left));
+            let name = Text::new(of.name, (x + 30, y), text(14, HPos::Left));
             area.draw(&name)?;
-            x += 56 + of.name().len() as i32 * 13 / 2;
+            x += 56 + of.name.len() as i32 * 13 / 2;
         }
         Ok(())
     }
@@ -215,10 +217,14 @@ mod tests {
         let axis = |scale| Axis {
             label: "label",
             scale,
-            words: crate::figures::table::tick,
+            words: table::tick,
         };
-        let line = |scheme| Line {
-            of: Of::Scheme(scheme),
+        let line = |mark| Line {
+            of: Of {
+                name: "name",
+                color: (200, 0, 0),
+                mark,
+            },
             points: [(1.0, 1.0), (64.0, 1.1), (4096.0, 20.0)]
                 .map(|(x, y)| (x, Quartiles::of([y * 0.8, y, y * 1.2]).unwrap()))
                 .into(),
@@ -229,7 +235,15 @@ mod tests {
             y: axis(scale),
             lines,
         };
-        let mut lines: Vec<Line> = Scheme::ALL.into_iter().map(line).collect();
+        let mut lines: Vec<Line> = [
+            Mark::Triangle,
+            Mark::Circle,
+            Mark::Square,
+            Mark::Cross,
+            Mark::Ring,
+        ]
+        .map(line)
+        .into();
         lines.push(Line::model("model", 150, [(1.0, 5.0), (4096.0, 5.0)]));
         let picture = Picture {
             title: "Title".into(),

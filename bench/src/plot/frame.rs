@@ -4,9 +4,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::super::scheme::Scheme;
 use super::axis::Range;
-use super::{Drawn, Line, Of, PANEL, Panel, text};
+use super::{Drawn, Line, Mark, Of, PANEL, Panel, text};
 use crate::stats::Quartiles;
 
 /// Inside a panel, around the axes.
@@ -90,7 +89,7 @@ impl<'a> Frame<'a> {
         }
         // Models lie below what was measured.
         let (models, measured): (Vec<_>, Vec<_>) =
-            (self.panel.lines.iter()).partition(|line| matches!(line.of, Of::Model(..)));
+            (self.panel.lines.iter()).partition(|line| line.of.is_model());
         for model in models {
             self.line(area, model, 0)?;
         }
@@ -144,7 +143,7 @@ impl<'a> Frame<'a> {
         let at = |(x, y): &(f64, Quartiles)| Some((across(x)?, self.y(y.median)?));
         let places: Vec<(i32, i32)> = line.points.iter().filter_map(at).collect();
         area.draw(&PathElement::new(places.clone(), line.of.stroke()))?;
-        if matches!(line.of, Of::Model(..)) {
+        if line.of.is_model() {
             return Ok(());
         }
         for (x, y) in &line.points {
@@ -170,14 +169,15 @@ pub(super) fn mark<B: DrawingBackend>(
     (x, y): (i32, i32),
 ) -> Drawn<B> {
     let style = of.color().filled();
-    match of {
-        Of::Scheme(Scheme::Credit) => area.draw(&TriangleMarker::new((x, y), MARK + 2, style)),
-        Of::Scheme(Scheme::Packetized) => area.draw(&Circle::new((x, y), MARK, style)),
-        Of::Scheme(Scheme::Nic) => {
+    match of.mark {
+        Mark::Triangle => area.draw(&TriangleMarker::new((x, y), MARK + 2, style)),
+        Mark::Circle => area.draw(&Circle::new((x, y), MARK, style)),
+        Mark::Square => {
             let corners = [(x - MARK, y - MARK), (x + MARK, y + MARK)];
             area.draw(&Rectangle::new(corners, style))
         }
-        Of::Scheme(Scheme::Tcp) => area.draw(&Cross::new((x, y), MARK, of.color().stroke_width(2))),
-        Of::Model(..) => Ok(()),
+        Mark::Cross => area.draw(&Cross::new((x, y), MARK, of.color().stroke_width(2))),
+        Mark::Ring => area.draw(&Circle::new((x, y), MARK + 1, of.color().stroke_width(2))),
+        Mark::None => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //! `plot`.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::figures) enum Scale {
+pub(crate) enum Scale {
     /// From zero.
     Linear,
     /// With marks at powers of ten and, where there are few of them, between.
