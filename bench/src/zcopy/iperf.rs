@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Plan;
 use super::lab::{Lab, Place, client_name, server_name};
 use super::mode::Mode;
-use super::proof::Claim;
+use super::proof::{Claim, share_of};
 use super::show::{MARKS, mark};
 use super::targets::Measured;
 use crate::run::{Program, find, free_port, wait_listening};
@@ -109,7 +109,7 @@ fn points(runs: &[Run]) -> Vec<Point> {
             mode,
             place,
             rate: table::spread(&runs, |run| Some(run.gb_per_s))?,
-            zcopy_share: table::median(&runs, |run| run.zcopy_share),
+            zcopy_share: share_of(mode, &runs, |run| run.zcopy_share),
             claim: runs.iter().map(|run| run.claim).min()?,
         })
     };

@@ -7,11 +7,11 @@
 use serde::Serialize;
 
 use super::mode::Mode;
-use super::proof::Claim;
+use super::proof::{Claim, share_of};
 use super::stream::{Kind, Run};
 use crate::prog::BufferUse;
 use crate::stats::Quartiles;
-use crate::table::{self, groups, keys};
+use crate::table::{groups, keys};
 
 /// By how much `auto` may be slower than `off`.
 pub(super) const TOLERATED: f64 = 0.97;
@@ -96,7 +96,7 @@ pub(super) fn against(runs: &[Run]) -> Vec<Against> {
                     ratio_q3: ratio.q3,
                     ratio_min: ratio.min,
                     ratio_max: ratio.max,
-                    zcopy_share: table::median(&ours, |run| run.zcopy_share),
+                    zcopy_share: share_of(mode, &ours, |run| run.zcopy_share),
                     claim,
                 });
             }

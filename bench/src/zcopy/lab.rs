@@ -1,7 +1,8 @@
 //! One run: servers, clients, both under the library with one SHUNT_ZCOPY or neither; all end, and what carried them is
 //! read from the library's reports. Called by the sections. Every wait is bounded, and nothing it starts outlives it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(super) struct Lab {
     me: PathBuf,
     scratch: Scratch,
     fell_back: Cell<usize>,
+    why_copied: RefCell<BTreeSet<String>>,
 }
 
 /// How often a run is made before its falling back to kernel TCP is an error.
@@ -81,12 +83,18 @@ impl Lab {
             me: std::env::current_exe()?,
             scratch: Scratch::new()?,
             fell_back: Cell::new(0),
+            why_copied: RefCell::default(),
         })
     }
 
     /// How many runs had to be made again so far.
     pub(super) fn fell_back(&self) -> usize {
         self.fell_back.get()
+    }
+
+    /// The library's reasons for copying since this was last asked.
+    pub(super) fn why_copied(&self) -> BTreeSet<String> {
+        self.why_copied.take()
     }
 
     /// A run in which the two ends did not find each other in time, which happens on a busy machine, is no result: it is
@@ -168,7 +176,7 @@ impl Lab {
                 .of_shunt()
                 .then(|| proof::check(mode, &self.report(&end)));
             share.map_or(String::new(), |share| match share {
-                Ok(share) => format!("; {end}: {share} without the ring"),
+                Ok(proof) => format!("; {end}: {} without the ring", proof.share),
                 Err(error) => format!("; {end}: {error:#}"),
             })
         });
@@ -213,8 +221,11 @@ impl Lab {
         }
         let mut most = 0_f64;
         for end in ends {
-            let share = proof::check(mode, &self.report(end)).with_context(|| end.clone())?;
-            most = most.max(share);
+            let proof = proof::check(mode, &self.report(end)).with_context(|| end.clone())?;
+            most = most.max(proof.share);
+            if let Some(why) = proof.why_copied {
+                self.why_copied.borrow_mut().insert(why);
+            }
         }
         Ok(Some(most))
     }

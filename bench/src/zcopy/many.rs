@@ -10,7 +10,7 @@ use super::Plan;
 use super::judge::paired;
 use super::lab::{Bulk, Lab, Place};
 use super::mode::{Mode, buffers, word_of};
-use super::proof::Claim;
+use super::proof::{Claim, share_of};
 use super::show::{MARKS, mark};
 use super::targets::Measured;
 use crate::plot::{self, Axis, Line, Panel, Picture, Scale};
@@ -172,7 +172,7 @@ fn points(runs: &[Run]) -> Vec<Point> {
                 cpu_over_ring_q1: over.map(|over| over.q1),
                 cpu_over_ring_q3: over.map(|over| over.q3),
                 rate_over_ring: faster.map(|faster| faster.median),
-                zcopy_share: table::median(&ours, |run| run.zcopy_share),
+                zcopy_share: share_of(mode, &ours, |run| run.zcopy_share),
                 claim,
             });
         }

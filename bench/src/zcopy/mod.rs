@@ -193,8 +193,13 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         let name = section.name();
         println!("{name}: {} rounds", plan.rounds);
         let (start, fallen) = (Instant::now(), lab.fell_back());
-        match section.make(&lab, &plan, &mut measured) {
-            Ok(tables) => {
+        let made = section.make(&lab, &plan, &mut measured);
+        let why_copied = lab.why_copied();
+        match made {
+            Ok(mut tables) => {
+                for why in why_copied {
+                    tables += &format!("\nThe library had to copy in some runs: {why}\n");
+                }
                 println!("\n{tables}");
                 let text = format!(
                     "{}\n\n{tables}",

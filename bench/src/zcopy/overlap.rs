@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Plan;
 use super::lab::{Bulk, Lab, Place};
 use super::mode::Mode;
-use super::proof::Claim;
+use super::proof::{Claim, share_of};
 use super::show::{MARKS, mark};
 use crate::plot::{self, Axis, Line, Panel, Picture, Scale};
 use crate::stats::{Quartiles, short};
@@ -155,7 +155,7 @@ fn points(runs: &[Run]) -> Vec<Point> {
             median_beside_us: beside.median,
             q1_beside_us: beside.q1,
             q3_beside_us: beside.q3,
-            zcopy_share: table::median(&runs, |run| run.zcopy_share),
+            zcopy_share: share_of(mode, &runs, |run| run.zcopy_share),
             claim: runs.iter().map(|run| run.claim).min()?,
         })
     };

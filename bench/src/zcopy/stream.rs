@@ -9,7 +9,7 @@ use super::floor;
 use super::judge::{self, Against};
 use super::lab::{Bulk, Lab, Outcome, Place};
 use super::mode::{Mode, word_of};
-use super::proof::Claim;
+use super::proof::{Claim, share_of};
 use super::targets::Measured;
 use super::{Plan, show};
 use crate::plot;
@@ -251,7 +251,7 @@ fn points(runs: &[Run]) -> Vec<Point> {
             median_cpu: cpu.median,
             q1_cpu: cpu.q1,
             q3_cpu: cpu.q3,
-            zcopy_share: table::median(&runs, |run| run.zcopy_share),
+            zcopy_share: share_of(mode, &runs, |run| run.zcopy_share),
             claim: runs.iter().map(|run| run.claim).min()?,
         })
     };
