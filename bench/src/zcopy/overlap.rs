@@ -200,13 +200,14 @@ fn variants(points: &[Point]) -> Vec<(usize, bool)> {
 }
 
 fn picture(plan: &Plan, points: &[Point]) -> Picture {
-    let panel = |(size, touch): (usize, bool)| {
+    type Height = fn(&Point) -> Quartiles;
+    let panel = |(size, touch): (usize, bool), y: Axis, height: Height| {
         let line = |mode: &Mode| Line {
             of: mode.of(),
             points: (points.iter())
                 .filter(|point| (point.size, point.touch, point.mode) == (size, touch, *mode))
                 .filter(|point| point.claim == Claim::Held)
-                .map(|point| (point.compute_us, point.rate()))
+                .map(|point| (point.compute_us, height(point)))
                 .collect(),
         };
         Panel {
@@ -216,15 +217,26 @@ fn picture(plan: &Plan, points: &[Point]) -> Picture {
                 Scale::Linear,
                 table::tick,
             ),
-            y: Axis::new("GB/s", Scale::Linear, table::tick),
+            y,
             lines: plan.modes.iter().map(line).collect(),
         }
     };
+    let rate = Axis::new("GB/s (logarithmic)", Scale::Decades, table::tick);
+    let beside = "time of a message beside the computation, µs (logarithmic)";
+    let beside = Axis::new(beside, Scale::Decades, table::tick);
+    let both = |variant| [panel(variant, rate, Point::rate), panel(variant, beside, Point::beside)];
+    let mut panels = Vec::new();
+    // A row for a size: throughput of both ways of computing, then what is left beside them.
+    for of_size in variants(points).chunks(2) {
+        let (rates, rest): (Vec<_>, Vec<_>) =
+            (of_size.iter()).map(|&variant| both(variant).into()).unzip();
+        panels.extend(rates.into_iter().chain(rest));
+    }
     Picture {
         title: "Computation between large messages (AZ-SDP)".into(),
         notes: plan.notes("Blocking, a core each; computing lasts by the sender's CPU time."),
-        columns: 2,
-        panels: variants(points).into_iter().map(panel).collect(),
+        columns: 4,
+        panels,
     }
 }
 
