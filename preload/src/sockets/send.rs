@@ -82,10 +82,9 @@ enum Step {
 
 #[cold]
 unsafe fn rest(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> Result<usize> {
-    let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
     let step = |fd: i32, walk: &mut Walk, copies| unsafe { once(s, fd, walk, flags, copies) };
-    drive(s, fd, walk, flags, quiet, step)
+    drive(s, fd, walk, flags, false, step)
 }
 
 /// Sends from a source that fills the buffer itself (a file). `fill` is given memory; `put_back` takes as
@@ -98,8 +97,9 @@ pub(crate) fn send_from(
     mut put_back: impl FnMut(usize),
     mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
 ) -> Result<usize> {
+    // (a walk over no memory: it only counts, and there is nothing in it to advertise)
     let mut walk = Walk::one(std::ptr::null_mut(), want);
-    drive(s, fd, &mut walk, 0, false, |fd, walk, _| {
+    drive(s, fd, &mut walk, 0, true, |fd, walk, _| {
         engage::step(s, fd);
         demote::attend(s, fd);
         match s.phase() {
@@ -176,20 +176,20 @@ fn copy_little(
     moved(walk, Ok(piece.done()))
 }
 
-/// The loop around steps: waits, time-outs, the end.
+/// The loop around steps: waits, time-outs, the end. `copies`: nothing of the walk can be advertised.
 fn drive(
     s: &'static Socket,
     fd: i32,
     walk: &mut Walk,
     flags: i32,
-    quiet: bool,
+    copies: bool,
     step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
     let since = Since::now();
     let counting = Counting::begin();
     counting.add(What::Inside(s));
-    inside(s, fd, walk, flags, quiet, step, since)
+    inside(s, fd, walk, flags, copies, step, since)
 }
 
 fn inside(
@@ -197,13 +197,13 @@ fn inside(
     fd: i32,
     walk: &mut Walk,
     flags: i32,
-    quiet: bool,
+    mut copies: bool,
     mut step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
     since: Since,
 ) -> Result<usize> {
     let dont_wait = flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed);
     let mut wait = Wait::new(Want::Room, since);
-    let mut copies = dont_wait;
+    copies |= dont_wait;
     let end = |walk: &Walk, e: Option<Errno>| match e {
         Some(e) if walk.done() == 0 => Err(e),
         _ => Ok(counted(s, walk.done())),
@@ -216,7 +216,7 @@ fn inside(
             }
             // As in the kernel, an error that waits to be told is told now, and is over with that.
             let e = super::options::take_error(s, fd).unwrap_or(Errno::PIPE);
-            if e == Errno::PIPE && !quiet {
+            if e == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
                 time::raise(libc::SIGPIPE);
             }
             return Err(e);
