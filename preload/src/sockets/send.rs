@@ -237,7 +237,7 @@ fn inside(
             return end(walk, Some(Errno::AGAIN));
         }
         if !copies {
-            match large::await_taken(s, fd, walk, since) {
+            match large::await_taken(s, fd, walk, &mut wait) {
                 Ok(true) if walk.left() == 0 => return end(walk, None),
                 Ok(whole) => {
                     copies = !whole;
