@@ -224,12 +224,18 @@ fn picture(plan: &Plan, points: &[Point]) -> Picture {
     let rate = Axis::new("GB/s (logarithmic)", Scale::Decades, table::tick);
     let beside = "time of a message beside the computation, µs (logarithmic)";
     let beside = Axis::new(beside, Scale::Decades, table::tick);
-    let both = |variant| [panel(variant, rate, Point::rate), panel(variant, beside, Point::beside)];
+    let both = |variant| {
+        [
+            panel(variant, rate, Point::rate),
+            panel(variant, beside, Point::beside),
+        ]
+    };
     let mut panels = Vec::new();
     // A row for a size: throughput of both ways of computing, then what is left beside them.
     for of_size in variants(points).chunks(2) {
-        let (rates, rest): (Vec<_>, Vec<_>) =
-            (of_size.iter()).map(|&variant| both(variant).into()).unzip();
+        let (rates, rest): (Vec<_>, Vec<_>) = (of_size.iter())
+            .map(|&variant| both(variant).into())
+            .unzip();
         panels.extend(rates.into_iter().chain(rest));
     }
     Picture {

@@ -10,7 +10,7 @@
 
 use super::counted::{Counting, What};
 use super::wait::{Wait, Want, may_go};
-use super::{Phase, Socket, spin};
+use super::{Phase, Socket, cancel, spin};
 use crate::signals::since::Since;
 use crate::signals::thread::{Thread, here};
 use std::ptr;
@@ -52,15 +52,16 @@ pub(super) fn begins(s: &Socket) -> bool {
 }
 
 /// Sends the walk's next buffer, if it is large, by waiting until the reader has taken it. False if that
-/// cannot be, or did not come to its end: then the rest goes through the ring.
+/// cannot be, or did not come to its end: then the rest goes through the ring. `wait` is the whole call's: its
+/// time-out counts from the first wait of any kind.
 ///
 /// # Errors
-/// As [`Wait::wait`], if nothing was taken.
+/// As [`Wait::wait`]; what was taken is walked over.
 pub(super) fn await_taken(
     s: &'static Socket,
     fd: i32,
     walk: &mut Walk,
-    since: Since,
+    wait: &mut Wait,
 ) -> Result<bool> {
     if walk.left() < policy::large() || s.phase() != Phase::Attached {
         return Ok(false);
@@ -78,7 +79,11 @@ pub(super) fn await_taken(
             .store(ptr::from_ref(s).cast_mut(), Ordering::Relaxed);
         counting.add(What::Advertised(s));
     }
-    let waited = wait_taken(s, fd, walk.done() > 0, since);
+    let partial = walk.done() > 0;
+    let since = wait.since();
+    let wanted_before = wait.turn_to(Want::Taken);
+    let waited = cancel::guarded(|| wait_taken(s, fd, partial, wait));
+    wait.turn_to(wanted_before);
     let (_, wanted) = walk.chunk();
     let taken = {
         let Ok(mut tx) = s.tx.lock() else {
@@ -89,16 +94,15 @@ pub(super) fn await_taken(
         tx.collect(p, walk)
     };
     drop(counting);
-    match waited {
-        Err(e) if taken == 0 => Err(e),
-        Err(_) => Ok(true), // (the time-out or the signal will be met again, or not matter any more)
-        Ok(()) => Ok(taken == wanted),
+    waited?;
+    if taken > 0 && since.any() {
+        return Err(Errno::INTR); // a call that has sent something is not restarted
     }
+    Ok(taken == wanted)
 }
 
 /// Waits until the reader is done with what this thread has advertised, or is not worth waiting for.
-fn wait_taken(s: &'static Socket, fd: i32, partial: bool, since: Since) -> Result<()> {
-    let mut wait = Wait::new(Want::Taken, since);
+fn wait_taken(s: &'static Socket, fd: i32, partial: bool, wait: &mut Wait) -> Result<()> {
     let begun = clock::ticks();
     let mut crossed = 0;
     while let Some(p) = s.segment()

@@ -7,6 +7,7 @@
 
 use super::counted::{Counting, What};
 use super::ending::is_gone;
+use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, large};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -85,7 +86,8 @@ fn send_window(
     }
     if walk.left() > 0 && !s.nonblock.load(Ordering::Relaxed) {
         // (an error is met again by whoever sends the rest)
-        let _ = large::await_taken(s, fd, &mut walk, since);
+        let mut wait = Wait::new(Want::Room, since);
+        let _ = large::await_taken(s, fd, &mut walk, &mut wait);
     }
     walk.done()
 }

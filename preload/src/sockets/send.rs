@@ -130,6 +130,7 @@ pub(crate) fn send_from(
     mut put_back: impl FnMut(usize),
     mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
 ) -> Result<usize> {
+    // (a walk over no memory: it only counts, and there is nothing in it to advertise)
     let mut walk = Walk::one(std::ptr::null_mut(), want);
     drive(s, fd, &mut walk, How::default(), |fd, walk, _| {
         engage::step(s, fd);
@@ -208,7 +209,7 @@ fn copy_little(
     moved(walk, Ok(piece.done()))
 }
 
-/// The loop around steps: waits, time-outs, the end.
+/// The loop around steps: waits, time-outs, the end. `copies`: nothing of the walk can be advertised.
 fn drive(
     s: &'static Socket,
     fd: i32,
@@ -267,7 +268,7 @@ fn inside(
             return end(walk, Some(Errno::AGAIN));
         }
         if !copies {
-            match large::await_taken(s, fd, walk, since) {
+            match large::await_taken(s, fd, walk, &mut wait) {
                 Ok(true) if walk.left() == 0 => return end(walk, None),
                 Ok(whole) => {
                     copies = !whole;

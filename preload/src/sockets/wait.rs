@@ -161,6 +161,16 @@ impl Wait {
         }
     }
 
+    /// Waits for something else from now on, within the same time-out. What it waited for before.
+    pub(super) const fn turn_to(&mut self, want: Want) -> Want {
+        std::mem::replace(&mut self.want, want)
+    }
+
+    /// From where on handlers interrupt the call.
+    pub(super) const fn since(&self) -> Since {
+        self.since
+    }
+
     /// Waits until there may be something to do. `partial`: the call has something to show for itself
     /// already, and is not restarted.
     ///

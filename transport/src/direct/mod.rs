@@ -168,21 +168,22 @@ pub trait Direct {
     /// Sink: takes the posted buffer back. Nothing is written to it afterwards.
     fn withdraw(&self) {}
 
-    /// Sink: receives from the pending advert into the posted buffer, up to its end. Returns how many bytes
-    /// have arrived at `to`, which is the place in the buffer for the advert's next byte. With no place at
-    /// all they are thrown away.
+    /// Sink: receives from the advert that stands here, after so many bytes of the ring, into the posted
+    /// buffer, up to its end. Returns how many bytes have arrived at `to`, which is the place in the buffer for
+    /// the advert's next byte. With no place at all they are thrown away.
     ///
     /// # Safety
     /// `to` is writable for `len` bytes. Under the receiving lock.
-    unsafe fn receive(&self, _to: Option<*mut u8>, _len: usize) -> usize {
+    unsafe fn receive(&self, _at: u64, _to: Option<*mut u8>, _len: usize) -> usize {
         0
     }
 
-    /// Sink: copies what the pending advert holds and leaves it there. Returns how many bytes.
+    /// Sink: copies what the advert that stands here holds, from this one of its bytes on, and leaves it there.
+    /// Returns how many bytes.
     ///
     /// # Safety
     /// As [`Self::receive`].
-    unsafe fn look(&self, _to: *mut u8, _len: usize) -> usize {
+    unsafe fn look(&self, _at: u64, _skip: usize, _to: *mut u8, _len: usize) -> usize {
         0
     }
 
@@ -326,17 +327,17 @@ impl Direct for Segment {
         self.withdraw_buffer();
     }
 
-    unsafe fn look(&self, to: *mut u8, len: usize) -> usize {
+    unsafe fn look(&self, at: u64, skip: usize, to: *mut u8, len: usize) -> usize {
         // SAFETY: passed on to the caller.
-        unsafe { self.look_at_advert(to, len) }
+        unsafe { self.look_at_advert(at, skip, to, len) }
     }
 
     fn pass(&self) {
         self.pass_adverts();
     }
 
-    unsafe fn receive(&self, to: Option<*mut u8>, len: usize) -> usize {
+    unsafe fn receive(&self, at: u64, to: Option<*mut u8>, len: usize) -> usize {
         // SAFETY: passed on to the caller.
-        unsafe { self.receive_advert(to, len) }
+        unsafe { self.receive_advert(at, to, len) }
     }
 }

@@ -159,12 +159,26 @@ impl Segment {
         Ok(())
     }
 
-    /// Whether the peer's process lives, as far as the kernel says.
+    /// Whether the peer's process lives and is the program that it was, as far as the kernel says: the thread
+    /// that copied has gone with the one before (exec ends all others).
     pub(super) fn peer_lives(&self) -> bool {
-        let pid = self.peer().home.pid.load(Ordering::Relaxed);
-        // SAFETY: no pointers; signal 0 only asks.
-        let asked = unsafe { crate::syscall!(kill, pid, 0) };
-        asked != Err(Errno(libc::ESRCH))
+        let home = &self.peer().home;
+        let peer = Peer {
+            pid: home.pid.load(Ordering::Relaxed),
+            page: home.at.load(Ordering::Relaxed),
+        };
+        if vm::is_over(peer.pid) {
+            return false;
+        }
+        let proof = self.proof(peer);
+        let mut byte = 0u8;
+        // SAFETY: one writable byte.
+        match unsafe { vm::pull(peer.pid, proof.at, &raw mut byte, 1, proof) } {
+            // (a probe of another thread's may just have written another word)
+            Ok(found) => found || self.proof(peer) != proof,
+            // (otherwise it may not be looked into, or has no first thread any more)
+            Err(e) => e != Errno::FAULT,
+        }
     }
 }
 

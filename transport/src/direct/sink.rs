@@ -59,14 +59,23 @@ impl Segment {
         self.upcoming().1
     }
 
-    /// Notes adverts that have nothing left as done with. Under the receiving lock.
-    pub(super) fn pass_adverts(&self) {
+    /// Notes adverts that have nothing left as done with. The one that comes next: what has been received of it
+    /// is `Sink::progress`. Under the receiving lock.
+    pub(super) fn pass_adverts(&self) -> (u32, Option<Pending>) {
         let sink = &self.mine().sink;
-        let (next, _) = self.upcoming();
+        let (next, pending) = self.upcoming();
         if next.wrapping_sub(1) != sink.done.load(Ordering::Relaxed) {
             sink.progress.store(0, Ordering::Relaxed);
             sink.done.store(next.wrapping_sub(1), Ordering::Release);
         }
+        (next, pending)
+    }
+
+    /// The advert that stands here, after so many bytes of the ring. One that did when the caller looked may be
+    /// over, and bytes of the ring may come before the next.
+    fn standing(&self, at: u64) -> Option<u32> {
+        let (number, pending) = self.pass_adverts();
+        pending.filter(|p| p.at == at).map(|_| number)
     }
 
     fn next_number(&self) -> u32 {
@@ -136,9 +145,8 @@ impl Segment {
     ///
     /// # Safety
     /// As there.
-    pub(super) unsafe fn receive_advert(&self, to: Option<*mut u8>, len: usize) -> usize {
-        self.pass_adverts();
-        let (number, Some(_)) = self.upcoming() else {
+    pub(super) unsafe fn receive_advert(&self, at: u64, to: Option<*mut u8>, len: usize) -> usize {
+        let Some(number) = self.standing(at) else {
             self.withdraw_buffer(); // it was closed with nothing in it, just now
             return 0;
         };
@@ -203,13 +211,20 @@ impl Segment {
     ///
     /// # Safety
     /// As there.
-    pub(super) unsafe fn look_at_advert(&self, to: *mut u8, len: usize) -> usize {
-        let ((number, Some(_)), Ok(peer)) = (self.upcoming(), self.peer_process()) else {
+    pub(super) unsafe fn look_at_advert(
+        &self,
+        at: u64,
+        skip: usize,
+        to: *mut u8,
+        len: usize,
+    ) -> usize {
+        let (Some(number), Ok(peer)) = (self.standing(at), self.peer_process()) else {
             return 0;
         };
         let advert = advert(self.peer(), number);
         let claims = claims(self.peer(), self.mine(), number);
         let base = self.mine().sink.progress.load(Ordering::Relaxed);
+        let base = base.saturating_add(skip as u64);
         let total = advert.len.load(Ordering::Relaxed);
         let wanted = (total.saturating_sub(base)).min(len as u64);
         let from = advert.from.load(Ordering::Relaxed).wrapping_add(base);

@@ -2,7 +2,8 @@
 //! Write between two programs of one host. The kernel checks that this process may look into the other
 //! one (ptrace access: same user, dumpable, what Yama and the namespaces say).
 
-use super::{Errno, Result};
+use super::fd::{Fd, as_fd};
+use super::{Errno, Result, net};
 use crate::syscall;
 
 const fn iovec(at: usize, len: usize) -> libc::iovec {
@@ -13,7 +14,7 @@ const fn iovec(at: usize, len: usize) -> libc::iovec {
 }
 
 /// A word of the other process's that shows that it is the right one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Where it lies there.
     pub at: u64,
@@ -100,4 +101,26 @@ pub unsafe fn push(
         )
     }?;
     Ok(copied == len + 2)
+}
+
+/// Whether no thread of the process runs any more. One that has died and that its parent has not waited for
+/// keeps its number, so kill(2) does not tell.
+#[must_use]
+pub fn is_over(pid: u32) -> bool {
+    const GONE: Errno = Errno(libc::ESRCH);
+    // SAFETY: no pointers.
+    let opened = unsafe { syscall!(pidfd_open, pid, 0) };
+    match opened {
+        Ok(fd) => {
+            let process = Fd::own(as_fd(fd));
+            net::ready_now(process.raw(), libc::POLLIN) != 0
+        }
+        Err(GONE) => true,
+        Err(_) => {
+            // No descriptor to be had, or an old kernel.
+            // SAFETY: no pointers; signal 0 only asks.
+            let asked = unsafe { syscall!(kill, pid, 0) };
+            asked == Err(GONE)
+        }
+    }
 }

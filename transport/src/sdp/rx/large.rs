@@ -37,9 +37,13 @@ impl Rx {
             };
             if limit == Some(0) {
                 let (to, len) = walk.chunk();
+                if len == 0 {
+                    got = Got::Bytes(0); // a read of no bytes has all that it asked for
+                    break;
+                }
                 let to = (!how.discard).then_some(to);
                 // SAFETY: the walk's chunk is writable by the caller's promise.
-                let n = unsafe { p.receive(to, len) };
+                let n = unsafe { p.receive(self.flow.consumed(), to, len) };
                 walk.advance(n);
                 self.ring_due |= p.must_ring(TAKEN);
                 got = Got::Empty;
@@ -89,11 +93,18 @@ impl Rx {
             got = unsafe { self.read_ring(p, &mut part, how, false) }.unwrap_or(Got::Broken);
             walk.skip(part.done());
         }
-        if limit == Some(walk.done() - before) && walk.left() > 0 {
-            let (to, len) = walk.chunk();
-            // SAFETY: the walk's chunk is writable by the caller's promise.
-            let n = unsafe { p.look(to, len) };
-            walk.advance(n);
+        let ring = walk.done();
+        let at = self.flow.consumed() + (ring - before) as u64;
+        if limit == Some(ring - before) {
+            while walk.left() > 0 {
+                let (to, len) = walk.chunk();
+                // SAFETY: the walk's chunk is writable by the caller's promise.
+                let n = unsafe { p.look(at, walk.done() - ring, to, len) };
+                walk.advance(n);
+                if n < len {
+                    break;
+                }
+            }
         }
         match walk.done() - before {
             0 => got,
