@@ -10,7 +10,6 @@ pub enum Mode {
     Off = 0,
     Auto = 1,
     Sync = 2,
-    Async = 3,
 }
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Off as u8);
@@ -79,7 +78,6 @@ pub fn mode() -> Mode {
     match MODE.load(Ordering::Relaxed) {
         1 => Mode::Auto,
         2 => Mode::Sync,
-        3 => Mode::Async,
         _ => Mode::Off,
     }
 }
