@@ -46,6 +46,7 @@ mod storms;
 mod threads;
 mod timeouts;
 mod zcopy;
+mod zcopy_read;
 
 /// What the report must say when both ends run the library and were warmed up.
 #[derive(Clone, Copy, Debug)]
@@ -187,6 +188,7 @@ pub fn all() -> Vec<Case> {
         limits::CASES,
         bulk::CASES,
         zcopy::CASES,
+        zcopy_read::CASES,
     ]
     .concat()
 }
