@@ -1,8 +1,8 @@
 //! Runs cases in every mode and compares each transcript with the one from kernel TCP.
 //!
-//! `modes` says which ends are under the library and how the run is set up; `judge` runs one case
-//! in one mode and returns what is wrong with it. Deviations that are meant are listed with their
-//! reasons in deviations.txt; one that no longer shows up is an error too.
+//! `trials` says which ends are under the library, how the run is set up and what zero copy is asked for;
+//! `judge` runs one case in one of them and returns what is wrong with it. Deviations that are meant are
+//! listed with their reasons in deviations.txt; one that no longer shows up is an error too.
 
 use crate::cases::{Body, Case, Path as Expected};
 use crate::report::Report;
@@ -70,6 +70,45 @@ impl Mode {
     }
 }
 
+/// What the programs are asked to do with large messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zcopy {
+    /// Nothing: as set up for all tests.
+    Default,
+    /// Messages are large from the smallest size on that can be.
+    Auto,
+    /// The same, and what could be copied waits for the reader.
+    Sync,
+}
+
+impl Zcopy {
+    /// The value of SHUNT_ZCOPY, if it is to be set.
+    const fn setting(self) -> Option<&'static str> {
+        match self {
+            Self::Default => None,
+            Self::Auto => Some("auto"),
+            Self::Sync => Some("sync"),
+        }
+    }
+}
+
+/// One way to run a case.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    pub mode: Mode,
+    pub zcopy: Zcopy,
+}
+
+impl Trial {
+    pub fn name(self) -> String {
+        let mode = self.mode.name();
+        match self.zcopy.setting() {
+            None => mode.to_owned(),
+            Some(word) => format!("{mode}_{word}"),
+        }
+    }
+}
+
 pub fn modes(case: &Case) -> Vec<Mode> {
     if matches!(case.body, Body::Solo(_)) {
         return vec![Mode::Solo];
@@ -82,6 +121,23 @@ pub fn modes(case: &Case) -> Vec<Mode> {
     list
 }
 
+/// Every way to run a case. One of large messages is run with them waiting for the reader and without, a
+/// plain peer aside, which makes no difference.
+pub fn trials(case: &Case) -> Vec<Trial> {
+    let ways: &[Zcopy] = if case.large.is_some() {
+        &[Zcopy::Sync, Zcopy::Auto]
+    } else {
+        &[Zcopy::Default]
+    };
+    let mut list = Vec::new();
+    for mode in modes(case) {
+        let plain_peer = matches!(mode, Mode::OnlyA | Mode::OnlyB);
+        let some = if plain_peer { &ways[..1] } else { ways };
+        list.extend(some.iter().map(|&zcopy| Trial { mode, zcopy }));
+    }
+    list
+}
+
 /// What one run left behind.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -91,7 +147,8 @@ pub struct Run {
 }
 
 /// Runs a case; `loaded` says whether the mode's ends are under the library at all.
-pub fn run(case: &Case, mode: Mode, loaded: bool) -> Run {
+pub fn run(case: &Case, trial: Trial, loaded: bool) -> Run {
+    let mode = trial.mode;
     let limit = Duration::from_secs(if case.slow { 180 } else { 30 });
     let folder = Folder::new();
     if matches!(mode, Mode::Threads | Mode::Solo) {
@@ -100,14 +157,14 @@ pub fn run(case: &Case, mode: Mode, loaded: bool) -> Run {
         } else {
             "threads"
         };
-        let job = launch(case, side, mode, loaded, None, folder.path("report"));
+        let job = launch(case, side, trial, loaded, None, folder.path("report"));
         return gather(&[("-", job.finish(limit))]);
     }
     let (left, right) = net::unix_pair(libc::SOCK_SEQPACKET);
     let a = launch(
         case,
         "A",
-        mode,
+        trial,
         loaded && mode.under('A'),
         Some(left),
         folder.path("A"),
@@ -115,7 +172,7 @@ pub fn run(case: &Case, mode: Mode, loaded: bool) -> Run {
     let b = launch(
         case,
         "B",
-        mode,
+        trial,
         loaded && mode.under('B'),
         Some(right),
         folder.path("B"),
@@ -130,12 +187,12 @@ pub fn run(case: &Case, mode: Mode, loaded: bool) -> Run {
 fn launch(
     case: &Case,
     side: &str,
-    mode: Mode,
+    trial: Trial,
     loaded: bool,
     channel: Option<i32>,
     report: PathBuf,
 ) -> Job {
-    let setup = mode.setup();
+    let setup = trial.mode.setup();
     let warm = if setup.warm { "warm" } else { "cold" };
     let swap = if setup.swap { "swap" } else { "straight" };
     let channel_text = channel.unwrap_or(-1).to_string();
@@ -151,6 +208,10 @@ fn launch(
     }
     if loaded {
         start = start.under(&library(), report);
+        if let Some(setting) = trial.zcopy.setting() {
+            start = start.env("SHUNT_ZCOPY", setting);
+            start = start.env("SHUNT_ZCOPY_MIN", "4k");
+        }
     }
     start.start()
 }
@@ -194,26 +255,28 @@ fn gather(outcomes: &[(&str, Outcome)]) -> Run {
 pub type Oracle = HashMap<Mode, Run>;
 
 /// What is wrong with this case in this mode; nothing when all is well.
-pub fn judge(case: &Case, mode: Mode, oracle: &mut Oracle) -> Result<(), String> {
+pub fn judge(case: &Case, trial: Trial, oracle: &mut Oracle) -> Result<(), String> {
+    let mode = trial.mode.oracle();
     let expected = oracle
-        .entry(mode.oracle())
-        .or_insert_with(|| run(case, mode.oracle(), false));
+        .entry(mode)
+        .or_insert_with(|| run(case, Trial { mode, ..trial }, false));
     if expected.transcript.contains("exit 101\n") || expected.transcript.contains("hang\n") {
         return Err(format!(
             "broken on kernel TCP:\n{}{}",
             expected.transcript, expected.notes
         ));
     }
-    let got = run(case, mode, true);
+    let got = run(case, trial, true);
     let differs = compare(&expected.transcript, &got.transcript);
-    match (differs, deviation(case.name, mode.name())) {
+    match (differs, deviation(case.name, &trial.name())) {
         (Some(text), None) => return Err(format!("{text}{}{}", got.notes, path_note(&got))),
         (None, Some(why)) if !why.starts_with("sometimes: ") => {
             return Err(format!("no longer deviates, though listed: {why}"));
         }
         _ => {}
     }
-    check_path(case, mode, &got)
+    check_path(case, trial.mode, &got)?;
+    check_zcopy(case, trial, &got)
 }
 
 fn path_note(got: &Run) -> String {
@@ -266,6 +329,26 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
         verdict.map_err(|e| format!("end {name}: {e}\n"))?;
     }
     Ok(())
+}
+
+/// As many bytes went straight from one program's memory to the other's as the case says.
+fn check_zcopy(case: &Case, trial: Trial, got: &Run) -> Result<(), String> {
+    let sure = matches!(trial.mode, Mode::Both | Mode::Swap | Mode::Threads);
+    let Some(large) = case.large.filter(|_| sure) else {
+        return Ok(());
+    };
+    let least = match trial.zcopy {
+        Zcopy::Sync => large.sync,
+        _ => large.auto,
+    };
+    let both: u64 = got.reports.iter().map(|(_, r)| r.zcopy_bytes()).sum();
+    if both >= least {
+        return Ok(());
+    }
+    Err(format!(
+        "{both} bytes by zero copy, expected {least}\n{}",
+        path_note(got)
+    ))
 }
 
 /// The reason for a listed deviation of this case in this mode.

@@ -15,6 +15,8 @@ pub struct Connection {
     pub transport: String,
     pub sent: u64,
     pub received: u64,
+    /// Bytes that went past the ring, both ways.
+    pub zcopy: u64,
     pub demotions: Vec<String>,
     pub reason: Option<String>,
 }
@@ -38,7 +40,6 @@ fn connection(v: &Value) -> Connection {
     for key in [
         "messages_sent",
         "messages_received",
-        "zcopy_bytes",
         "no_credit",
     ] {
         v.get(key).number();
@@ -51,6 +52,7 @@ fn connection(v: &Value) -> Connection {
         transport: v.get("transport").text().to_string(),
         sent: v.get("bytes_sent").number(),
         received: v.get("bytes_received").number(),
+        zcopy: v.get("zcopy_bytes").number(),
         demotions: {
             let codes = v.get("demotions").list();
             codes.iter().map(|d| d.text().to_string()).collect()
@@ -105,6 +107,11 @@ impl Report {
             .filter(|c| c.transport == "shm")
             .map(|c| c.sent + c.received)
             .sum()
+    }
+
+    /// Bytes that went straight from one program's memory to another's; each end counts them.
+    pub fn zcopy_bytes(&self) -> u64 {
+        self.connections().map(|c| c.zcopy).sum()
     }
 
     /// Every attached connection sent by the scheme that SHUNT_TEST_FLOW asked for, if it named one.
@@ -195,8 +202,8 @@ impl Report {
             .map(|c| {
                 let why = c.reason.as_deref().unwrap_or("-");
                 format!(
-                    "[{} {} {}+{} bytes, {why}]",
-                    c.role, c.transport, c.sent, c.received
+                    "[{} {} {}+{} bytes, {} past the ring, {why}]",
+                    c.role, c.transport, c.sent, c.received, c.zcopy
                 )
             })
             .collect();
@@ -211,7 +218,7 @@ mod tests {
 
     const LINE: &str = r#"{"program":"x","pid":7,"totals":{"shm":1,"iwarp":0,"verbs":0,"tcp":1},
         "connections":[{"local":"a","peer":"b","role":"accept","transport":"shm","flow":"packetized",
-        "bytes_sent":5,"bytes_received":6,"messages_sent":1,"messages_received":1,"zcopy_bytes":0,
+        "bytes_sent":5,"bytes_received":6,"messages_sent":1,"messages_received":1,"zcopy_bytes":9,
         "no_credit":0,"demotions":[],"reason":null},{"local":"a","peer":"b","role":"connect",
         "transport":"tcp","flow":null,"bytes_sent":0,"bytes_received":0,"messages_sent":0,
         "messages_received":0,"zcopy_bytes":0,"no_credit":0,"demotions":[],"reason":WHY}]}"#;
@@ -229,6 +236,7 @@ mod tests {
         assert!(r.check_shm(2, 0).is_err());
         assert!(r.check_shm(1, 12).is_err());
         assert!(r.check_tcp().is_err());
+        assert_eq!(r.zcopy_bytes(), 9);
     }
 
     #[test]

@@ -125,6 +125,10 @@ impl Launch {
         if let Some(scheme) = flow() {
             self.command.env("SHUNT_FLOW", scheme);
         }
+        if let Some(way) = std::env::var_os("SHUNT_TEST_ZCOPY") {
+            self.command.env("SHUNT_ZCOPY", way);
+            self.command.env("SHUNT_ZCOPY_MIN", "4k");
+        }
         if let Some(size) = std::env::var_os("SHUNT_TEST_BUF") {
             self.command.env("SHUNT_BUF", size);
         }

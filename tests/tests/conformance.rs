@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use shunt_tests::cases::{self, Case};
-use shunt_tests::matrix::{self, Mode, Oracle};
+use shunt_tests::matrix::{self, Mode, Oracle, Trial};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,15 +31,15 @@ fn main() -> ExitCode {
         // SAFETY: nothing else runs yet.
         unsafe { std::env::set_var("SHUNT_CONFORM", env!("CARGO_BIN_EXE_conform")) };
     }
-    let plan: Vec<(Case, Vec<Mode>)> = cases::all()
+    let plan: Vec<(Case, Vec<Trial>)> = cases::all()
         .into_iter()
         .map(|case| (case, chosen(&case, &wanted)))
-        .filter(|(_, modes)| !modes.is_empty())
+        .filter(|(_, trials)| !trials.is_empty())
         .collect();
     if has("--list") {
-        for (case, modes) in &plan {
-            for mode in modes {
-                println!("{}/{}: test", case.name, mode.name());
+        for (case, trials) in &plan {
+            for trial in trials {
+                println!("{}/{}: test", case.name, trial.name());
             }
         }
         return ExitCode::SUCCESS;
@@ -48,18 +48,18 @@ fn main() -> ExitCode {
 }
 
 /// The modes to run; the quick run leaves out slow cases and the modes that rarely tell news.
-fn chosen(case: &Case, wanted: &dyn Fn(&str) -> bool) -> Vec<Mode> {
+fn chosen(case: &Case, wanted: &dyn Fn(&str) -> bool) -> Vec<Trial> {
     let quick = std::env::var_os("SHUNT_TEST_QUICK").is_some();
     if quick && case.slow {
         return Vec::new();
     }
-    let mut modes = matrix::modes(case);
-    modes.retain(|m| !quick || matches!(m, Mode::Both | Mode::OnlyA | Mode::Solo));
-    modes.retain(|m| wanted(&format!("{}/{}", case.name, m.name())));
-    modes
+    let mut trials = matrix::trials(case);
+    trials.retain(|t| !quick || matches!(t.mode, Mode::Both | Mode::OnlyA | Mode::Solo));
+    trials.retain(|t| wanted(&format!("{}/{}", case.name, t.name())));
+    trials
 }
 
-fn run_all(plan: &[(Case, Vec<Mode>)]) -> ExitCode {
+fn run_all(plan: &[(Case, Vec<Trial>)]) -> ExitCode {
     let next = AtomicUsize::new(0);
     let passed = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
@@ -69,11 +69,11 @@ fn run_all(plan: &[(Case, Vec<Mode>)]) -> ExitCode {
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some((case, modes)) = plan.get(next.fetch_add(1, Ordering::SeqCst)) {
+                while let Some((case, trials)) = plan.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let mut oracle = Oracle::new();
-                    for mode in modes {
-                        let name = format!("{}/{}", case.name, mode.name());
-                        match matrix::judge(case, *mode, &mut oracle) {
+                    for trial in trials {
+                        let name = format!("{}/{}", case.name, trial.name());
+                        match matrix::judge(case, *trial, &mut oracle) {
                             Ok(()) => {
                                 passed.fetch_add(1, Ordering::SeqCst);
                                 println!("test {name} ... ok");

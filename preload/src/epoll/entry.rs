@@ -223,12 +223,17 @@ impl Entry {
         }
     }
 
+    /// Takes back what was wished for this entry, where nobody else can have wished for the same: whoever
+    /// sleeps on another set, or in a call on the socket, would miss what comes.
     pub(crate) fn disarm(&self) {
         if let Some(s) = self.socket()
             && s.phase() == Phase::Attached
+            && s.set_count.load(Ordering::Acquire) <= 1
+            && s.sleepers() == 0
+            && !s.is_shared()
             && let Some(p) = s.segment()
         {
-            p.disarm(transport::doorbell::DATA | transport::doorbell::SPACE);
+            p.disarm(ready::wishes(poll_bits(self.events)));
         }
     }
 }

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use shunt_tests::cases::{self, Body, Case};
-use shunt_tests::matrix::{self, Oracle};
+use shunt_tests::matrix::{self, Oracle, Trial, Zcopy};
 use shunt_tests::side::{Setup, Side};
 use shunt_tests::sys::net;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         [] => {
             for case in cases::all() {
-                let modes: Vec<_> = matrix::modes(&case).iter().map(|m| m.name()).collect();
+                let modes: Vec<_> = matrix::trials(&case).iter().map(|t| t.name()).collect();
                 println!("{} {}", case.name, modes.join(","));
             }
             ExitCode::SUCCESS
@@ -69,13 +69,15 @@ fn repeat(case: &Case, times: usize) -> ExitCode {
         .into_iter()
         .filter(|m| !m.name().starts_with("only"))
     {
-        let first = matrix::run(case, mode, false);
+        let zcopy = Zcopy::Default;
+        let trial = Trial { mode, zcopy };
+        let first = matrix::run(case, trial, false);
         if times == 1 {
             print!("{}:\n{}", mode.name(), first.transcript);
         }
         let mut bad = first.transcript.contains("exit 101") || first.transcript.contains("hang");
         for _ in 1..times {
-            let again = matrix::run(case, mode, false);
+            let again = matrix::run(case, trial, false);
             if again.transcript != first.transcript {
                 println!(
                     "{}/{} varies:\n{}---\n{}",
@@ -99,14 +101,14 @@ fn repeat(case: &Case, times: usize) -> ExitCode {
 fn compare(case: &Case, only: Option<&str>) -> ExitCode {
     let mut oracle = Oracle::new();
     let mut code = ExitCode::SUCCESS;
-    for mode in matrix::modes(case) {
-        if only.is_some_and(|name| name != mode.name()) {
+    for trial in matrix::trials(case) {
+        if only.is_some_and(|name| name != trial.name()) {
             continue;
         }
-        match matrix::judge(case, mode, &mut oracle) {
-            Ok(()) => println!("{}/{} ok", case.name, mode.name()),
+        match matrix::judge(case, trial, &mut oracle) {
+            Ok(()) => println!("{}/{} ok", case.name, trial.name()),
             Err(text) => {
-                println!("{}/{} FAILED\n{text}", case.name, mode.name());
+                println!("{}/{} FAILED\n{text}", case.name, trial.name());
                 code = ExitCode::FAILURE;
             }
         }

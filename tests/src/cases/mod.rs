@@ -45,6 +45,8 @@ mod stdio;
 mod storms;
 mod threads;
 mod timeouts;
+mod zcopy;
+mod zcopy_read;
 
 /// What the report must say when both ends run the library and were warmed up.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +66,14 @@ pub enum Body {
     Solo(fn(&Side)),
 }
 
+/// A case of large messages: how many bytes go straight from one program's memory to the other's at
+/// least, counted at both ends, where messages wait for the reader, and where it depends.
+#[derive(Clone, Copy, Debug)]
+pub struct Large {
+    pub sync: u64,
+    pub auto: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub name: &'static str,
@@ -73,6 +83,8 @@ pub struct Case {
     pub threads: bool,
     /// Too long for the quick run.
     pub slow: bool,
+    /// Run with zero copy for messages of 4 KiB and more.
+    pub large: Option<Large>,
 }
 
 impl Case {
@@ -84,6 +96,7 @@ impl Case {
             path: Path::Shm(1),
             threads: true,
             slow: false,
+            large: None,
         }
     }
 
@@ -100,6 +113,7 @@ impl Case {
             path: Path::Shm(1),
             threads: false,
             slow: false,
+            large: None,
         }
     }
 
@@ -116,6 +130,12 @@ impl Case {
     /// Only as two processes: the case ends or changes its whole process.
     pub(crate) const fn processes_only(mut self) -> Self {
         self.threads = false;
+        self
+    }
+
+    /// Run with zero copy, of which there is at least so much in either way.
+    pub(crate) const fn large(mut self, sync: u64, auto: u64) -> Self {
+        self.large = Some(Large { sync, auto });
         self
     }
 
@@ -167,6 +187,8 @@ pub fn all() -> Vec<Case> {
         death::CASES,
         limits::CASES,
         bulk::CASES,
+        zcopy::CASES,
+        zcopy_read::CASES,
     ]
     .concat()
 }
