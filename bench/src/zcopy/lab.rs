@@ -62,6 +62,10 @@ pub(super) struct Outcome {
     /// Of a message, as the sender sees it; of several senders the median.
     pub p50_us: f64,
     pub p99_us: f64,
+    /// Of a message and the computation that goes with it; of several pairs, the time that each has for one.
+    pub each_us: f64,
+    /// Of that, what the computation took on the wall.
+    pub computed_us: f64,
     /// CPU time, ns for a byte.
     pub sender_cpu: f64,
     pub receiver_cpu: f64,
@@ -271,8 +275,11 @@ fn summarise(pairs: &[Pair]) -> anyhow::Result<Outcome> {
         Ok(Spread::of(&of(name)?).map_or(0.0, |spread| spread.median))
     };
     let shares: Option<Vec<f64>> = pairs.iter().map(|pair| pair.zcopy_share).collect();
+    let messages: f64 = of("messages")?.iter().sum();
     Ok(Outcome {
-        messages: of("messages")?.iter().sum(),
+        messages,
+        each_us: (ended - started) * pairs.len() as f64 / messages / 1e3,
+        computed_us: of("computed_ns")?.iter().sum::<f64>() / messages / 1e3,
         gb_per_s: bytes / (ended - started),
         p50_us: median("p50_ns")? / 1e3,
         p99_us: median("p99_ns")? / 1e3,
@@ -290,7 +297,7 @@ mod tests {
     fn pair(started: u64, ended: u64, messages: u64, zcopy_share: Option<f64>) -> Pair {
         Pair {
             client: json!({"messages": messages, "bytes": messages * 100, "started_ns": started, "cpu_ns": 500,
-                "p50_ns": 2000, "p99_ns": 3000}),
+                "p50_ns": 2000, "p99_ns": 3000, "computed_ns": messages * 20}),
             server: json!({"messages": messages, "ended_ns": ended, "cpu_ns": 1500}),
             zcopy_share,
         }
@@ -304,6 +311,7 @@ mod tests {
         ];
         let outcome = summarise(&pairs).unwrap();
         assert_eq!((outcome.gb_per_s, outcome.p50_us), (2.0, 2.0));
+        assert_eq!((outcome.each_us, outcome.computed_us), (0.1, 0.02));
         assert_eq!((outcome.sender_cpu, outcome.receiver_cpu), (0.5, 1.5));
         assert_eq!(outcome.zcopy_share, Some(0.5));
         assert_eq!(summarise(&[pair(1, 2, 1, None)]).unwrap().zcopy_share, None);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Plan;
-use super::lab::{Bulk, Lab, Place};
+use super::lab::{Bulk, Lab, Outcome, Place};
 use super::mode::Mode;
 use super::proof::{Claim, share_of};
 use super::show::{MARKS, mark};
@@ -30,8 +30,10 @@ struct Run {
     gb_per_s: f64,
     /// Time of a message and its computation.
     each_us: f64,
-    /// What is left of it without the computation.
+    /// What is left of it without the time that computing took on the wall.
     beside_us: f64,
+    /// Times longer that computing took on the wall than on the core: others, or the library, had the core.
+    stretch: Option<f64>,
     messages: f64,
     zcopy_share: Option<f64>,
     claim: Claim,
@@ -51,6 +53,7 @@ struct Point {
     median_beside_us: f64,
     q1_beside_us: f64,
     q3_beside_us: f64,
+    stretch: Option<f64>,
     zcopy_share: Option<f64>,
     claim: Claim,
 }
@@ -107,9 +110,11 @@ fn measure(
 ) -> anyhow::Result<Run> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let warm_up = ((32 << 20) / size).clamp(4, 200).to_string();
+    // Enough messages for a mean, however long the computation.
+    let seconds = plan.pick(0.06_f64, 0.25).max(compute_us * 20e-6);
     let mut client: Vec<String> = words(&[
         "--seconds",
-        &plan.pick(0.06, 0.25).to_string(),
+        &seconds.to_string(),
         "--compute-ns",
         &(compute_us * 1e3).to_string(),
     ]);
@@ -122,7 +127,6 @@ fn measure(
         client,
         limit: Duration::from_secs(30),
     })?;
-    let each_us = size as f64 / outcome.gb_per_s / 1e3;
     Ok(Run {
         size,
         touch,
@@ -130,12 +134,19 @@ fn measure(
         compute_us,
         round,
         gb_per_s: outcome.gb_per_s,
-        each_us,
-        beside_us: each_us - compute_us,
+        each_us: outcome.each_us,
+        beside_us: outcome.each_us - outcome.computed_us,
+        stretch: stretch(&outcome, compute_us),
         messages: outcome.messages,
         zcopy_share: outcome.zcopy_share,
         claim: Claim::of(mode, outcome.zcopy_share),
     })
+}
+
+/// There is no computation after the last message.
+fn stretch(outcome: &Outcome, compute_us: f64) -> Option<f64> {
+    let asked = compute_us * (outcome.messages - 1.0);
+    (asked > 0.0).then(|| outcome.computed_us * outcome.messages / asked)
 }
 
 fn points(runs: &[Run]) -> Vec<Point> {
@@ -155,6 +166,7 @@ fn points(runs: &[Run]) -> Vec<Point> {
             median_beside_us: beside.median,
             q1_beside_us: beside.q1,
             q3_beside_us: beside.q3,
+            stretch: table::median(&runs, |run| run.stretch),
             zcopy_share: share_of(mode, &runs, |run| run.zcopy_share),
             claim: runs.iter().map(|run| run.claim).min()?,
         })
@@ -213,7 +225,7 @@ fn picture(plan: &Plan, points: &[Point]) -> Picture {
         Panel {
             title: format!("{}, {}", table::size(size as f64), touching(touch)),
             x: Axis::new(
-                "computation after each message, µs",
+                "computation between the messages, µs",
                 Scale::Linear,
                 table::tick,
             ),
@@ -283,6 +295,12 @@ fn tables(points: &[Point]) -> String {
             table.text()
         );
     }
+    let stretch = points.iter().filter_map(|point| point.stretch);
+    let worst = stretch.fold(1.0, f64::max);
+    text += &format!(
+        "Computing took up to {} times as long on the wall as on the core (medians; more than 1.05: others had the core).\n\n",
+        short(worst)
+    );
     text + MARKS
 }
 
@@ -301,6 +319,7 @@ mod tests {
             gb_per_s,
             each_us: 12.0,
             beside_us: 2.0,
+            stretch: Some(1.2),
             messages: 1.0,
             zcopy_share: Some(share),
             claim: Claim::of(Mode::Async, Some(share)),

@@ -17,13 +17,15 @@ pub(super) fn mark(mode: Mode, claim: Claim, zcopy_share: Option<f64>) -> String
     match claim {
         Claim::Copied => " COPIED".into(),
         Claim::Partly => format!(" PARTLY {percent:.0} %"),
-        Claim::Held if mode == Mode::Auto => format!(" [{percent:.0} %]"),
+        Claim::Held if mode == Mode::Auto || (mode.is_zero_copy() && percent < 99.0) => {
+            format!(" [{percent:.0} %]")
+        }
         Claim::Held => String::new(),
     }
 }
 
 pub(super) const MARKS: &str = "COPIED: zero copy was asked for, and by the library's own count not one byte went without the ring: the number is \
-     one of copying. PARTLY: so much did. [x %]: so much of what `auto` sent.\n";
+     one of copying. PARTLY: less than half did. [x %]: so much did; always said of `auto`, which chooses.\n";
 
 pub(super) fn picture(plan: &Plan, data: &Data) -> Picture {
     type Height = fn(&Point) -> Quartiles;

@@ -320,6 +320,8 @@ pub(super) mod tests {
             gb_per_s,
             p50_us: 1.0,
             p99_us: 2.0,
+            each_us: 2.0,
+            computed_us: 0.0,
             sender_cpu: 0.1,
             receiver_cpu: 0.2,
             zcopy_share: mode.of_shunt().then_some(match mode {
@@ -371,6 +373,8 @@ pub(super) mod tests {
             gb_per_s: 0.001,
             p50_us: 2.0,
             p99_us: 2.0,
+            each_us: 2.0,
+            computed_us: 0.0,
             sender_cpu: 0.0,
             receiver_cpu: 0.0,
             zcopy_share: None,
