@@ -334,13 +334,10 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
 /// As many bytes went straight from one program's memory to the other's as the case says.
 fn check_zcopy(case: &Case, trial: Trial, got: &Run) -> Result<(), String> {
     let sure = matches!(trial.mode, Mode::Both | Mode::Swap | Mode::Threads);
-    let Some(large) = case.large.filter(|_| sure) else {
+    let Some(large) = case.large.filter(|_| sure && trial.zcopy == Zcopy::Sync) else {
         return Ok(());
     };
-    let least = match trial.zcopy {
-        Zcopy::Sync => large.sync,
-        _ => large.auto,
-    };
+    let least = large.sync;
     let both: u64 = got.reports.iter().map(|(_, r)| r.zcopy_bytes()).sum();
     if both >= least {
         return Ok(());

@@ -67,11 +67,10 @@ pub enum Body {
 }
 
 /// A case of large messages: how many bytes go straight from one program's memory to the other's at
-/// least, counted at both ends, where messages wait for the reader, and where it depends.
+/// least, counted at both ends, where messages wait for the reader. (Elsewhere it is a matter of pace.)
 #[derive(Clone, Copy, Debug)]
 pub struct Large {
     pub sync: u64,
-    pub auto: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,9 +132,9 @@ impl Case {
         self
     }
 
-    /// Run with zero copy, of which there is at least so much in either way.
-    pub(crate) const fn large(mut self, sync: u64, auto: u64) -> Self {
-        self.large = Some(Large { sync, auto });
+    /// Run with zero copy, of which there is at least so much if messages wait for the reader.
+    pub(crate) const fn large(mut self, sync: u64) -> Self {
+        self.large = Some(Large { sync });
         self
     }
 

@@ -5,7 +5,7 @@
 //! what every call says of it, does not depend on time.
 
 use super::Case;
-use super::zcopy::{Bytes, Room, Way, Waiter, send_and_spoil};
+use super::zcopy::{Bytes, Room, Waiter, Way, send_and_spoil};
 use crate::log;
 use crate::side::{Random, Side};
 use crate::sys::{Fd, Ret, io, net, wait};
@@ -13,29 +13,29 @@ use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, POLLIN};
 use std::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
-    Case::pair("zcopy_read_small", |s| pending(s, read_small)).large(0, 0),
-    Case::pair("zcopy_read_whole", |s| pending(s, read_whole)).large(SIZE as u64, 0),
-    Case::pair("zcopy_readv", |s| pending(s, readv)).large(0, 0),
-    Case::pair("zcopy_recvmsg", |s| pending(s, recvmsg)).large(0, 0),
-    Case::pair("zcopy_recvmmsg", |s| pending(s, recvmmsg)).large(0, 0),
-    Case::pair("zcopy_peek", |s| pending(s, peek)).large(0, 0),
-    Case::pair("zcopy_peek_waitall", |s| pending(s, peek_waitall)).large(0, 0),
-    Case::pair("zcopy_trunc", |s| pending(s, trunc)).large(0, 0),
-    Case::pair("zcopy_trunc_all", |s| pending(s, trunc_all)).large(0, 0),
-    Case::pair("zcopy_fionread", |s| pending(s, fionread)).large(0, 0),
-    Case::pair("zcopy_recv_timeout", |s| pending(s, recv_timeout)).large(0, 0),
-    Case::pair("zcopy_poll_pending", |s| pending(s, poll_pending)).large(0, 0),
-    Case::pair("zcopy_select_pending", |s| pending(s, select_pending)).large(0, 0),
-    Case::pair("zcopy_epoll_pending", |s| pending(s, epoll_pending)).large(0, 0),
-    Case::pair("zcopy_epoll_edge_pending", |s| pending(s, epoll_edge)).large(0, 0),
-    Case::pair("zcopy_epoll_oneshot", |s| pending(s, epoll_oneshot)).large(0, 0),
-    Case::pair("zcopy_blocked_reader", blocked_reader).large(2 * SIZE as u64, 0),
-    Case::pair("zcopy_waitall", waitall).large(4 << 20, 0),
-    Case::pair("zcopy_waitall_then_end", waitall_then_end).large(1 << 20, 0),
-    Case::pair("zcopy_lowat", lowat).large(0, 0),
-    Case::pair("zcopy_small_reads_of_much", small_reads).large(0, 0),
-    Case::pair("zcopy_peek_all_the_time", peek_all_the_time).large(0, 0),
-    Case::pair("zcopy_slow_poller", slow_poller).large(0, 0),
+    Case::pair("zcopy_read_small", |s| pending(s, read_small)).large(0),
+    Case::pair("zcopy_read_whole", |s| pending(s, read_whole)).large(SIZE as u64),
+    Case::pair("zcopy_readv", |s| pending(s, readv)).large(0),
+    Case::pair("zcopy_recvmsg", |s| pending(s, recvmsg)).large(0),
+    Case::pair("zcopy_recvmmsg", |s| pending(s, recvmmsg)).large(0),
+    Case::pair("zcopy_peek", |s| pending(s, peek)).large(0),
+    Case::pair("zcopy_peek_waitall", |s| pending(s, peek_waitall)).large(0),
+    Case::pair("zcopy_trunc", |s| pending(s, trunc)).large(0),
+    Case::pair("zcopy_trunc_all", |s| pending(s, trunc_all)).large(0),
+    Case::pair("zcopy_fionread", |s| pending(s, fionread)).large(0),
+    Case::pair("zcopy_recv_timeout", |s| pending(s, recv_timeout)).large(0),
+    Case::pair("zcopy_poll_pending", |s| pending(s, poll_pending)).large(0),
+    Case::pair("zcopy_select_pending", |s| pending(s, select_pending)).large(0),
+    Case::pair("zcopy_epoll_pending", |s| pending(s, epoll_pending)).large(0),
+    Case::pair("zcopy_epoll_edge_pending", |s| pending(s, epoll_edge)).large(0),
+    Case::pair("zcopy_epoll_oneshot", |s| pending(s, epoll_oneshot)).large(0),
+    Case::pair("zcopy_blocked_reader", blocked_reader).large(2 * SIZE as u64),
+    Case::pair("zcopy_waitall", waitall).large(4 << 20),
+    Case::pair("zcopy_waitall_then_end", waitall_then_end).large(1 << 20),
+    Case::pair("zcopy_lowat", lowat).large(0),
+    Case::pair("zcopy_small_reads_of_much", small_reads).large(0),
+    Case::pair("zcopy_peek_all_the_time", peek_all_the_time).large(0),
+    Case::pair("zcopy_slow_poller", slow_poller).large(0),
 ];
 
 const SIZE: usize = 60_000;
