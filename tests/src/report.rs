@@ -37,11 +37,7 @@ pub struct Report {
 }
 
 fn connection(v: &Value) -> Connection {
-    for key in [
-        "messages_sent",
-        "messages_received",
-        "no_credit",
-    ] {
+    for key in ["messages_sent", "messages_received", "no_credit"] {
         v.get(key).number();
     }
     Connection {

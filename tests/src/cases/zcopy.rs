@@ -25,7 +25,9 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("zcopy_duplex", |s| duplex(s, Way::Block, Way::Block)).large(20 << 20, 1 << 20),
     Case::pair("zcopy_duplex_poll", |s| duplex(s, Way::Poll, Way::Poll)).large(0, 0),
     Case::pair("zcopy_duplex_edges", |s| duplex(s, Way::Edge, Way::Edge)).large(0, 0),
-    Case::pair("duplex_edges_of_two_sets", |s| duplex(s, Way::Edge, Way::Edge)),
+    Case::pair("duplex_edges_of_two_sets", |s| {
+        duplex(s, Way::Edge, Way::Edge)
+    }),
     Case::pair("zcopy_crossed", crossed).large(0, 0),
     Case::pair("zcopy_ping_pong", ping_pong).large(20 << 20, 0),
     Case::pair("zcopy_many_senders", many_senders).large(8 << 20, 1 << 20),
@@ -267,7 +269,10 @@ fn read_plan(fd: Fd, way: Way, seed: u64) -> usize {
             Way::Exact => (MSG_WAITALL, messages.next().unwrap().1),
             _ => {
                 let most = [300, 5000, 70_000, 400_000, 4 << 20][random.below(5)];
-                (waiter.flags(), (1 + random.below(most)).min(total - bytes.at))
+                (
+                    waiter.flags(),
+                    (1 + random.below(most)).min(total - bytes.at),
+                )
             }
         };
         let part = room.part(want);
@@ -276,7 +281,11 @@ fn read_plan(fd: Fd, way: Way, seed: u64) -> usize {
             bytes.check(&part[..r.ok()]);
             told = false;
         } else {
-            assert!(!waiter.blocks() && r.is(libc::EAGAIN), "{r} at {}", bytes.at);
+            assert!(
+                !waiter.blocks() && r.is(libc::EAGAIN),
+                "{r} at {}",
+                bytes.at
+            );
             assert!(!told, "told of bytes at {}, and there are none", bytes.at);
             waiter.wait();
             told = way != Way::Edge;

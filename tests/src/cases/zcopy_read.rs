@@ -5,7 +5,7 @@
 //! what every call says of it, does not depend on time.
 
 use super::Case;
-use super::zcopy::{Bytes, Room, Way, Waiter, send_and_spoil};
+use super::zcopy::{Bytes, Room, Waiter, Way, send_and_spoil};
 use crate::log;
 use crate::side::{Random, Side};
 use crate::sys::{Fd, Ret, io, net, wait};
