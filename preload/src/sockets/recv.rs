@@ -46,6 +46,7 @@ pub(crate) unsafe fn recv(
         lingers: walk.left() >= policy::large()
             && flags & libc::MSG_DONTWAIT == 0
             && !s.nonblock.load(Ordering::Relaxed),
+        resumes: false,
     };
     let since = Since::now();
     parked::let_go();
@@ -108,6 +109,7 @@ unsafe fn once(
         large::linger(s, p);
         let how = How {
             lingers: false,
+            resumes: true,
             ..how
         };
         // SAFETY: as above.

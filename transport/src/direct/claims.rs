@@ -316,13 +316,21 @@ impl Claims<'_> {
     /// neither side is busy. Both sides get the same answer.
     #[must_use]
     pub fn arrived(&self) -> u64 {
-        let mut at = self.claimed().map_or(0, |(at, _)| at);
-        for word in [self.source, self.sink] {
-            let word = Word(word.load(Ordering::Acquire));
-            if matches!(word.state(self.number), State::Revoked | State::Failed) {
-                at = at.min(word.offset());
+        let mut claim = self.claim.load(Ordering::Acquire);
+        loop {
+            let mut at = self.claimed().map_or(0, |(at, _)| at);
+            for word in [self.source, self.sink] {
+                let word = Word(word.load(Ordering::Acquire));
+                if matches!(word.state(self.number), State::Revoked | State::Failed) {
+                    at = at.min(word.offset());
+                }
             }
+            // The source settles the advert before it uses its word for the next.
+            let now = self.claim.load(Ordering::Acquire);
+            if now == claim {
+                return at;
+            }
+            claim = now;
         }
-        at
     }
 }

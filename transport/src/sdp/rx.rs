@@ -51,6 +51,8 @@ pub struct How {
     /// If nothing is there, leave a large buffer posted: the caller looks for a while, reads again without
     /// this, and holds the lock meanwhile.
     pub lingers: bool,
+    /// The buffer that such a read left posted still is.
+    pub resumes: bool,
 }
 
 /// The receiving half.
@@ -235,6 +237,11 @@ impl Rx {
 
     #[inline]
     unsafe fn read_fast(&mut self, p: &impl Provider, walk: &mut Walk, how: How) -> Got {
+        if how.resumes {
+            // (the peer may have turned to the ring, and may turn again: what it delivers has to be looked for)
+            // SAFETY: passed on to the caller.
+            return unsafe { self.read_large(p, walk, how) };
+        }
         // SAFETY: passed on to the caller.
         match unsafe { self.read_ring(p, walk, how, true) } {
             Some(got) => got,

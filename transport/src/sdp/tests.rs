@@ -84,7 +84,7 @@ fn act(side: &mut Side, step: &Step) {
                 How {
                     peek,
                     discard,
-                    lingers: false,
+                    ..How::default()
                 },
             );
         }
