@@ -21,9 +21,6 @@ const LEAST: u64 = 32 * 1024;
 const MOST: u64 = 256 * 1024;
 const PAGE: u64 = 4096;
 
-/// A reader with less room than this (bytes) asks for the rest of an advert through the ring.
-pub(super) const SMALL: u64 = 16 * 1024;
-
 /// How long (µs) a source waits for a sink that is in the middle of a piece; then it takes the claim back.
 const PATIENCE_US: u64 = 1_000;
 
@@ -50,7 +47,7 @@ pub fn copy_time(bytes: u64) -> u64 {
 
 /// How long (µs) a sender that could copy waits for the reader: by its settings; by choice; by choice before it
 /// is known whether that reader comes.
-const SYNC_US: u64 = 50_000;
+const SYNC_US: u64 = 1_000_000;
 const AUTO_US: u64 = 5_000;
 const TRIAL_US: u64 = 500;
 

@@ -194,10 +194,9 @@ impl Segment {
         } else {
             sink.progress.store(arrived, Ordering::Relaxed);
         }
-        let lame = (len as u64) < policy::SMALL || (got == 0 && len > 0);
-        if lame && !closed && claimed < total {
-            // Whoever reads in small pieces is served better by the ring, and whoever may not look into the
-            // source by nothing else.
+        if got == 0 && len > 0 && !closed && claimed < total {
+            // Whoever may not look into the source is served by the ring. (Not whoever reads little at a time:
+            // what has been shown as readable must not be gone, however shortly.)
             sink.small.store(number, Ordering::Release);
         }
         let received = &self.mine().home.received;
