@@ -30,7 +30,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     Case::pair("zcopy_crossed", crossed).large(0),
     Case::pair("zcopy_ping_pong", ping_pong).large(20 << 20),
-    Case::pair("zcopy_many_senders", many_senders).large(8 << 20),
+    Case::pair("zcopy_many_senders", many_senders).large(1 << 20),
     Case::pair("zcopy_many_readers", many_readers).large(1 << 20),
 ];
 
