@@ -100,6 +100,7 @@ unsafe fn once(
         return Ok(Got::Kernel); // since the caller looked
     }
     rx.kernel_over |= s.is_over();
+    let before = walk.done();
     if s.starving.load(Ordering::Relaxed) != 0 && parked::ends_patience(s) {
         rx.release();
     }
@@ -115,6 +116,10 @@ unsafe fn once(
         // SAFETY: as above.
         got = unsafe { rx.read(p, fd, walk, how) };
         p.withdraw(); // (whatever the read came to)
+        // The first read may have brought bytes of an earlier leg.
+        if walk.done() > before {
+            got = Ok(Got::Bytes(walk.done() - before));
+        }
     }
     s.mirror_rx(&rx);
     let due = rx.take_due();
