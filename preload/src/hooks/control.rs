@@ -88,7 +88,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
                 && writable() =>
         {
             engage::step(s, fd);
-            let n = options::unread(s, fd);
+            let n = options::countable(s, fd);
             // SAFETY: probed.
             unsafe { at.write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };
             0

@@ -21,6 +21,8 @@ use transport::direct::choice::Way;
 use transport::direct::policy;
 use transport::provider::Provider;
 use transport::sdp::Walk;
+use transport::sdp::rx::Awaited;
+use transport::shm::layout::FIN_NONE;
 use transport::sys::{self, Errno, Result};
 
 /// Looks for something to come. Under the receiving lock.
@@ -49,6 +51,48 @@ pub(super) fn begins(s: &Socket) -> bool {
     };
     p.begin();
     p.way() == Way::Direct && p.reaches().is_ok() && !s.is_shared()
+}
+
+/// How long (µs) a read that may not wait does so for a sender that is about to copy, once an advert.
+const COPIES_US: u64 = 20_000;
+
+/// A read has found nothing: whether there is something after all, from a sender that has just taken its
+/// buffer back and is about to copy what it held. Readiness has told of those bytes. Who may wait has
+/// better ways to, and from then on they count as not there.
+pub(super) fn comes_by_ring(s: &Socket, waits: bool) -> bool {
+    let begun = clock::ticks();
+    let most = if waits { 0 } else { clock::us(COPIES_US) };
+    loop {
+        let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
+            return false;
+        };
+        if p.taken_back().is_none() {
+            return false;
+        }
+        let over = clock::ticks() - begun >= most || p.finished() != FIN_NONE || s.is_over();
+        match s.rx.lock().map(|mut rx| rx.awaits_copy(p, over)) {
+            Ok(Awaited::There) => return true,
+            Ok(Awaited::Soon) if !over => sys::yield_core(),
+            _ => return false,
+        }
+    }
+}
+
+/// Bytes in the ring, before any that a sender may take back. Where there are only such, they are asked for
+/// through the ring; `None` if they do not come soon.
+pub(super) fn in_ring(s: &'static Socket, p: &impl Provider, fd: i32) -> Option<usize> {
+    let shown = || Some(s.rx.lock().ok()?.shown(p)).filter(|&n| n > 0);
+    if shown().is_some() || p.pending().is_none() {
+        return shown();
+    }
+    p.ask_small();
+    if p.must_ring(transport::doorbell::TAKEN)
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.ring(p, fd);
+    }
+    comes_by_ring(s, false);
+    shown()
 }
 
 /// Sends the walk's next buffer, if it is large, by waiting until the reader has taken it. False if that

@@ -6,12 +6,27 @@ use super::ending::{Ending, ending, was_answered};
 use super::{Phase, Socket, residual};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
+use transport::direct::Direct;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
 use transport::sdp::Leg;
 use transport::sys::{Errno, net};
 
-/// Bytes that the program can read now (FIONREAD).
+/// What FIONREAD says: bytes that the next reads get whatever happens. A sender's buffer, which may be
+/// taken back yet, is asked for through the ring.
+pub(crate) fn countable(s: &'static Socket, fd: i32) -> usize {
+    if s.phase() == Phase::Attached
+        && let Some(p) = s.segment()
+        && p.has_adverts()
+        && p.stated(End::Fast).is_none()
+        && let Some(n) = super::large::in_ring(s, p, fd)
+    {
+        return n;
+    }
+    unread(s, fd)
+}
+
+/// Bytes that can be read now.
 pub(crate) fn unread(s: &Socket, fd: i32) -> usize {
     let kept = residual::left(s);
     let (Phase::Attached, Some(p)) = (s.phase(), s.segment()) else {

@@ -91,7 +91,7 @@ fn post(s: &'static Socket) {
 #[inline]
 pub(crate) fn has_news(s: &Socket, p: &impl Provider) -> bool {
     let at = s.rx_at.load(Ordering::Relaxed);
-    if p.told(Word::Produced).as_hearsay() > at || (p.has_adverts() && p.pending().is_some()) {
+    if p.told(Word::Produced).as_hearsay() > at || (p.has_adverts() && p.shows_large(at)) {
         return true;
     }
     p.told(Word::Queued).as_hearsay() > at && ends_patience(s)

@@ -314,6 +314,9 @@ unsafe fn inside(
         if s.rx_shut.load(Ordering::Acquire) {
             return done(walk);
         }
+        if !(dont_wait && walk.done() > 0) && large::comes_by_ring(s, !dont_wait) {
+            continue;
+        }
         if dont_wait {
             if walk.done() > 0 {
                 return done(walk);

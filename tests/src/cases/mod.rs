@@ -46,7 +46,10 @@ mod storms;
 mod threads;
 mod timeouts;
 mod zcopy;
+mod zcopy_life;
+mod zcopy_memory;
 mod zcopy_read;
+mod zcopy_send;
 
 /// What the report must say when both ends run the library and were warmed up.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +191,9 @@ pub fn all() -> Vec<Case> {
         bulk::CASES,
         zcopy::CASES,
         zcopy_read::CASES,
+        zcopy_send::CASES,
+        zcopy_memory::CASES,
+        zcopy_life::CASES,
     ]
     .concat()
 }

@@ -8,6 +8,7 @@ use super::Case;
 use super::zcopy::{Bytes, Room, Waiter, Way, send_and_spoil};
 use crate::log;
 use crate::side::{Random, Side};
+use crate::sys::proc::Thread;
 use crate::sys::{Fd, Ret, io, net, wait};
 use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, POLLIN};
 use std::time::Duration;
@@ -15,49 +16,77 @@ use std::time::Duration;
 pub(super) const CASES: &[Case] = &[
     Case::pair("zcopy_read_small", |s| pending(s, read_small)).large(0),
     Case::pair("zcopy_read_whole", |s| pending(s, read_whole)).large(SIZE as u64),
-    Case::pair("zcopy_readv", |s| pending(s, readv)).large(0),
-    Case::pair("zcopy_recvmsg", |s| pending(s, recvmsg)).large(0),
-    Case::pair("zcopy_recvmmsg", |s| pending(s, recvmmsg)).large(0),
+    Case::pair("zcopy_readv", |s| pending(s, readv)).large(SIZE as u64),
+    Case::pair("zcopy_recvmsg", |s| pending(s, recvmsg)).large(SIZE as u64),
+    Case::pair("zcopy_recvmmsg", |s| pending(s, recvmmsg)).large(SIZE as u64),
     Case::pair("zcopy_peek", |s| pending(s, peek)).large(0),
     Case::pair("zcopy_peek_waitall", |s| pending(s, peek_waitall)).large(0),
     Case::pair("zcopy_trunc", |s| pending(s, trunc)).large(0),
-    Case::pair("zcopy_trunc_all", |s| pending(s, trunc_all)).large(0),
+    Case::pair("zcopy_trunc_all", |s| pending(s, trunc_all)).large(SIZE as u64),
     Case::pair("zcopy_fionread", |s| pending(s, fionread)).large(0),
-    Case::pair("zcopy_recv_timeout", |s| pending(s, recv_timeout)).large(0),
-    Case::pair("zcopy_poll_pending", |s| pending(s, poll_pending)).large(0),
-    Case::pair("zcopy_select_pending", |s| pending(s, select_pending)).large(0),
-    Case::pair("zcopy_epoll_pending", |s| pending(s, epoll_pending)).large(0),
-    Case::pair("zcopy_epoll_edge_pending", |s| pending(s, epoll_edge)).large(0),
-    Case::pair("zcopy_epoll_oneshot", |s| pending(s, epoll_oneshot)).large(0),
+    Case::pair("zcopy_recv_timeout", |s| pending(s, recv_timeout)).large(SIZE as u64),
+    Case::pair("zcopy_poll_pending", |s| pending(s, poll_pending)).large(SIZE as u64),
+    Case::pair("zcopy_select_pending", |s| pending(s, select_pending)).large(SIZE as u64),
+    Case::pair("zcopy_epoll_pending", |s| pending(s, epoll_pending)).large(SIZE as u64),
+    Case::pair("zcopy_epoll_edge_pending", |s| pending(s, epoll_edge)).large(SIZE as u64),
+    Case::pair("zcopy_epoll_oneshot", |s| pending(s, epoll_oneshot)).large(SIZE as u64),
     Case::pair("zcopy_blocked_reader", blocked_reader).large(2 * SIZE as u64),
     Case::pair("zcopy_waitall", waitall).large(4 << 20),
-    Case::pair("zcopy_waitall_then_end", waitall_then_end).large(1 << 20),
+    Case::pair("zcopy_waitall_then_end", waitall_then_end).large(1),
     Case::pair("zcopy_lowat", lowat).large(0),
     Case::pair("zcopy_small_reads_of_much", small_reads).large(0),
     Case::pair("zcopy_peek_all_the_time", peek_all_the_time).large(0),
+    Case::pair("zcopy_peek_then_time_out", peek_then_time_out).large(0),
     Case::pair("zcopy_slow_poller", slow_poller).large(0),
 ];
 
 const SIZE: usize = 60_000;
 
-/// A sends one message; B acts once all of it can be read, and reads what is left then.
+/// How often. The sender does not wait for a reader for long.
+const ROUNDS: u64 = 4;
+
+/// A sends a message, and B acts once A has done what it can without a reader: sent it, or gone to sleep with
+/// it. What is left B reads then.
 fn pending(s: &Side, act: fn(&Side, Fd, &mut Bytes)) {
     let fd = s.pair();
     let mut bytes = Bytes::new(90);
-    if s.a() {
-        let waiter = Waiter::new(fd, Way::Block, 0);
-        send_and_spoil(waiter, &mut bytes, Room::new(9, SIZE).part(SIZE));
-        log!(s, "sent {}", bytes.at);
-    } else {
-        wait::wait_queued(fd, SIZE as i32);
-        act(s, fd, &mut bytes);
-        let left = SIZE - bytes.at;
-        let (rest, last) = io::recv_exact(fd, left);
-        assert_eq!(rest.len(), left, "{last}");
-        bytes.check(&rest);
-        log!(s, "then {}", io::recv(fd, &mut [0; 1], MSG_DONTWAIT));
+    introduce(s, fd);
+    for round in 0..ROUNDS as usize {
+        if s.a() {
+            s.tell(u64::from(std::process::id()));
+            s.tell(Thread::current().id() as u64);
+            let waiter = Waiter::new(fd, Way::Block, 0);
+            send_and_spoil(waiter, &mut bytes, Room::new(9, SIZE).part(SIZE));
+            log!(s, "sent {}", bytes.at);
+        } else {
+            let sender = Thread::of(s.hear() as u32, s.hear() as i32);
+            wait::wait_for(fd, POLLIN);
+            sender.wait_resting();
+            act(s, fd, &mut bytes);
+            let left = (round + 1) * SIZE - bytes.at;
+            let (rest, last) = io::recv_exact(fd, left);
+            assert_eq!(rest.len(), left, "{last}");
+            bytes.check(&rest);
+            log!(s, "then {}", io::recv(fd, &mut [0; 1], MSG_DONTWAIT));
+        }
+        s.sync("round");
     }
-    s.sync("done");
+}
+
+/// The first large messages, from A to B: from then on a sender can wait with its buffer.
+pub(super) fn introduce(s: &Side, fd: Fd) {
+    let mut bytes = Bytes::new(89);
+    let mut room = Room::new(0, SIZE);
+    for _ in 0..2 {
+        let part = room.part(SIZE);
+        if s.a() {
+            send_and_spoil(Waiter::new(fd, Way::Block, 0), &mut bytes, part);
+        } else {
+            assert_eq!(io::recv(fd, part, MSG_WAITALL).ok(), SIZE);
+            bytes.check(part);
+        }
+        s.sync("introduced");
+    }
 }
 
 /// Checks what a call has read.
@@ -73,12 +102,13 @@ fn saw(s: &Side, bytes: &mut Bytes, r: Ret, buf: &[u8]) {
     bytes.at = at;
 }
 
+/// Reads that ask for little have the sender copy: a read meanwhile gets what is there.
 fn read_small(s: &Side, fd: Fd, bytes: &mut Bytes) {
-    let mut buf = vec![0; SIZE];
     for size in [1, 7, 100, 4095, 4096, 5000, 16_384, 20_000] {
-        let r = io::read(fd, &mut buf[..size]);
-        took(s, bytes, r, &buf);
+        let (got, _) = io::recv_exact(fd, size);
+        bytes.check(&got);
     }
+    log!(s, "{}", bytes.at);
 }
 
 fn read_whole(s: &Side, fd: Fd, bytes: &mut Bytes) {
@@ -170,7 +200,7 @@ fn trunc_all(s: &Side, fd: Fd, bytes: &mut Bytes) {
 
 fn fionread(s: &Side, fd: Fd, bytes: &mut Bytes) {
     let mut buf = vec![0; SIZE];
-    for size in [1000, 10_000, 30_000] {
+    for size in [20_000, 1000, 30_000] {
         log!(s, "{}", net::queued(fd));
         let r = io::recv(fd, &mut buf[..size], 0);
         took(s, bytes, r, &buf);
@@ -188,7 +218,7 @@ fn recv_timeout(s: &Side, fd: Fd, bytes: &mut Bytes) {
 
 fn poll_pending(s: &Side, fd: Fd, bytes: &mut Bytes) {
     let mut buf = vec![0; SIZE];
-    for size in [10_000, 50_000] {
+    for size in [20_000, 40_000] {
         for timeout in [0, 1000, -1] {
             log!(s, "{}", wait::poll(&[(fd, POLLIN)], timeout));
         }
@@ -205,7 +235,7 @@ fn select_pending(s: &Side, fd: Fd, bytes: &mut Bytes) {
         write: &[],
         except: &[],
     };
-    for size in [10_000, 50_000] {
+    for size in [20_000, 40_000] {
         log!(s, "{}", read.select(None));
         log!(s, "{}", read.select(Some(Duration::ZERO)));
         let r = io::recv(fd, &mut buf[..size], MSG_DONTWAIT);
@@ -218,7 +248,7 @@ fn epoll_pending(s: &Side, fd: Fd, bytes: &mut Bytes) {
     let mut buf = vec![0; SIZE];
     let set = wait::epoll();
     wait::add(set, fd, libc::EPOLLIN, 7).ok();
-    for size in [10_000, 50_000] {
+    for size in [20_000, 40_000] {
         log!(s, "{}", wait::epoll_wait(set, 4, -1));
         log!(s, "{}", wait::epoll_wait(set, 4, 0));
         let r = io::recv(fd, &mut buf[..size], MSG_DONTWAIT);
@@ -296,6 +326,7 @@ fn waitall(s: &Side) {
 fn waitall_then_end(s: &Side) {
     let fd = s.pair();
     let mut bytes = Bytes::new(93);
+    introduce(s, fd);
     if s.a() {
         let waiter = Waiter::new(fd, Way::Block, 0);
         let size = 3 << 20;
@@ -418,6 +449,39 @@ fn slow_poller(s: &Side) {
             bytes.check(&buf[..r.ok()]);
         }
         log!(s, "{}", bytes.at);
+    }
+    s.sync("done");
+}
+
+/// A sender that gives up, and then sends something else: what looks have shown before is what comes.
+fn peek_then_time_out(s: &Side) {
+    let fd = s.pair();
+    introduce(s, fd);
+    if s.a() {
+        net::set_timeout(fd, libc::SO_SNDTIMEO, 150).ok();
+        let mut took = 0;
+        for fill in [1u8, 2] {
+            let n = io::send(fd, &vec![fill; 24 << 20], 0).0.max(0) as usize;
+            log!(s, "partial {}", n < 24 << 20);
+            took += n;
+        }
+        s.tell(took as u64);
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    } else {
+        let mut seen = vec![0u8; 40 << 20];
+        let mut most = 0;
+        let heard = *s;
+        let total = std::thread::spawn(move || heard.hear() as usize);
+        let room = seen.len();
+        while !total.is_finished() {
+            let n = io::recv(fd, &mut seen[..room], MSG_PEEK).ok();
+            most = most.max(n);
+            std::thread::sleep(wait::millis(3));
+        }
+        let total = total.join().unwrap();
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "all {} {last}", got.len() == total);
+        log!(s, "as seen {}", got.get(..most) == Some(&seen[..most]));
     }
     s.sync("done");
 }

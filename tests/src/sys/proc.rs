@@ -120,6 +120,13 @@ impl Thread {
             .is_some_and(|rest| rest.trim_start().starts_with('S'))
     }
 
+    /// Waits until the thread sleeps. It may be about to wake.
+    pub fn wait_resting(self) {
+        super::wait::eventually(|| self.asleep());
+        std::thread::sleep(Duration::from_millis(2));
+        super::wait::eventually(|| self.asleep());
+    }
+
     /// Waits until the thread has been asleep in every one of several looks.
     pub fn wait_asleep(self) {
         let mut seen = 0;

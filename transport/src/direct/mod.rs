@@ -178,14 +178,23 @@ pub trait Direct {
         0
     }
 
-    /// Sink: copies what the advert that stands here holds, from this one of its bytes on, and leaves it there.
-    /// Returns how many bytes.
-    ///
-    /// # Safety
-    /// As [`Self::receive`].
-    unsafe fn look(&self, _at: u64, _skip: usize, _to: *mut u8, _len: usize) -> usize {
-        0
+    /// Sink: where the last advert stands, and how much of it had not arrived, if it was taken back or was
+    /// asked to be, and is not forgotten.
+    fn taken_back(&self) -> Option<Pending> {
+        None
     }
+
+    /// Sink, who has read so many bytes of the ring and all that is in it: whether there are bytes in a
+    /// sender's buffer, or in one that was taken back, which come by the ring then.
+    fn shows_large(&self, read: u64) -> bool {
+        self.pending().is_some() || self.taken_back().is_some_and(|back| back.at == read)
+    }
+
+    /// Sink: forgets that the last advert was taken back.
+    fn forget_taken_back(&self) {}
+
+    /// Sink: asks for the rest of the pending advert through the ring (SendSm).
+    fn ask_small(&self) {}
 
     /// Sink: passes adverts that have nothing left.
     fn pass(&self) {}
@@ -327,9 +336,17 @@ impl Direct for Segment {
         self.withdraw_buffer();
     }
 
-    unsafe fn look(&self, at: u64, skip: usize, to: *mut u8, len: usize) -> usize {
-        // SAFETY: passed on to the caller.
-        unsafe { self.look_at_advert(at, skip, to, len) }
+    fn taken_back(&self) -> Option<Pending> {
+        self.last_taken_back()
+    }
+
+    fn forget_taken_back(&self) {
+        let last = source::number(self.adverts());
+        self.mine().sink.forgotten.store(last, Ordering::Relaxed);
+    }
+
+    fn ask_small(&self) {
+        self.ask_for_the_rest();
     }
 
     fn pass(&self) {

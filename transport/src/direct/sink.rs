@@ -206,36 +206,30 @@ impl Segment {
         got
     }
 
-    /// See [`super::Direct::look`].
-    ///
-    /// # Safety
-    /// As there.
-    pub(super) unsafe fn look_at_advert(
-        &self,
-        at: u64,
-        skip: usize,
-        to: *mut u8,
-        len: usize,
-    ) -> usize {
-        let (Some(number), Ok(peer)) = (self.standing(at), self.peer_process()) else {
-            return 0;
-        };
-        let advert = advert(self.peer(), number);
-        let claims = claims(self.peer(), self.mine(), number);
-        let base = self.mine().sink.progress.load(Ordering::Relaxed);
-        let base = base.saturating_add(skip as u64);
-        let total = advert.len.load(Ordering::Relaxed);
-        let wanted = (total.saturating_sub(base)).min(len as u64);
-        let from = advert.from.load(Ordering::Relaxed).wrapping_add(base);
-        #[allow(clippy::cast_possible_truncation)]
-        let wanted = wanted as usize;
-        // SAFETY: passed on to the caller.
-        let copied = unsafe { vm::pull(peer.pid, from, to, wanted, self.proof(peer)) };
-        // (what was closed meanwhile may have been changed meanwhile)
-        match claims.claimed() {
-            Some((_, false)) if copied == Ok(true) => wanted,
-            _ => 0,
+    /// See [`super::Direct::ask_small`].
+    pub(super) fn ask_for_the_rest(&self) {
+        if let (number, Some(_)) = self.upcoming() {
+            self.mine().sink.small.store(number, Ordering::Release);
         }
+    }
+
+    /// See [`super::Direct::taken_back`].
+    pub(super) fn last_taken_back(&self) -> Option<Pending> {
+        let last = number(self.peer().tx.offer.load(Ordering::Acquire));
+        if last == self.mine().sink.forgotten.load(Ordering::Relaxed) {
+            return None;
+        }
+        let advert = advert(self.peer(), last);
+        let claims = claims(self.peer(), self.mine(), last);
+        let at = advert.at.load(Ordering::Relaxed);
+        let len = advert.len.load(Ordering::Relaxed);
+        let asked = self.mine().sink.small.load(Ordering::Relaxed) == last;
+        let left = match claims.claimed()? {
+            (_, true) => len.saturating_sub(claims.arrived()),
+            (claimed, false) if asked => len.saturating_sub(claimed),
+            _ => 0,
+        };
+        (left > 0).then_some(Pending { at, left })
     }
 
     /// The source copies alone, since this side may not look into it.

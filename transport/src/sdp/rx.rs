@@ -8,6 +8,8 @@ mod kernel;
 mod large;
 mod leaving;
 
+pub use large::Awaited;
+
 use super::journal::{Journal, Place, Shareable};
 use super::{Leg, Walk};
 use crate::provider::{End, Provider};

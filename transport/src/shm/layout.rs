@@ -302,6 +302,8 @@ pub struct Sink {
     pub busy: AtomicU64,
     /// The advert whose rest is asked for through the ring (SendSm).
     pub small: AtomicU32,
+    /// The advert that was taken back and is waited for no more; at first none, number 0.
+    pub forgotten: AtomicU32,
 }
 
 /// Bytes of one segment.

@@ -236,7 +236,7 @@ impl Segment {
                 pass.last.store(0, Ordering::Relaxed);
             }
             source.placed.store(0, Ordering::Relaxed);
-            for word in [&home.open, &sink.done, &sink.small] {
+            for word in [&home.open, &sink.done, &sink.small, &sink.forgotten] {
                 word.store(0, Ordering::Relaxed);
             }
             for word in [&tx.kernel_end, &tx.fast_end, &stop.give_back] {

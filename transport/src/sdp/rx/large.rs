@@ -2,11 +2,24 @@
 //! are read, so that the sender can fill the rest meanwhile; then what the advert holds is received.
 
 use super::{Got, How, Rx};
-use crate::direct::policy;
+use crate::direct::{Pending, policy};
 use crate::doorbell::TAKEN;
 use crate::provider::Provider;
-use crate::sdp::Walk;
+use crate::sdp::{Leg, Walk};
 use flowctl::{Receiver as _, Violation};
+
+/// Bytes of a buffer that was taken back which are waited for at most: as kernel TCP shows without a reader.
+const AT_ONCE: u64 = 60 * 1024;
+
+/// What becomes of bytes that a sender has shown and not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// There are none, or they may never come.
+    Nothing,
+    /// They are about to come through the ring.
+    Soon,
+    There,
+}
 
 impl Rx {
     /// [`Rx::read`] on the fast leg of a connection with large messages.
@@ -77,39 +90,67 @@ impl Rx {
         }
     }
 
-    /// Looks at what the ring holds before an advert, and at what that holds.
+    /// Looks at what the ring holds before an advert. What an advert holds is not shown: its sender may take
+    /// it back yet, and what a look has shown has to come. It is asked for through the ring.
     ///
     /// # Safety
     /// The walk's buffers are writable.
     unsafe fn look_large(&mut self, p: &impl Provider, walk: &mut Walk, how: How) -> Got {
-        let before = walk.done();
         let Ok(limit) = self.before_advert(p) else {
             return Got::Broken;
         };
-        let mut got = Got::Empty;
-        if limit != Some(0) {
-            let mut part = walk.part(limit.unwrap_or(usize::MAX));
-            // SAFETY: passed on to the caller.
-            got = unsafe { self.read_ring(p, &mut part, how, false) }.unwrap_or(Got::Broken);
-            walk.skip(part.done());
+        if limit == Some(0) {
+            p.ask_small();
+            self.ring_due |= p.must_ring(TAKEN);
+            return Got::Empty;
         }
-        let ring = walk.done();
-        let at = self.flow.consumed() + (ring - before) as u64;
-        if limit == Some(ring - before) {
-            while walk.left() > 0 {
-                let (to, len) = walk.chunk();
-                // SAFETY: the walk's chunk is writable by the caller's promise.
-                let n = unsafe { p.look(at, walk.done() - ring, to, len) };
-                walk.advance(n);
-                if n < len {
-                    break;
-                }
-            }
-        }
+        let before = walk.done();
+        let mut part = walk.part(limit.unwrap_or(usize::MAX));
+        // SAFETY: passed on to the caller.
+        let got = unsafe { self.read_ring(p, &mut part, how, false) }.unwrap_or(Got::Broken);
+        walk.skip(part.done());
         match walk.done() - before {
             0 => got,
             n => Got::Bytes(n),
         }
+    }
+
+    /// Bytes that the ring holds.
+    pub fn shown(&mut self, p: &impl Provider) -> usize {
+        let known = self.leg == Leg::Fast && self.flow.announced(p).is_ok();
+        if known { self.flow.available() } else { 0 }
+    }
+
+    /// After a read that found too little: whether the sender has taken a buffer back, or was asked to, and
+    /// has yet to copy what it held. `enough`: this advert is not waited for again.
+    pub fn awaits_copy(&mut self, p: &impl Provider, enough: bool) -> Awaited {
+        if self.leg != Leg::Fast || self.flow.announced(p).is_err() {
+            return Awaited::Nothing;
+        }
+        let (read, there) = (self.flow.consumed(), self.flow.available());
+        let end = |back: &Pending| back.at.saturating_add(back.left);
+        let awaited = p
+            .taken_back()
+            .filter(|back| back.at <= read && read < end(back));
+        let Some(back) = awaited else {
+            return if there > 0 {
+                Awaited::There
+            } else {
+                Awaited::Nothing
+            };
+        };
+        if there as u64 >= (end(&back) - read).min(AT_ONCE) {
+            return Awaited::There;
+        }
+        if enough {
+            p.forget_taken_back();
+            return if there > 0 {
+                Awaited::There
+            } else {
+                Awaited::Nothing
+            };
+        }
+        Awaited::Soon
     }
 
     /// Posts the walk's next buffer, if it is large.
