@@ -2,11 +2,11 @@
 //! and not a crash in here.
 //!
 //! What no program can have (the first pages, the kernel's half) is refused at once. Other pages are
-//! asked of the kernel the first time they are seen; a small table remembers those that were good. A
-//! page that is unmapped later and used again is not noticed: that program would crash here where the
-//! kernel would have said EFAULT.
+//! asked of the kernel the first time they are seen; a small table remembers those that were good, until
+//! the program unmaps, protects or cuts something (`hooks::memory`). A page that goes some other way and is
+//! used again is not noticed: that program would crash here where the kernel would have said EFAULT.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use transport::syscall;
 
 const PAGE: usize = 4096;
@@ -16,6 +16,9 @@ const REMEMBERED: usize = 256;
 
 static READABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
 static WRITABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
+
+/// Whether there is anything in the tables.
+static ANY: AtomicBool = AtomicBool::new(false);
 
 /// What is to be done with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +64,19 @@ fn ask(page: usize, access: Access) -> bool {
     };
     if good && let Some(s) = slot(page, access) {
         s.store(page, Ordering::Relaxed);
+        ANY.store(true, Ordering::Relaxed);
     }
     good
+}
+
+/// Some page may be gone: all are asked for anew.
+pub(crate) fn forget() {
+    if ANY.load(Ordering::Relaxed) {
+        ANY.store(false, Ordering::Relaxed);
+        for slot in READABLE.iter().chain(&WRITABLE) {
+            slot.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Whether `len` bytes at `at` can be touched: the first and the last page are asked for, which is what

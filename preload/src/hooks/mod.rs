@@ -14,6 +14,7 @@ pub(crate) mod exec;
 pub(crate) mod fds;
 mod forks;
 pub(crate) mod io;
+mod memory;
 pub(crate) mod message;
 pub(crate) mod process;
 mod raw;

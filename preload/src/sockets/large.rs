@@ -10,7 +10,7 @@
 
 use super::counted::{Counting, What};
 use super::wait::{Wait, Want, may_go};
-use super::{Phase, Socket, cancel, spin};
+use super::{Phase, Socket, cancel, parked, spin};
 use crate::signals::since::Since;
 use crate::signals::thread::{Thread, here};
 use std::ptr;
@@ -67,13 +67,13 @@ pub(super) fn comes_by_ring(s: &Socket, waits: bool) -> bool {
             return false;
         };
         if p.taken_back().is_none() {
-            return false;
+            return parked::has_news(s, p); // all of it may have come since, and the next buffer with it
         }
         let over = clock::ticks() - begun >= most || p.finished() != FIN_NONE || s.is_over();
         match s.rx.lock().map(|mut rx| rx.awaits_copy(p, over)) {
             Ok(Awaited::There) => return true,
             Ok(Awaited::Soon) if !over => sys::yield_core(),
-            _ => return false,
+            _ => return parked::has_news(s, p),
         }
     }
 }

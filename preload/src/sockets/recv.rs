@@ -26,6 +26,9 @@ pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
 /// How often (µs) a program that only polls has the kernel connection looked at.
 const CHECK_US: u64 = 10_000;
 
+/// How often a call looks again because bytes may have come as it looked.
+const LOOKS: u32 = 64;
+
 /// Bells that may lie unread on a watched connection.
 const BELLS: u64 = 16;
 
@@ -231,6 +234,7 @@ unsafe fn inside(
     let peek_all = how.peek && flags & libc::MSG_WAITALL != 0;
     let mut wait = Wait::new(Want::Data, since);
     let mut next = first;
+    let mut looks = 0;
     let done = |walk: &Walk| Ok(counted(s, walk.done(), how));
     loop {
         let fd = s.live_fd(fd);
@@ -314,8 +318,11 @@ unsafe fn inside(
         if s.rx_shut.load(Ordering::Acquire) {
             return done(walk);
         }
-        if !(dont_wait && walk.done() > 0) && large::comes_by_ring(s, !dont_wait) {
-            continue;
+        if looks < LOOKS && !(dont_wait && walk.done() > 0) {
+            looks += 1;
+            if large::comes_by_ring(s, !dont_wait && !how.peek) {
+                continue;
+            }
         }
         if dont_wait {
             if walk.done() > 0 {

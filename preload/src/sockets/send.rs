@@ -280,6 +280,11 @@ fn inside(
                     copies = !whole;
                     continue;
                 }
+                // Nobody took it within the socket's time-out: what has room beside is sent all the same.
+                Err(Errno::AGAIN) => {
+                    copies = true;
+                    continue;
+                }
                 Err(e) => return end(walk, Some(e)),
             }
         }
@@ -349,6 +354,9 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
     if p.is_some_and(|p| ending_with(s, tx, p) == Ending::Reset)
         && !s.broken.load(Ordering::Acquire)
     {
+        if walk.done() > 0 {
+            return Err(Errno::CONNRESET); // what was sent is told now, and the error by the next call
+        }
         if !s.reset_told.swap(true, Ordering::AcqRel) {
             // The kernel may have it too, and would tell it once more, to whoever asks next.
             let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);

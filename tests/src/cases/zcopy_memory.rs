@@ -227,7 +227,8 @@ fn file_cut(s: &Side, used: bool) {
     } else {
         let want = if used { SIZE + 1 } else { 1 };
         let (got, last) = io::recv_exact(fd, want);
-        log!(s, "{} {last} {}", got.len(), got[got.len() - 1]);
+        let whole = last.0 > 0 && got.len() == want;
+        log!(s, "{whole} {}", got[got.len() - 1]);
     }
     s.sync("done");
 }

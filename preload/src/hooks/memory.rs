@@ -1,0 +1,61 @@
+//! Memory that goes away: what `probe` remembers as good is forgotten, so that a send from it says EFAULT, as
+//! by the kernel, and does not crash in here. Called by the program; each call goes straight to the kernel.
+//!
+//! The allocator's own calls do not come here, and need not: no program may use what it has freed.
+
+use crate::probe;
+use crate::real::{ret_int, set_errno};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use transport::sys::Result;
+use transport::syscall;
+
+fn told(r: Result<usize>) -> c_int {
+    probe::forget();
+    ret_int(r)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    told(unsafe { syscall!(munmap, at, len) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+    // SAFETY: the program's arguments, passed on.
+    told(unsafe { syscall!(mprotect, at, len, prot) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftruncate(fd: c_int, len: i64) -> c_int {
+    // SAFETY: no pointers.
+    told(unsafe { syscall!(ftruncate, fd, len) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftruncate64(fd: c_int, len: i64) -> c_int {
+    // SAFETY: an alias.
+    unsafe { ftruncate(fd, len) }
+}
+
+/// (Variadic in C: the new address comes as any fifth argument does.)
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { syscall!(mremap, at, old, new, flags, to) };
+    probe::forget();
+    match r {
+        Ok(at) => ptr::with_exposed_provenance_mut(at),
+        Err(e) => {
+            set_errno(e.0);
+            libc::MAP_FAILED
+        }
+    }
+}
