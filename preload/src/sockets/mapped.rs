@@ -44,7 +44,7 @@ pub(crate) fn send(
     let counting = Counting::begin();
     counting.add(What::Inside(s));
     let mut total = 0;
-    while want - total >= policy::large() && large::begins(s) {
+    while want - total >= policy::large() && large::begins(s, want - total) {
         let len = (want - total).min(WINDOW);
         let sent = send_window(s, fd, file, position + total as u64, len, since);
         total += sent;

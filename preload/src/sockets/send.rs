@@ -32,7 +32,8 @@ pub(crate) unsafe fn send(
     walk: &mut Walk,
     flags: i32,
 ) -> Result<usize> {
-    let waits = walk.left() >= policy::large() && large::begins(s) && !dont_wait(s, flags);
+    let len = walk.left();
+    let waits = len >= policy::large() && large::begins(s, len) && !dont_wait(s, flags);
     if s.phase() == Phase::Attached
         && !waits
         && !s.tx_shut.load(Ordering::Relaxed)

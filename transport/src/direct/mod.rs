@@ -26,6 +26,7 @@ use crate::doorbell;
 use crate::reason::Reason;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
+use crate::sys::time;
 use choice::{Choice, Way};
 use policy::Mode;
 pub use reach::set_pid;
@@ -68,8 +69,8 @@ pub trait Direct {
         0
     }
 
-    /// Source: a large message begins, which decides by which way it goes.
-    fn begin(&self) {}
+    /// Source: a large message of so many bytes begins, which decides by which way it goes.
+    fn begin(&self, _len: usize) {}
 
     /// Source: by which way large messages go now.
     fn way(&self) -> Way {
@@ -80,7 +81,7 @@ pub trait Direct {
     fn wait_in_vain(&self) {}
 
     /// Source: how long, in ticks, a sender that could copy waits for the reader.
-    fn longest_wait(&self) -> u64 {
+    fn longest_wait(&self, _comes: bool) -> u64 {
         0
     }
 
@@ -214,11 +215,11 @@ impl Direct for Segment {
         home.sent.load(Ordering::Relaxed) + home.received.load(Ordering::Relaxed)
     }
 
-    fn begin(&self) {
+    fn begin(&self, len: usize) {
         if policy::mode() == Mode::Auto {
             let home = &self.mine().home;
             let mut choice = home.choice();
-            choice.begin(clock::ticks());
+            choice.begin(clock::ticks(), len, time::switches);
             home.choose(&choice);
         }
     }
@@ -237,9 +238,9 @@ impl Direct for Segment {
         home.choose(&choice);
     }
 
-    fn longest_wait(&self) -> u64 {
-        let known = self.mine().home.choice().is_known();
-        policy::longest_wait(known)
+    fn longest_wait(&self, comes: bool) -> u64 {
+        let choice = self.mine().home.choice();
+        policy::longest_wait(choice.is_known(), comes || choice.is_crowded())
     }
 
     fn moved_on(&self, bytes: usize) {
