@@ -12,6 +12,11 @@
 pub mod clock;
 #[cfg(not(loom))]
 pub mod direct;
+/// As much of it as is model checked: the rest works on mapped memory.
+#[cfg(loom)]
+pub mod direct {
+    pub mod claims;
+}
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod provider;
