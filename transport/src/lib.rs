@@ -24,6 +24,8 @@ pub mod rendezvous;
 #[cfg(not(loom))]
 pub mod report;
 #[cfg(not(loom))]
+pub mod rules;
+#[cfg(not(loom))]
 pub mod sdp;
 #[cfg(not(loom))]
 pub mod settings;

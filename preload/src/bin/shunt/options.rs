@@ -23,6 +23,8 @@ pub(crate) enum Command {
         /// Never empty.
         targets: Vec<Target>,
     },
+    /// `rules check`
+    RulesCheck { file: OsString },
     Stat {
         json: bool,
         /// Empty for every process.
@@ -46,6 +48,7 @@ Examples:
   shunt run --transport tcp -- ./client       the library is loaded but leaves TCP to the kernel
   shunt stat                                  connections of running programs, and why any is on TCP
   shunt demote 1234                           send those of one program back to kernel TCP, live
+  shunt rules check FILE                      show a file of rules as it is understood, and what is wrong in it
 
 Every option of `shunt run` is also a variable (SHUNT_TRANSPORT, SHUNT_BUF, ...): see shunt run --help.
 ";
@@ -67,6 +70,21 @@ nothing; new connections of it are attached as before. Needed is what a debugger
 A process that is stopped, computes, or sleeps in a call that has nothing to do with its connections does it at its
 next call that has; it is named if that is later than --wait.
 Exit status: 0 done, 1 not possible, 2 wrong option, 3 asked for but not done yet.
+";
+
+const RULES_NOTES: &str = "\
+SHUNT_RULES names the file. One rule a line; the first that matches holds; a word with # in front begins a comment:
+
+  use auto|shm|iwarp|verbs|tcp connect|listen PROGRAM ADDRESS[/PREFIX]:PORT[-PORT]
+
+PROGRAM is the name of a program, or the path of its file if there is a / in it, with * ? [] as in the shell.
+ADDRESS is *, an IPv4 address or an [IPv6] address: the peer's of a connect, that of the listening socket itself.
+PORT is *, a port, or the first and the last of a range.
+";
+
+const CHECK_NOTES: &str = "\
+Prints each rule with its line. What is wrong goes to standard error, a line each; such a line of the file does not hold.
+Exit status: 0 all is right, 1 something is wrong, 2 wrong option.
 ";
 
 /// Lines of help are not broken below this.
@@ -129,6 +147,23 @@ fn tree() -> clap::Command {
                 .required(true),
         )
         .after_help(DEMOTE_NOTES);
+    let check = clap::Command::new("check")
+        .about("Show the rules of a file as they are understood")
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .help("the file")
+                .value_parser(value_parser!(OsString))
+                .required(true),
+        )
+        .after_help(CHECK_NOTES);
+    let rules = clap::Command::new("rules")
+        .about("Look at files of rules, which choose a transport by program and address")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(check)
+        .after_help(RULES_NOTES);
     clap::Command::new("shunt")
         .about("Shunt: moves the TCP streams of unmodified programs off the kernel's TCP/IP stack")
         .version(env!("CARGO_PKG_VERSION"))
@@ -136,7 +171,7 @@ fn tree() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommands([run, stat, demote])
+        .subcommands([run, stat, demote, rules])
         .after_help(EXAMPLES)
 }
 
@@ -195,6 +230,12 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, Refusal> {
                 .flatten()
                 .copied()
                 .collect(),
+        }),
+        Some(("rules", rules)) => Ok(Command::RulesCheck {
+            file: rules
+                .subcommand()
+                .and_then(|(_, check)| check.get_one("file").cloned())
+                .unwrap_or_default(),
         }),
         Some((_, stat)) => Ok(Command::Stat {
             json: stat.get_flag("json"),
@@ -338,6 +379,21 @@ mod tests {
             other => panic!("{other:?}"),
         }
         for bad in ["demote", "demote x", "demote 1:", "demote --wait -1 5"] {
+            let line = format!("shunt {bad}");
+            assert!(
+                matches!(parse(words(&line)), Err(Refusal::Clap(_))),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn rules_check_takes_one_file() {
+        match parse(words("shunt rules check /etc/shunt.rules")) {
+            Ok(Command::RulesCheck { file }) => assert_eq!(file, "/etc/shunt.rules"),
+            other => panic!("{other:?}"),
+        }
+        for bad in ["rules", "rules check", "rules check a b", "rules mend a"] {
             let line = format!("shunt {bad}");
             assert!(
                 matches!(parse(words(&line)), Err(Refusal::Clap(_))),
