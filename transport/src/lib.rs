@@ -28,6 +28,8 @@ pub mod rules;
 #[cfg(not(loom))]
 pub mod sdp;
 #[cfg(not(loom))]
+pub mod sdp_wire;
+#[cfg(not(loom))]
 pub mod settings;
 #[cfg(not(loom))]
 pub mod shm;
