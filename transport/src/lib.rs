@@ -14,6 +14,8 @@ pub mod clock;
 pub mod direct;
 pub mod doorbell;
 #[cfg(not(loom))]
+pub mod port_mapper;
+#[cfg(not(loom))]
 pub mod provider;
 #[cfg(not(loom))]
 pub mod reason;

@@ -103,6 +103,14 @@ fn a_cancel_is_acknowledged_only_with_the_answer() {
     side.receive(&header(8, 3, 0)).unwrap();
     let held = side.send(false, false).unwrap();
     assert_eq!((held.acknowledged, held.bufs), (Seq(1), 5));
+    // A buffer more does not show: the peer takes what is not acknowledged off.
+    let mut fresh = Sequence::new(8, 8);
+    fresh.receive(&header(8, 1, 0)).unwrap();
+    fresh.hold_before(Seq(1));
+    fresh.post(1);
+    assert!(!fresh.has_more_to_tell());
+    fresh.release();
+    assert!(fresh.has_more_to_tell());
     side.release();
     assert_eq!(side.send(false, false).unwrap().acknowledged, Seq(3));
 }
