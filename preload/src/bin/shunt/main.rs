@@ -11,6 +11,7 @@
 mod addresses;
 mod demote;
 mod elf;
+mod help;
 mod knock;
 mod library;
 mod memory;
