@@ -12,7 +12,7 @@ use transport::direct::policy::{self, Mode};
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::Family;
 use transport::report::Report;
-use transport::settings::{PeerUsers, Settings};
+use transport::settings::{PeerUsers, Settings, Wanted};
 use transport::sys::diag::Diag;
 
 /// Under the registry lock.
@@ -65,7 +65,7 @@ pub(crate) fn set_settings(s: Settings) {
 /// The settings; before the constructor has run, those that leave everything on kernel TCP.
 pub(crate) fn settings() -> &'static Settings {
     static OFF: Settings = Settings {
-        shm: false,
+        transport: Wanted::Tcp,
         buf: 1 << 19,
         terms: Terms {
             scheme: Scheme::Packetized,
@@ -79,6 +79,7 @@ pub(crate) fn settings() -> &'static Settings {
         peer_users: PeerUsers::Same,
         zcopy: Mode::Off,
         zcopy_min: usize::MAX,
+        rules: None,
         report: None,
     };
     SETTINGS.get().unwrap_or(&OFF)

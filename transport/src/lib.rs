@@ -19,6 +19,8 @@ pub mod direct {
 }
 pub mod doorbell;
 #[cfg(not(loom))]
+pub mod port_mapper;
+#[cfg(not(loom))]
 pub mod provider;
 #[cfg(not(loom))]
 pub mod reason;
@@ -29,7 +31,11 @@ pub mod rendezvous;
 #[cfg(not(loom))]
 pub mod report;
 #[cfg(not(loom))]
+pub mod rules;
+#[cfg(not(loom))]
 pub mod sdp;
+#[cfg(not(loom))]
+pub mod sdp_wire;
 #[cfg(not(loom))]
 pub mod settings;
 #[cfg(not(loom))]

@@ -5,8 +5,10 @@
 //! no value stops the program.
 
 mod table;
+mod wanted;
 
 pub use table::{ALL, Kind, Setting};
+pub use wanted::Wanted;
 
 use crate::direct::policy::Mode;
 use flowctl::{Scheme, Terms};
@@ -23,8 +25,8 @@ pub enum PeerUsers {
 /// The settings that this version acts on.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// False with SHUNT_TRANSPORT=tcp, or one that is not there yet.
-    pub shm: bool,
+    /// What carries connections of which no rule says more.
+    pub transport: Wanted,
     /// Bytes of socket buffer.
     pub buf: usize,
     /// How this process sends, before what the program and the peer want of a socket.
@@ -34,6 +36,8 @@ pub struct Settings {
     /// Zero copy, and from how many bytes on.
     pub zcopy: Mode,
     pub zcopy_min: usize,
+    /// The file of rules.
+    pub rules: Option<String>,
     pub report: Option<String>,
 }
 
@@ -43,7 +47,6 @@ fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
     match (name, value) {
         ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
         ("SHUNT_ZCOPY", "async") => Some("large messages go as with sync"),
-        ("SHUNT_RULES", _) if !value.is_empty() => Some("the rules are not read"),
         _ => None,
     }
 }
@@ -89,10 +92,11 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         at.and_then(|at| values.get(at)).copied().unwrap_or("")
     };
     let count = |name: &str| number(get(name)).unwrap_or(0);
+    let file = |name: &str| Some(get(name).to_owned()).filter(|f| !f.is_empty());
     let terms = terms(&get, &given, &mut complaints);
     let settings = Settings {
         terms,
-        shm: matches!(get("SHUNT_TRANSPORT"), "auto" | "shm"),
+        transport: Wanted::from_word(get("SHUNT_TRANSPORT")).unwrap_or(Wanted::Auto),
         buf: usize::try_from(count("SHUNT_BUF")).unwrap_or(1 << 19),
         spin_us: count("SHUNT_SPIN_US"),
         peer_users: if get("SHUNT_PEER_USERS") == "any" {
@@ -106,9 +110,8 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
             _ => Mode::Auto,
         },
         zcopy_min: usize::try_from(count("SHUNT_ZCOPY_MIN")).unwrap_or(usize::MAX),
-        report: Some(get("SHUNT_REPORT"))
-            .filter(|f| !f.is_empty())
-            .map(str::to_owned),
+        rules: file("SHUNT_RULES"),
+        report: file("SHUNT_REPORT"),
     };
     (settings, complaints)
 }
@@ -205,7 +208,7 @@ mod tests {
     fn what_is_not_there_yet_is_said() {
         let env = [("SHUNT_ZCOPY", "async"), ("SHUNT_TRANSPORT", "verbs")];
         let (s, lines) = read(env.into_iter());
-        assert!(!s.shm && s.zcopy == Mode::Sync && lines.len() == 2);
+        assert!(s.transport == Wanted::Verbs && s.zcopy == Mode::Sync && lines.len() == 2);
         assert!(lines[0].contains("as with sync") && lines[1].contains("stay on kernel TCP"));
     }
 
