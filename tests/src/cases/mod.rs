@@ -41,6 +41,7 @@ mod sharing;
 mod sharing_load;
 mod shutdown;
 mod signals;
+mod splice;
 mod stdio;
 mod storms;
 mod threads;
@@ -166,6 +167,7 @@ pub fn all() -> Vec<Case> {
         epoll_sets::CASES,
         epoll_threads::CASES,
         signals::CASES,
+        splice::CASES,
         handlers::CASES,
         storms::CASES,
         actions::CASES,
