@@ -274,7 +274,8 @@ fn inside(
             }
             return end(walk, Some(Errno::AGAIN));
         }
-        if !copies {
+        let (_, next) = walk.chunk();
+        if !copies && next >= policy::large() {
             match large::await_taken(s, fd, walk, &mut wait) {
                 Ok(true) if walk.left() == 0 => return end(walk, None),
                 Ok(whole) => {
@@ -320,11 +321,18 @@ unsafe fn once(
             s.mirror_tx(&tx);
         }
         if tx.leg() == Leg::Fast {
+            let (_, next) = walk.chunk();
             let waits = !copies && walk.left() >= policy::large();
             // SAFETY: the caller's promise.
             let put = unsafe {
-                if waits {
+                if waits && next >= policy::large() {
                     Ok(tx.put_direct(p, walk))
+                } else if waits {
+                    // A small piece before a large one.
+                    let mut piece = walk.part(next);
+                    let put = tx.put(p, fd, &mut piece);
+                    walk.skip(piece.done());
+                    put
                 } else {
                     tx.put(p, fd, walk)
                 }

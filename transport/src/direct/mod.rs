@@ -20,6 +20,8 @@ pub mod policy;
 mod reach;
 mod sink;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use crate::clock;
 use crate::doorbell;
@@ -166,7 +168,8 @@ pub trait Direct {
         false
     }
 
-    /// Sink: takes the posted buffer back. Nothing is written to it afterwards.
+    /// Sink: takes the posted buffer back. Nothing is written to it afterwards. What the source wrote to it before
+    /// is the next that [`Self::receive`] gets, and is to be received into this very buffer.
     fn withdraw(&self) {}
 
     /// Sink: receives from the advert that stands here, after so many bytes of the ring, into the posted
