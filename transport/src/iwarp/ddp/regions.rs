@@ -71,8 +71,10 @@ pub struct Full;
 /// A table of regions. Allocates once.
 #[derive(Debug)]
 pub struct Regions<M> {
-    slots: Box<[Option<(Stag, Region<M>)>]>,
+    slots: Box<[Slot<M>]>,
 }
+
+type Slot<M> = Option<(Stag, Region<M>)>;
 
 /// The part of an STag that says which slot it is in; the rest is the caller's random number.
 const SLOT: u32 = 0xff;

@@ -3,7 +3,6 @@
 //!
 //! Invariant: a failed call leaves the position in the stream as it was.
 
-use super::markers::MARKER;
 use super::vector::Vector;
 use super::{CRC, Crc, LARGEST_ULPDU, LENGTH, Markers, Parts, pad};
 use crate::iwarp::NoRoom;
@@ -82,9 +81,9 @@ impl Framer {
     ) -> Result<usize, NoRoom> {
         let ulpdu = head.len() + len;
         let length = length_field(ulpdu)?;
-        let plain = LENGTH + ulpdu + pad(ulpdu) + CRC;
-        let among = self.markers.among(plain);
-        let own = plain - len + MARKER * among;
+        let total = self.wire_len(ulpdu);
+        let among = self.markers.among(LENGTH + ulpdu + pad(ulpdu) + CRC);
+        let own = total - len;
         if payload.len() < len || !vector.has_room(2 * among + payload.slices() + 2, own) {
             return Err(NoRoom);
         }
@@ -99,11 +98,7 @@ impl Framer {
         }
         list.put([0; 3].get(..pad(ulpdu)).unwrap_or_default());
         self.markers = list.end();
-        Ok(self.markers_free_len(plain, among))
-    }
-
-    const fn markers_free_len(&self, plain: usize, among: usize) -> usize {
-        plain + MARKER * among
+        Ok(total)
     }
 }
 

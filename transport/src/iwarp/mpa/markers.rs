@@ -33,6 +33,7 @@ impl Markers {
     /// The position must lie between FPDUs, and not inside a marker.
     #[must_use]
     pub const fn at(position: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "less than 512")]
         let past = (position % SPACING as u64) as usize;
         let until = if past == 0 { 0 } else { SPACING - past };
         Self { until: Some(until) }

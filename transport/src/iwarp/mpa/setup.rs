@@ -1,8 +1,10 @@
 //! How a connection gets into RDMA mode: the initiator asks, the responder answers, and from then on both directions carry
 //! FPDUs. Who is which is agreed elsewhere; it need not be who connected.
 //!
-//!     Initiator::ask ── Request ──► Responder::hear ──► accept ── Reply ──► Initiator::hear: Accepted
-//!                                                  └──► reject ── Reply ──► Initiator::hear: Rejected
+//! ```text
+//! Initiator::ask ── Request ──► Responder::hear ──► accept ── Reply ──► Initiator::hear: Accepted
+//!                                              └──► reject ── Reply ──► Initiator::hear: Rejected
+//! ```
 //!
 //! After a rejection both ends go on with plain bytes on the same connection (RFC 5044 section 7.1.2). After a
 //! [`Fault`] the connection is to be closed, with one exception that is the upper layer's to make: octets that are not

@@ -359,7 +359,7 @@ fn reserved_bits() {
 /// More Sends than buffers, more Reads than were agreed.
 #[test]
 fn no_buffers() {
-    let mut run = |receive_buffers, ulpdus: &[Vec<u8>]| {
+    let run = |receive_buffers, ulpdus: &[Vec<u8>]| {
         let (mut end, _, mut framer) = victim();
         end.answers = false;
         end.stream = Stream::new(&Settings {

@@ -118,7 +118,7 @@ fn markers_within_between_and_before_the_sum() {
         .unwrap()
         .segment(1442)
         .unwrap();
-    let payload: Vec<u8> = (0..600).map(|at| at as u8).collect();
+    let payload: Vec<u8> = (0..600_u32).map(|at| at as u8).collect();
     assert_eq!([head.head.bytes(), &payload].concat(), *write);
     assert_eq!(
         ulpdus("marker_between_fpdus", Markers::ON, 0, true).len(),
