@@ -72,10 +72,10 @@ impl Framer {
     ///
     /// # Errors
     /// As [`frame`](Self::frame); here the room is that of `vector`.
-    pub fn frame_in_place<'a, const N: usize>(
+    pub fn frame_in_place<'a, 'p: 'a, const N: usize>(
         &mut self,
         head: &[u8],
-        payload: &mut Parts<'a>,
+        payload: &mut Parts<'p>,
         len: usize,
         vector: &mut Vector<'a, N>,
     ) -> Result<usize, NoRoom> {

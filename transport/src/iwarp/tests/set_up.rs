@@ -238,6 +238,22 @@ fn what_is_not_a_frame() {
     );
 }
 
+/// The responder's frame may leave the bit out that the Request had: one wish is enough (RFC 5044 section 7.1.1).
+#[test]
+fn one_wish_for_crcs_is_enough() {
+    let (initiator, request) = request();
+    let mut reply = [b"MPA ID Rep Frame", &request[16..]].concat();
+    reply[16] = 0;
+    let Ok(Heard::Whole {
+        what: Answer::Accepted(terms),
+        ..
+    }) = initiator.hear(&reply)
+    else {
+        panic!("not accepted");
+    };
+    assert!(terms.crc);
+}
+
 /// Replies that no lawful responder sends.
 #[test]
 fn replies_that_do_not_answer() {
