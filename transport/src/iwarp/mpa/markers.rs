@@ -6,7 +6,7 @@ pub(super) const SPACING: usize = 512;
 /// Octets of a marker.
 pub(super) const MARKER: usize = 4;
 /// Octets of FPDUs between two markers.
-const BETWEEN: usize = SPACING - MARKER;
+pub(super) const BETWEEN: usize = SPACING - MARKER;
 
 /// The markers of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
