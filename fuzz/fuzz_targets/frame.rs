@@ -16,7 +16,9 @@ fuzz_target!(|input: (bool, bool, u8, Vec<&[u8]>)| {
     for payload in ulpdus {
         let mut outs = [vec![0; LARGEST_FPDU], vec![0xff; LARGEST_FPDU]];
         let parts = || Parts::one(payload);
-        let len = one.frame(&head, &mut parts(), payload.len(), &mut outs[0]).unwrap();
+        let len = one
+            .frame(&head, &mut parts(), payload.len(), &mut outs[0])
+            .unwrap();
         let same = two.frame(&head, &mut parts(), payload.len(), &mut outs[1]);
         assert_eq!(same, Ok(len));
         let mut scratch = vec![0; 2048];
@@ -25,7 +27,11 @@ fuzz_target!(|input: (bool, bool, u8, Vec<&[u8]>)| {
         let same = three.frame_in_place(&head, &mut parts, payload.len(), &mut vector);
         assert_eq!(same, Ok(len));
         assert_eq!(outs[0][..len], outs[1][..len]);
-        let listed: Vec<u8> = vector.slices().iter().flat_map(|slice| slice.to_vec()).collect();
+        let listed: Vec<u8> = vector
+            .slices()
+            .iter()
+            .flat_map(|slice| slice.to_vec())
+            .collect();
         assert_eq!(outs[0][..len], listed);
         assert_eq!(inbox.put(&outs[0][..len]), len);
         let ulpdu = inbox.next().unwrap().unwrap();

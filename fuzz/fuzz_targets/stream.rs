@@ -25,8 +25,13 @@ fuzz_target!(|input: (bool, u8, Vec<&[u8]>)| {
     let (responder, given, ulpdus) = input;
     let mut regions = Regions::new(4);
     // STags 0 to 2: small numbers, so that they are found.
-    for (memory, (stream, rights)) in
-        [(OURS, rights(given)), (OURS, rights(15)), (StreamId(2), rights(15))].into_iter().enumerate()
+    for (memory, (stream, rights)) in [
+        (OURS, rights(given)),
+        (OURS, rights(15)),
+        (StreamId(2), rights(15)),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let region = Region {
             stream,
@@ -39,7 +44,11 @@ fuzz_target!(|input: (bool, u8, Vec<&[u8]>)| {
     }
     let mut stream = Stream::new(&Settings {
         id: OURS,
-        role: if responder { Role::Responder } else { Role::Initiator },
+        role: if responder {
+            Role::Responder
+        } else {
+            Role::Initiator
+        },
         ird: 2,
         ord: 2,
         rtr: None,
@@ -57,11 +66,17 @@ fuzz_target!(|input: (bool, u8, Vec<&[u8]>)| {
             })
             .unwrap();
     }
-    let (mut framer, mut deframer) = (Framer::new(Markers::OFF, false), Deframer::new(Markers::OFF, false));
+    let (mut framer, mut deframer) = (
+        Framer::new(Markers::OFF, false),
+        Deframer::new(Markers::OFF, false),
+    );
     let mut over = false;
     for ulpdu in ulpdus {
         let mut out = vec![0; framer.wire_len(ulpdu.len())];
-        if framer.frame(&[], &mut Parts::one(ulpdu), ulpdu.len(), &mut out).is_err() {
+        if framer
+            .frame(&[], &mut Parts::one(ulpdu), ulpdu.len(), &mut out)
+            .is_err()
+        {
             return;
         }
         let Ok(Found::Whole { ulpdu, .. }) = deframer.look(&out) else {
@@ -72,11 +87,21 @@ fuzz_target!(|input: (bool, u8, Vec<&[u8]>)| {
             Ok(event) => {
                 assert!(!over, "after the end: {event:?}");
                 match event {
-                    Event::Tagged { place: Some((memory, from)), payload, .. } => {
+                    Event::Tagged {
+                        place: Some((memory, from)),
+                        payload,
+                        ..
+                    } => {
                         assert!(memory < 2 && from + payload.len() as u64 <= LEN);
                     }
-                    Event::Tagged { place: None, payload, .. } => assert!(payload.is_empty()),
-                    Event::Send { offset, payload, .. } => {
+                    Event::Tagged {
+                        place: None,
+                        payload,
+                        ..
+                    } => assert!(payload.is_empty()),
+                    Event::Send {
+                        offset, payload, ..
+                    } => {
                         assert!(offset as usize + payload.len() <= BUFFER as usize);
                     }
                     Event::ReadRequest => {
