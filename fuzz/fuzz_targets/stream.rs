@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use transport::iwarp::ddp::{Region, Regions, Rights, Stag, StreamId};
 use transport::iwarp::mpa::setup::Role;
 use transport::iwarp::mpa::{Deframer, Found, Framer, Markers, Parts};
-use transport::iwarp::rdmap::{Event, ReadRequest, Settings, Stream};
+use transport::iwarp::rdmap::{Event, Foreseen, ReadRequest, Settings, Stream};
 
 const LEN: u64 = 100;
 const BUFFER: u32 = 200;
@@ -71,10 +71,10 @@ fuzz_target!(|input: (bool, u8, Vec<&[u8]>)| {
         Deframer::new(Markers::OFF, false),
     );
     let mut over = false;
-    for ulpdu in ulpdus {
-        let mut out = vec![0; framer.wire_len(ulpdu.len())];
+    for bytes in ulpdus {
+        let mut out = vec![0; framer.wire_len(bytes.len())];
         if framer
-            .frame(&[], &mut Parts::one(ulpdu), ulpdu.len(), &mut out)
+            .frame(&[], &mut Parts::one(bytes), bytes.len(), &mut out)
             .is_err()
         {
             return;
@@ -82,10 +82,26 @@ fuzz_target!(|input: (bool, u8, Vec<&[u8]>)| {
         let Ok(Found::Whole { ulpdu, .. }) = deframer.look(&out) else {
             panic!("not whole");
         };
+        // What was foreseen is what comes.
+        let foreseen = stream.foresee(bytes, bytes.len(), &regions);
         match stream.receive(ulpdu, &mut regions) {
             Ok(Event::Nothing) => {}
             Ok(event) => {
                 assert!(!over, "after the end: {event:?}");
+                let came = match event {
+                    Event::Tagged {
+                        place: Some((memory, offset)),
+                        ..
+                    } => Some((Foreseen::Tagged { memory, offset }, 14)),
+                    Event::Send {
+                        message,
+                        offset,
+                        payload,
+                        ..
+                    } if !payload.is_empty() => Some((Foreseen::Send { message, offset }, 18)),
+                    _ => None,
+                };
+                assert_eq!(foreseen, came);
                 match event {
                     Event::Tagged {
                         place: Some((memory, from)),
@@ -105,7 +121,7 @@ fuzz_target!(|input: (bool, u8, Vec<&[u8]>)| {
                         assert!(offset as usize + payload.len() <= BUFFER as usize);
                     }
                     Event::ReadRequest => {
-                        let (request, source) = stream.to_answer().unwrap();
+                        let (request, source) = stream.to_answer(0, &regions).unwrap().unwrap();
                         assert_eq!(source.is_some(), request.len > 0);
                     }
                     Event::Terminated(_) => over = true,

@@ -85,7 +85,7 @@ impl Sender {
     }
 }
 
-fn stream(role: Role) -> Stream<()> {
+fn stream(role: Role) -> Stream {
     Stream::new(&Settings {
         id: StreamId(0),
         role,
@@ -147,7 +147,7 @@ impl Lab {
         let mut deframer = Deframer::new(way.wanted(), way.crc);
         let mut strip = (way.framing == Framing::Generic).then(generic::Receiver::new);
         let (mut from, mut to) = (stream(Role::Initiator), stream(Role::Responder));
-        let mut regions = Regions::new(0);
+        let mut regions = Regions::<()>::new(0);
         let batch = (BATCH / (size + 64)).max(1);
         let mulpdu = way.mulpdu(self.emss);
         let (mut sending, mut receiving) = (Duration::ZERO, Duration::ZERO);

@@ -10,7 +10,7 @@
 //! owns the TCP connection and the memory: it reads into an [`mpa::Inbox`], hands each ULPDU to
 //! [`rdmap::Stream::receive`], and does what the [`rdmap::Event`] says; to send, it asks the stream for a
 //! [`ddp::Message`], and frames segment after segment into a buffer or a list for one vectored write. Nothing is allocated
-//! for a segment.
+//! for a segment. Large payloads can be read straight to their place ([`rdmap::Stream::foresee`], [`mpa::Inbox::bypass`]).
 //!
 //! What the peer wrote is of types that are named so ([`ddp::Header`], [`mpa::Frame`]) until the stream has checked
 //! it. Whatever breaks a rule ends the stream: the receiver returns a [`rdmap::Breach`], from which the Terminate

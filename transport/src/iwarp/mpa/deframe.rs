@@ -88,6 +88,34 @@ impl Deframer {
         Ok(Found::Whole { ulpdu, wire })
     }
 
+    /// The ULPDU at the front that is not whole yet, as [`look`](Self::look) has found it: its octets, and how many it will
+    /// have. `None` where there are markers: what follows does not lie together then.
+    pub(super) fn partial<'b>(&self, bytes: &'b [u8]) -> Option<(&'b [u8], usize)> {
+        if self.markers.any() || self.failed.is_some() {
+            return None;
+        }
+        let (length, rest) = bytes.split_first_chunk::<LENGTH>()?;
+        let len = usize::from(u16::from_be_bytes(*length));
+        Some((rest.get(..len).unwrap_or(rest), len))
+    }
+
+    /// Goes on with octets of that ULPDU that have been read elsewhere.
+    pub(super) fn elsewhere(&mut self, bytes: &[u8]) {
+        if self.check {
+            self.crc.update(bytes);
+        }
+    }
+
+    /// Ends that FPDU with its CRC.
+    pub(super) fn end_elsewhere(&mut self, field: [u8; CRC]) -> Result<(), Error> {
+        if self.check && self.crc.field() != field {
+            self.failed = Some(Error::Crc);
+            return Err(Error::Crc);
+        }
+        (self.crc, self.summed) = (Crc::new(), 0);
+        Ok(())
+    }
+
     /// Sums what is there of the octets that the CRC covers.
     fn sum(&mut self, bytes: &[u8], covered: usize) {
         let end = covered.min(bytes.len());

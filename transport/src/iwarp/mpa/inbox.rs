@@ -1,8 +1,12 @@
 //! The buffer between the TCP stream and the receiver: octets come in pieces of any size, ULPDUs go out. One `read` may bring
 //! many FPDUs, and an FPDU may take many reads. What is left of an FPDU that is not whole is moved to the front, once a
 //! round.
+//!
+//! A large payload need not go through the buffer, if there are no markers: [`Inbox::partial`] shows the beginning of a ULPDU, and
+//! after [`Inbox::bypass`] the caller reads the rest of it straight to its place.
 
-use super::{Deframer, Error, Found, LARGEST_FPDU, Ulpdu};
+use super::{CRC, Deframer, Error, Found, LARGEST_FPDU, LENGTH, Ulpdu, pad};
+use crate::iwarp::ddp::UNTAGGED;
 
 /// Octets that have arrived and were not taken.
 #[derive(Debug)]
@@ -15,6 +19,19 @@ pub struct Inbox {
     /// Octets that the FPDU at the front takes at least.
     need: usize,
     deframer: Deframer,
+    bypass: Option<Bypass>,
+    /// The header of the last ULPDU that went past the buffer.
+    header: [u8; UNTAGGED],
+}
+
+/// A ULPDU of `len` octets, the first `header` of which have been kept, and of which `left` are still to be read to their
+/// place. Then come `pad` octets in the buffer, and the CRC.
+#[derive(Clone, Copy, Debug)]
+struct Bypass {
+    header: usize,
+    len: usize,
+    left: usize,
+    pad: usize,
 }
 
 impl Inbox {
@@ -28,6 +45,8 @@ impl Inbox {
             taken: 0,
             need: 0,
             deframer,
+            bypass: None,
+            header: [0; UNTAGGED],
         }
     }
 
@@ -76,6 +95,9 @@ impl Inbox {
     )]
     pub fn next(&mut self) -> Result<Option<Ulpdu<'_>>, Error> {
         self.drop_taken();
+        if let Some(bypass) = self.bypass {
+            return self.end_bypass(bypass);
+        }
         let bytes = self.buffer.get(self.start..self.end).unwrap_or_default();
         match self.deframer.look(bytes)? {
             Found::Partial(need) => {
@@ -87,6 +109,77 @@ impl Inbox {
                 Ok(Some(ulpdu))
             }
         }
+    }
+
+    /// After [`next`](Self::next) has returned nothing: what has arrived of the ULPDU at the front, and how many octets it
+    /// will have.
+    #[must_use]
+    pub fn partial(&self) -> Option<(&[u8], usize)> {
+        if self.bypass.is_some() || self.taken > 0 {
+            return None;
+        }
+        let bytes = self.buffer.get(self.start..self.end)?;
+        let (arrived, len) = self.deframer.partial(bytes)?;
+        // With all of it here there is nothing to gain.
+        (arrived.len() < len).then_some((arrived, len))
+    }
+
+    /// The caller has copied what has arrived of the payload of that ULPDU, all behind `header` octets, to its place, and reads the
+    /// rest there too. Returns how many octets that are; no more of them may go to [`space`](Self::space), where the next
+    /// octets belong again. `None`, and nothing has changed, if there is no such ULPDU.
+    ///
+    /// With a CRC nobody may write to the place before the ULPDU is whole: a sum that does not match ends the stream.
+    pub fn bypass(&mut self, header: usize) -> Option<usize> {
+        self.partial()?;
+        // What has come since the last look is summed too.
+        let bytes = self.buffer.get(self.start..self.end)?;
+        self.deframer.look(bytes).ok()?;
+        let (front, len) = self.partial()?;
+        let (arrived, kept) = (front.len(), front.get(..header)?);
+        let mut copy = [0; UNTAGGED];
+        copy.get_mut(..header)?.copy_from_slice(kept);
+        let left = len - arrived;
+        self.header = copy;
+        self.bypass = Some(Bypass {
+            header,
+            len,
+            left,
+            pad: pad(len),
+        });
+        self.start += LENGTH + arrived;
+        Some(left)
+    }
+
+    /// Octets that are still to be read to their place.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.bypass.map_or(0, |bypass| bypass.left)
+    }
+
+    /// These octets have been read to their place, the next of those that are [`left`](Self::left).
+    pub fn placed(&mut self, bytes: &[u8]) {
+        if let Some(bypass) = &mut self.bypass {
+            bypass.left = bypass.left.saturating_sub(bytes.len());
+            self.deframer.elsewhere(bytes);
+        }
+    }
+
+    fn end_bypass(&mut self, bypass: Bypass) -> Result<Option<Ulpdu<'_>>, Error> {
+        let trailer = bypass.pad + CRC;
+        let bytes = self.buffer.get(self.start..self.end).unwrap_or_default();
+        let Some((covered, field)) = bytes
+            .get(..trailer)
+            .and_then(<[u8]>::split_last_chunk::<CRC>)
+            .filter(|_| bypass.left == 0)
+        else {
+            self.need = trailer;
+            return Ok(None);
+        };
+        self.deframer.elsewhere(covered);
+        self.deframer.end_elsewhere(*field)?;
+        (self.taken, self.need, self.bypass) = (trailer, 0, None);
+        let header = self.header.get(..bypass.header).unwrap_or_default();
+        Ok(Some(Ulpdu::hollow(header, bypass.len)))
     }
 
     /// What has arrived behind the FPDUs: plain bytes, if RDMA mode has ended there.

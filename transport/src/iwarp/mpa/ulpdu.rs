@@ -1,6 +1,8 @@
 //! A received ULPDU where it lies: octets of the stream with markers among them, which are passed over. So the payload can be
 //! copied straight to where it belongs.
 
+use std::mem;
+
 use super::markers::{BETWEEN, MARKER, Markers, SPACING};
 
 /// A ULPDU whose FPDU has been checked.
@@ -15,6 +17,21 @@ pub struct Ulpdu<'b> {
 impl<'b> Ulpdu<'b> {
     pub(super) const fn new(wire: &'b [u8], markers: Markers, len: usize) -> Self {
         Self { wire, markers, len }
+    }
+
+    /// One of `len` octets the payload of which is in its place already: only its header is here.
+    pub(super) const fn hollow(header: &'b [u8], len: usize) -> Self {
+        Self {
+            wire: header,
+            markers: Markers::OFF,
+            len,
+        }
+    }
+
+    /// Whether its payload has been read straight to its place: then the pieces are the header's only.
+    #[must_use]
+    pub const fn is_in_place(&self) -> bool {
+        self.wire.len() < self.len
     }
 
     /// Octets, markers not counted.
@@ -96,11 +113,22 @@ impl<'b> Ulpdu<'b> {
             self.markers.passed_marker();
         }
         let n = self.markers.until().min(self.len);
+        if n > self.wire.len() {
+            return self.take_rest();
+        }
         let (piece, rest) = self.wire.split_at_checked(n)?;
         self.wire = rest;
         self.len -= n;
         self.markers.passed(n);
         Some(piece)
+    }
+
+    /// What is here of one whose payload is elsewhere.
+    #[cold]
+    fn take_rest(&mut self) -> Option<&'b [u8]> {
+        let here = mem::take(&mut self.wire);
+        self.len = 0;
+        (!here.is_empty()).then_some(here)
     }
 
     /// What comes behind its first `octets`.

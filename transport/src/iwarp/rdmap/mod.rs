@@ -9,7 +9,7 @@ mod violation;
 
 pub use opcode::{Opcode, SendKind};
 pub use read::{READ_REQUEST, ReadRequest};
-pub use stream::{Event, Payload, Refused, Settings, Stream, TaggedKind};
+pub use stream::{Event, Foreseen, Payload, Refused, Settings, Stream, TaggedKind};
 pub use terminate::{Breach, Terminate};
 pub use violation::{Includes, Violation};
 

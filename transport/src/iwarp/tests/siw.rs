@@ -169,7 +169,7 @@ fn hear(name: &str, initiator: &[Named], responder: &[Named]) -> [End; 2] {
         }
         ends[hears].feed(octets);
         assert_eq!(ends[hears].breach, None, "{name}");
-        while ends[hears].stream.to_answer().is_some() {
+        while ends[hears].stream.answer().is_ok() {
             ends[hears].stream.answered();
         }
     }

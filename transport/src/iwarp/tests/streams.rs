@@ -60,8 +60,12 @@ proptest! {
         line in line(),
         acts in prop::collection::vec((any::<bool>(), act()), 1..40),
         pieces in prop::collection::vec(1..5000_usize, 1..6),
+        direct in any::<[bool; 2]>(),
     ) {
         let mut ends = pair(line);
+        for (end, direct) in ends.iter_mut().zip(direct) {
+            end.direct = direct;
+        }
         // Of each end: a region that the peer reads, one that it writes, one for its own Reads.
         let stags = [0, 1].map(|of: usize| {
             [10, 20, 30].map(|seed| {
@@ -134,8 +138,10 @@ proptest! {
         markers in any::<[bool; 2]>(),
         place in any::<prop::sample::Index>(),
         flip in 1..=255_u8,
+        direct in any::<bool>(),
     ) {
         let mut ends = pair(Line { markers, ..PLAIN });
+        ends[1].direct = direct;
         let stag = ends[1].register(pattern(SIZE, 1), BASE, ALL, 77);
         let bytes = pattern(20_000, 2);
         ends[0].send(SendKind::default(), b"first");
@@ -198,17 +204,20 @@ fn a_read_that_cannot_be_answered_in_full() {
     };
     ends[0].read(request);
     run(&mut ends, &[50]);
-    let (asked, place) = ends[1].stream.to_answer().unwrap();
-    assert_eq!((asked, place), (request, Some((0, 100))));
-    let mut message = ends[1].stream.answer().unwrap();
+    let end = &mut ends[1];
+    let place = end.stream.to_answer(0, &end.regions);
+    assert_eq!(place, Ok(Some((request, Some((0, 100))))));
+    let mut message = end.stream.answer().unwrap();
     let segment = message.segment(1442).unwrap();
-    let bytes = ends[1].memory[0][100..].to_vec();
-    ends[1].put(&segment, &bytes);
-    let breach = ends[1]
+    let bytes = end.memory[0][100..].to_vec();
+    end.put(&segment, &bytes);
+    end.regions.remove(source).unwrap();
+    let breach = end
         .stream
-        .cannot_answer(message.sent(), Violation::SourceInvalidStag);
-    let last = ends[1].stream.terminate(&breach).unwrap();
-    ends[1].put(&last, &[]);
+        .to_answer(message.sent(), &end.regions)
+        .unwrap_err();
+    let last = end.stream.terminate(&breach).unwrap();
+    end.put(&last, &[]);
     run(&mut ends, &[50]);
     let told = ends[0].terminated.flatten().unwrap();
     assert_eq!(told.violation(), Some(Violation::SourceInvalidStag));
@@ -218,6 +227,62 @@ fn a_read_that_cannot_be_answered_in_full() {
         Some((7572, 1528))
     );
     assert_eq!(ends[0].memory[0][100..1528], bytes[..1428]);
+    // The end that was told has nothing to tell any more.
+    let breach = ends[0].stream.fail(Violation::Crc);
+    assert_eq!(ends[0].stream.terminate(&breach), None);
+}
+
+/// Payloads of all kinds that are read straight to their place, with and without CRC.
+#[test]
+fn large_payloads_go_round_the_inbox() {
+    for crc in [false, true] {
+        let mut ends = pair(Line {
+            crc,
+            mulpdu: 8000,
+            ..PLAIN
+        });
+        ends.iter_mut().for_each(|end| end.direct = true);
+        let stags = [0, 1].map(|of: usize| ends[of].register(vec![0; SIZE], 0, ALL, 1));
+        let bytes = pattern(30_000, 7);
+        ends[0].send(SendKind::default(), &bytes[..4000]);
+        ends[0].write(stags[1], 50, &bytes);
+        run(&mut ends, &[700]);
+        ends[0].read(ReadRequest {
+            sink: stags[0],
+            sink_offset: 10,
+            len: 30_000,
+            source: stags[1],
+            source_offset: 50,
+        });
+        run(&mut ends, &[700]);
+        assert_eq!(ends[1].sends[0].bytes, bytes[..4000]);
+        assert_eq!(ends[1].memory[0][50..30_050], bytes);
+        assert_eq!(ends[0].memory[0][10..30_010], bytes);
+        assert_eq!(ends[0].reads_done.len(), 1);
+        assert_eq!([ends[0].bypassed, ends[1].bypassed], [4, 5]);
+    }
+}
+
+/// What is foreseen is only where octets go: a segment that turns out wrong is told as any other.
+#[test]
+fn what_was_foreseen_is_checked_all_the_same() {
+    let mut ends = pair(PLAIN);
+    let stag = ends[1].register(vec![0; 10_000], 0, ALL, 1);
+    ends[1].direct = true;
+    ends[0].write(stag, 0, &pattern(1000, 1));
+    let bytes = std::mem::take(&mut ends[0].out);
+    ends[1].feed(&bytes[..500]);
+    assert_eq!(ends[1].bypassed, 1);
+    ends[1].regions.remove(stag).unwrap();
+    ends[1].feed(&bytes[500..]);
+    assert_eq!(
+        ends[1].breach.unwrap().violation,
+        Violation::TaggedInvalidStag
+    );
+    assert_eq!(
+        ends[1].breach.unwrap().segment.map(|(len, _)| len),
+        Some(1014)
+    );
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn ulpdus(name: &str, markers: Markers, position: usize, crc: bool) -> Vec<Vec<u
     found
 }
 
-fn stream(role: Role, rtr: Option<Rtr>) -> Stream<()> {
+fn stream(role: Role, rtr: Option<Rtr>) -> Stream {
     Stream::new(&Settings {
         id: StreamId(0),
         role,
@@ -59,7 +59,7 @@ fn stream(role: Role, rtr: Option<Rtr>) -> Stream<()> {
     })
 }
 
-fn initiator() -> Stream<()> {
+fn initiator() -> Stream {
     stream(Role::Initiator, None)
 }
 
@@ -195,7 +195,7 @@ fn terminate() {
         panic!();
     };
     let event = receiver
-        .receive(ulpdu, &mut crate::iwarp::ddp::Regions::new(0))
+        .receive(ulpdu, &mut crate::iwarp::ddp::Regions::<()>::new(0))
         .unwrap();
     let crate::iwarp::rdmap::Event::Terminated(Some(Terminate {
         segment_len,

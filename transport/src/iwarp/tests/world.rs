@@ -4,7 +4,7 @@ use crate::iwarp::ddp::{Message, Region, Regions, Rights, Segment, Stag, StreamI
 use crate::iwarp::mpa::setup::Role;
 use crate::iwarp::mpa::{Deframer, Framer, Inbox, Markers, Parts, Rtr};
 use crate::iwarp::rdmap::{
-    Breach, Event, ReadRequest, SendKind, Settings, Stream, TaggedKind, Terminate,
+    Breach, Event, Foreseen, ReadRequest, SendKind, Settings, Stream, TaggedKind, Terminate,
 };
 
 /// What a connection is like.
@@ -43,7 +43,7 @@ pub(super) struct Received {
 }
 
 pub(super) struct End {
-    pub stream: Stream<usize>,
+    pub stream: Stream,
     pub regions: Regions<usize>,
     pub memory: Vec<Vec<u8>>,
     pub sends: Vec<Received>,
@@ -58,6 +58,11 @@ pub(super) struct End {
     mulpdu: usize,
     /// Answers Reads by itself.
     pub answers: bool,
+    /// Reads payloads straight to their place where that can be.
+    pub direct: bool,
+    /// Where, and how many octets of it are there.
+    target: Option<(Foreseen<usize>, usize)>,
+    pub bypassed: usize,
 }
 
 impl End {
@@ -89,6 +94,9 @@ impl End {
             inbox: Inbox::new(Deframer::new(received, line.crc), 0),
             mulpdu: line.mulpdu,
             answers: true,
+            direct: false,
+            target: None,
+            bypassed: 0,
         }
     }
 
@@ -151,6 +159,12 @@ impl End {
     /// Octets of the stream have come.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         loop {
+            let straight = bytes.len().min(self.inbox.left());
+            if straight > 0 {
+                self.put_in_place(&bytes[..straight]);
+                self.inbox.placed(&bytes[..straight]);
+            }
+            bytes = &bytes[straight..];
             let taken = self.inbox.put(bytes);
             bytes = &bytes[taken..];
             while self.step() {
@@ -158,20 +172,57 @@ impl End {
                     self.answer();
                 }
             }
+            if self.direct {
+                self.go_round();
+            }
             if bytes.is_empty() {
                 return;
             }
-            assert!(taken > 0 || self.breach.is_some());
+            assert!(straight + taken > 0 || self.breach.is_some());
             if self.breach.is_some() {
                 return;
             }
         }
     }
 
+    /// Lets the rest of a payload go round the inbox.
+    fn go_round(&mut self) {
+        let Some((front, len)) = self.inbox.partial() else {
+            return;
+        };
+        let Some((foreseen, header)) = self.stream.foresee(front, len, &self.regions) else {
+            return;
+        };
+        let arrived = front[header..].to_vec();
+        self.target = Some((foreseen, 0));
+        self.put_in_place(&arrived);
+        assert_eq!(
+            self.inbox.bypass(header),
+            Some(len - header - arrived.len())
+        );
+        assert_eq!(self.inbox.bypass(header), None);
+        self.bypassed += 1;
+    }
+
+    fn put_in_place(&mut self, bytes: &[u8]) {
+        let (foreseen, there) = self.target.as_mut().unwrap();
+        match foreseen {
+            Foreseen::Tagged { memory, offset } => {
+                let at = *offset as usize + *there;
+                self.memory[*memory][at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            Foreseen::Send { offset, .. } => {
+                assert_eq!(self.part.len(), *offset as usize + *there);
+                self.part.extend(bytes);
+            }
+        }
+        *there += bytes.len();
+    }
+
     /// Answers all Reads there are.
     pub(super) fn answer(&mut self) {
-        while let (Some((_, source)), Ok(message)) = (self.stream.to_answer(), self.stream.answer())
-        {
+        while let Ok(message) = self.stream.answer() {
+            let (_, source) = self.stream.to_answer(0, &self.regions).unwrap().unwrap();
             let bytes = source.map_or(Vec::new(), |(memory, from)| {
                 self.memory[memory][from as usize..][..message.len() as usize].to_vec()
             });
@@ -208,7 +259,14 @@ impl End {
                 last,
             }) => {
                 assert_eq!(place.is_some(), !payload.is_empty());
-                if let Some((memory, from)) = place {
+                if payload.is_in_place() {
+                    let foreseen =
+                        place.map(|(memory, offset)| Foreseen::Tagged { memory, offset });
+                    assert_eq!(
+                        self.target.take(),
+                        foreseen.map(|place| (place, payload.len()))
+                    );
+                } else if let Some((memory, from)) = place {
                     let room = &mut self.memory[memory][from as usize..][..payload.len()];
                     assert_eq!(payload.copy_to(room), payload.len());
                 }
@@ -217,6 +275,7 @@ impl End {
                 }
             }
             Ok(Event::Send {
+                message,
                 offset,
                 payload,
                 solicited,
@@ -224,8 +283,13 @@ impl End {
                 last,
                 ..
             }) => {
-                assert_eq!(offset as usize, self.part.len());
-                self.part.extend(payload.pieces().flatten());
+                if payload.is_in_place() {
+                    let foreseen = Foreseen::Send { message, offset };
+                    assert_eq!(self.target.take(), Some((foreseen, payload.len())));
+                } else {
+                    assert_eq!(offset as usize, self.part.len());
+                    self.part.extend(payload.pieces().flatten());
+                }
                 assert!(self.part.len() <= BUFFER as usize);
                 if last {
                     self.stream.post(1);

@@ -4,6 +4,7 @@
 //! The memory is the caller's: an [`Event`] says where octets belong, after every check, and the caller copies them there
 //! before it asks for the next event. The order of events is the order of delivery; a Send therefore sees all Writes before it.
 
+mod foresee;
 mod receive;
 mod send;
 
@@ -15,6 +16,7 @@ use crate::iwarp::ddp::{Queue, Stag, StreamId};
 use crate::iwarp::mpa::setup::{Role, Terms};
 use crate::iwarp::mpa::{Rtr, Ulpdu};
 
+pub use foresee::Foreseen;
 pub use send::Refused;
 
 /// What a stream is made with.
@@ -112,17 +114,9 @@ struct Outstanding {
     received: u32,
 }
 
-/// A Read that is to be answered.
-#[derive(Clone, Copy, Debug)]
-struct Answer<M> {
-    request: ReadRequest,
-    /// `None`: no octets are asked for, so nothing was checked.
-    source: Option<(M, u64)>,
-}
-
 /// The state of one stream. Allocates once.
 #[derive(Debug)]
-pub struct Stream<M> {
+pub struct Stream {
     id: StreamId,
     phase: Phase,
     /// Nothing has come that would allow a responder to send.
@@ -136,10 +130,10 @@ pub struct Stream<M> {
     sends: Queue,
     reads: Queue,
     terminates: Queue,
-    to_answer: VecDeque<Answer<M>>,
+    to_answer: VecDeque<ReadRequest>,
 }
 
-impl<M: Copy> Stream<M> {
+impl Stream {
     /// A stream that begins.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {

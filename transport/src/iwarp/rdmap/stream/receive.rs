@@ -5,7 +5,8 @@
 
 use std::mem;
 
-use super::{Answer, Event, Payload, Phase, Stream, TaggedKind};
+use super::send::source;
+use super::{Event, Payload, Phase, Stream, TaggedKind};
 use crate::iwarp::ddp::{
     Header, RawHeader, Regions, Rights, Stag, Tagged, UNTAGGED, Unreadable, Untagged,
 };
@@ -18,12 +19,12 @@ use crate::iwarp::rdmap::{Violation, queue};
 /// A violation, and the Read Request in question.
 type Refusal = (Violation, Option<ReadRequest>);
 
-impl<M: Copy> Stream<M> {
+impl Stream {
     /// Takes a ULPDU, and says what follows. `regions` may be shared with other streams.
     ///
     /// # Errors
     /// The first [`Breach`] of the peer's: send [`Stream::terminate`], and close. What comes later is [`Event::Nothing`].
-    pub fn receive<'b>(
+    pub fn receive<'b, M: Copy>(
         &mut self,
         ulpdu: Ulpdu<'b>,
         regions: &mut Regions<M>,
@@ -54,7 +55,7 @@ impl<M: Copy> Stream<M> {
             })
     }
 
-    fn segment<'b>(
+    fn segment<'b, M: Copy>(
         &mut self,
         ulpdu: Ulpdu<'b>,
         front: &[u8],
@@ -101,7 +102,7 @@ impl<M: Copy> Stream<M> {
         }
     }
 
-    fn write_came<'b>(
+    fn write_came<'b, M: Copy>(
         &self,
         header: &Tagged,
         payload: Payload<'b>,
@@ -119,16 +120,41 @@ impl<M: Copy> Stream<M> {
         })
     }
 
-    fn response_came<'b>(
+    fn response_came<'b, M: Copy>(
         &mut self,
         header: &Tagged,
         payload: Payload<'b>,
         regions: &Regions<M>,
     ) -> Result<Event<'b, M>, Violation> {
-        let len = payload_len(payload);
+        let request = self.check_response(header, payload_len(payload))?;
+        let rights = Rights {
+            sink: true,
+            ..Rights::NONE
+        };
+        let place = self.place(header, payload, regions, rights)?;
+        if header.last {
+            self.outstanding.pop_front();
+        } else if let Some(read) = self.outstanding.front_mut() {
+            // Not past the end of the Read: that was checked.
+            read.received = read.received.saturating_add(payload_len(payload));
+        }
+        Ok(Event::Tagged {
+            place,
+            payload,
+            kind: TaggedKind::ReadResponse(request),
+            last: header.last,
+        })
+    }
+
+    /// Whether a segment of an answer, with `len` octets, is the next one of the oldest Read, which it returns.
+    pub(super) fn check_response(
+        &self,
+        header: &Tagged,
+        len: u32,
+    ) -> Result<ReadRequest, Violation> {
         let read = self
             .outstanding
-            .front_mut()
+            .front()
             .ok_or(Violation::UnexpectedOpcode)?;
         let request = read.request;
         let end = read
@@ -148,25 +174,11 @@ impl<M: Copy> Stream<M> {
         if end > request.len || (header.last && end < request.len) {
             return Err(Violation::TaggedBounds);
         }
-        read.received = end;
-        let rights = Rights {
-            sink: true,
-            ..Rights::NONE
-        };
-        let place = self.place(header, payload, regions, rights)?;
-        if header.last {
-            self.outstanding.pop_front();
-        }
-        Ok(Event::Tagged {
-            place,
-            payload,
-            kind: TaggedKind::ReadResponse(request),
-            last: header.last,
-        })
+        Ok(request)
     }
 
     /// Where a tagged segment goes. STag and offset of an empty one must not be looked at (RFC 5041 section 5.2).
-    fn place(
+    fn place<M: Copy>(
         &self,
         header: &Tagged,
         payload: Payload<'_>,
@@ -181,7 +193,7 @@ impl<M: Copy> Stream<M> {
         place.map(Some).map_err(Violation::of_tagged)
     }
 
-    fn send_came<'b>(
+    fn send_came<'b, M: Copy>(
         &mut self,
         opcode: Opcode,
         header: &Untagged,
@@ -213,7 +225,7 @@ impl<M: Copy> Stream<M> {
         })
     }
 
-    fn request_came<'b>(
+    fn request_came<'b, M: Copy>(
         &mut self,
         header: &Untagged,
         payload: Payload<'b>,
@@ -226,24 +238,17 @@ impl<M: Copy> Stream<M> {
             return Err((Violation::OperationUnspecified, None));
         }
         let request = ReadRequest::read(&bytes).ok_or((Violation::OperationUnspecified, None))?;
-        let mut source = None;
-        // Nothing of an empty one must be looked at (RFC 5040 section 5.2.1).
-        if request.len > 0 {
-            let rights = Rights {
-                read: true,
-                ..Rights::NONE
-            };
-            let (stag, offset, len) = (request.source, request.source_offset, request.len.into());
-            let place = regions.check(stag, self.id, offset, len, rights);
-            let place = place.map_err(|error| (Violation::of_source(error), Some(request)))?;
-            source = Some(place);
-        }
-        self.to_answer.push_back(Answer { request, source });
+        source(&request, self.id, regions).map_err(|violation| (violation, Some(request)))?;
+        self.to_answer.push_back(request);
         Ok(Event::ReadRequest)
     }
 
     /// No Terminate answers a Terminate, not even a senseless one.
-    fn terminate_came<'b>(&mut self, header: &Untagged, payload: Payload<'b>) -> Event<'b, M> {
+    fn terminate_came<'b, M: Copy>(
+        &mut self,
+        header: &Untagged,
+        payload: Payload<'b>,
+    ) -> Event<'b, M> {
         self.phase = Phase::Ended;
         let taken = self.terminates.take(header, payload_len(payload));
         let mut bytes = [0; terminate::LARGEST];

@@ -2,7 +2,9 @@
 //! the next message (RFC 5041 section 5.3).
 
 use super::{Outstanding, Phase, Stream};
-use crate::iwarp::ddp::{Address, Head, Message, Segment, Stag, Tagged, Untagged};
+use crate::iwarp::ddp::{
+    Address, Head, Message, Regions, Rights, Segment, Stag, StreamId, Tagged, Untagged,
+};
 use crate::iwarp::mpa::Rtr;
 use crate::iwarp::rdmap::opcode::{Opcode, SendKind};
 use crate::iwarp::rdmap::read::ReadRequest;
@@ -24,7 +26,7 @@ pub enum Refused {
     Ended,
 }
 
-impl<M: Copy> Stream<M> {
+impl Stream {
     /// Whether anything may be sent.
     ///
     /// # Errors
@@ -111,13 +113,25 @@ impl<M: Copy> Stream<M> {
         Ok(segment)
     }
 
-    /// The oldest Read of the peer that has not been answered: what it asks for, and where that lies (`None`: no octets). It
-    /// was checked when it came; a region that has ended since must not be read.
-    #[must_use]
-    pub fn to_answer(&self) -> Option<(ReadRequest, Option<(M, u64)>)> {
-        self.to_answer
-            .front()
-            .map(|answer| (answer.request, answer.source))
+    /// The oldest Read of the peer that has not been answered: what it asks for, and where that lies (`None`: no octets, so
+    /// nothing is looked at). A region may end while its octets are being sent: look again before each batch. `sent`: octets of
+    /// the answer that have been sent.
+    ///
+    /// # Errors
+    /// The [`Breach`] that the peer is to be told of: the region has ended.
+    #[expect(clippy::type_complexity, reason = "a request and its place")]
+    pub fn to_answer<M: Copy>(
+        &mut self,
+        sent: u32,
+        regions: &Regions<M>,
+    ) -> Result<Option<(ReadRequest, Option<(M, u64)>)>, Breach> {
+        let Some(&request) = self.to_answer.front() else {
+            return Ok(None);
+        };
+        match source(&request, self.id, regions) {
+            Ok(place) => Ok(Some((request, place))),
+            Err(violation) => Err(self.cannot_answer(sent, violation)),
+        }
     }
 
     /// The answer to that Read. When its last segment has been given, say [`answered`](Self::answered).
@@ -126,7 +140,7 @@ impl<M: Copy> Stream<M> {
     /// As [`may_send`](Self::may_send); [`Refused::Ended`] also if there is nothing to answer.
     pub fn answer(&self) -> Result<Message, Refused> {
         self.may_send()?;
-        let (request, _) = self.to_answer().ok_or(Refused::Ended)?;
+        let request = self.to_answer.front().ok_or(Refused::Ended)?;
         tagged(
             Opcode::ReadResponse,
             request.sink,
@@ -143,23 +157,29 @@ impl<M: Copy> Stream<M> {
         }
     }
 
-    /// The oldest Read cannot be answered any further than by `sent` octets, since its region has ended or cannot be read:
-    /// ends the stream with this violation.
+    /// The oldest Read cannot be answered any further than by `sent` octets: ends the stream with this violation.
     #[must_use]
     pub fn cannot_answer(&mut self, sent: u32, violation: Violation) -> Breach {
-        self.phase = Phase::Broken;
+        self.break_off();
         Breach {
             violation,
             segment: None,
-            read: self.to_answer().map(|(request, _)| request.after(sent)),
+            read: self.to_answer.front().map(|request| request.after(sent)),
         }
     }
 
     /// Ends the stream for a reason that no segment gave: the CRC, say, or this end's own trouble.
     #[must_use]
     pub const fn fail(&mut self, violation: Violation) -> Breach {
-        self.phase = Phase::Broken;
+        self.break_off();
         Breach::new(violation)
+    }
+
+    /// A stream that has ended stays so: the one Terminate has been sent, or the peer's has come.
+    const fn break_off(&mut self) {
+        if !self.is_ended() {
+            self.phase = Phase::Broken;
+        }
     }
 
     /// The last message of the stream; nothing after it. Close the connection gracefully, so that it arrives (RFC 5040
@@ -203,6 +223,24 @@ impl<M: Copy> Stream<M> {
         };
         Message::new(Address::Untagged(header), len)
     }
+}
+
+/// Where the octets lie that a Read asks for. Nothing of an empty one must be looked at (RFC 5040 section 5.2.1).
+pub(super) fn source<M: Copy>(
+    request: &ReadRequest,
+    stream: StreamId,
+    regions: &Regions<M>,
+) -> Result<Option<(M, u64)>, Violation> {
+    if request.len == 0 {
+        return Ok(None);
+    }
+    let rights = Rights {
+        read: true,
+        ..Rights::NONE
+    };
+    let len = request.len.into();
+    let place = regions.check(request.source, stream, request.source_offset, len, rights);
+    place.map(Some).map_err(Violation::of_source)
 }
 
 fn tagged(opcode: Opcode, stag: Stag, offset: u64, len: u32) -> Result<Message, Refused> {
