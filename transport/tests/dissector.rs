@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use transport::iwarp::ddp::{Message, Segment, Stag, StreamId};
-use transport::iwarp::mpa::setup::{Answer, Heard, Initiator, Responder, Terms, Wants};
+use transport::iwarp::mpa::setup::{Answer, Heard, Initiator, ReadLimits, Responder, Terms, Wants};
 use transport::iwarp::mpa::{Framer, Markers, Parts};
 use transport::iwarp::rdmap::{ReadRequest, SendKind, Settings, Stream, Violation};
 
@@ -69,7 +69,7 @@ struct Side {
 
 impl Side {
     fn new(terms: &Terms) -> Self {
-        let settings = Settings::new(StreamId(0), terms, (4, 4), (8192, 8));
+        let settings = Settings::new(StreamId(0), terms, ReadLimits { ird: 4, ord: 4 }, 8192);
         Self {
             stream: Stream::new(&settings),
             framer: Framer::new(Markers::wanted(terms.send_markers), terms.crc),

@@ -38,6 +38,15 @@ pub struct Reads {
     pub rtr: RtrSet,
 }
 
+/// How many Reads one end has to do with at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Of the peer's, which it answers.
+    pub ird: u16,
+    /// Of its own, which it waits for.
+    pub ord: u16,
+}
+
 /// What both ends have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -46,8 +55,8 @@ pub struct Terms {
     pub send_markers: bool,
     pub receive_markers: bool,
     pub crc: bool,
-    /// Reads, if that was agreed here: answered by this end at a time, and outstanding.
-    pub reads: Option<(u16, u16)>,
+    /// If that was agreed here.
+    pub reads: Option<ReadLimits>,
     /// What the initiator sends before anything else.
     pub rtr: Option<Rtr>,
 }
@@ -162,10 +171,11 @@ impl Initiator {
         if reply.revision != self.wants.revision() {
             return Err(Fault::Mismatch);
         }
-        let (mut numbers, mut rtr) = (None, None);
+        let (mut limits, mut rtr) = (None, None);
         if let Some(own) = self.wants.reads {
             let peer = reply.depths.ok_or(Fault::Mismatch)?;
-            numbers = Some(own.numbers(peer)?);
+            let agreed = own.limits(peer)?;
+            limits = Some(agreed);
             if peer.ord != BY_UPPER_LAYER && peer.ord > own.ird {
                 return Err(Fault::InsufficientIrd);
             }
@@ -173,7 +183,7 @@ impl Initiator {
                 if !peer.peer_to_peer {
                     return Err(Fault::NoMatchingRtr);
                 }
-                rtr = Some(own.kind(peer.rtr, numbers)?);
+                rtr = Some(own.kind(peer.rtr, agreed.ord)?);
             }
         }
         Ok(Terms {
@@ -181,7 +191,7 @@ impl Initiator {
             send_markers: reply.markers,
             receive_markers: self.wants.markers,
             crc: self.wants.crc || reply.crc,
-            reads: numbers,
+            reads: limits,
             rtr,
         })
     }
@@ -229,7 +239,7 @@ impl Responder {
         private: &[u8],
         out: &mut [u8],
     ) -> Result<(Terms, usize), Fault> {
-        let (mut numbers, mut rtr, mut depths) = (None, None, None);
+        let (mut limits, mut rtr, mut depths) = (None, None, None);
         if let Some(peer) = self.depths {
             // Who asks for the enhanced set-up gets it; an end with no numbers of its own takes the peer's.
             let own = wants.reads.unwrap_or(Reads {
@@ -238,14 +248,14 @@ impl Responder {
                 least_ord: 0,
                 rtr: RtrSet::NONE,
             });
-            let (ird, ord) = own.numbers(peer)?;
-            numbers = wants.reads.map(|_| (ird, ord));
+            let agreed = own.limits(peer)?;
+            limits = wants.reads.map(|_| agreed);
             if peer.peer_to_peer {
-                rtr = Some(own.kind(peer.rtr, Some((ord, ird)))?);
+                rtr = Some(own.kind(peer.rtr, agreed.ird)?);
             }
             depths = Some(Depths {
-                ird,
-                ord,
+                ird: agreed.ird,
+                ord: agreed.ord,
                 peer_to_peer: rtr.is_some(),
                 rtr: rtr.map_or(RtrSet::NONE, RtrSet::only),
             });
@@ -256,7 +266,7 @@ impl Responder {
             send_markers: self.markers,
             receive_markers: wants.markers,
             crc: wants.crc || self.crc,
-            reads: numbers,
+            reads: limits,
             rtr,
         };
         Ok((terms, len))
@@ -302,8 +312,8 @@ impl Wants {
 }
 
 impl Reads {
-    /// IRD and ORD of this end against what the peer said of its own: neither end asks for more than the other answers.
-    fn numbers(self, peer: Depths) -> Result<(u16, u16), Fault> {
+    /// The limits of this end against what the peer said of its own: neither end asks for more than the other answers.
+    fn limits(self, peer: Depths) -> Result<ReadLimits, Fault> {
         let fitting = |own: u16, peer: u16| {
             if peer == BY_UPPER_LAYER {
                 own
@@ -315,13 +325,14 @@ impl Reads {
         if ord < self.least_ord {
             return Err(Fault::InsufficientIrd);
         }
-        Ok((fitting(self.ird, peer.ord), ord))
+        let ird = fitting(self.ird, peer.ord);
+        Ok(ReadLimits { ird, ord })
     }
 
-    /// The kind of "ready to receive", where the initiator may have `(_, ord)` Reads outstanding.
-    fn kind(self, peer: RtrSet, numbers: Option<(u16, u16)>) -> Result<Rtr, Fault> {
+    /// The kind of "ready to receive", where the initiator may have so many Reads outstanding.
+    fn kind(self, peer: RtrSet, initiators_ord: u16) -> Result<Rtr, Fault> {
         let mut both = self.rtr.and(peer);
-        both.read &= numbers.is_none_or(|(_, ord)| ord > 0);
+        both.read &= initiators_ord > 0;
         both.choose().ok_or(Fault::NoMatchingRtr)
     }
 }

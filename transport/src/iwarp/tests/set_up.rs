@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::iwarp::NoRoom;
 use crate::iwarp::mpa::setup::{
-    Answer, Fault, Heard, Initiator, Reads, Responder, Role, Terms, Wants,
+    Answer, Fault, Heard, Initiator, ReadLimits, Reads, Responder, Role, Terms, Wants,
 };
 use crate::iwarp::mpa::startup::{BY_UPPER_LAYER, LARGEST, MOST_PRIVATE, Read};
 use crate::iwarp::mpa::{Depths, Frame, Kind, Malformed, Rtr, RtrSet};
@@ -110,7 +110,11 @@ fn neither_asks_for_more_reads_than_the_other_answers() {
             reads(answers.0, answers.1, none),
         )
         .unwrap();
-        assert_eq!((terms.0.reads, terms.1.reads), (Some(ours), Some(theirs)));
+        let limits = |(ird, ord)| Some(ReadLimits { ird, ord });
+        assert_eq!(
+            (terms.0.reads, terms.1.reads),
+            (limits(ours), limits(theirs))
+        );
         assert_eq!(terms.0.rtr, None);
     }
     let few = talk(
@@ -157,7 +161,10 @@ fn ready_to_receive_is_of_a_kind_that_both_have() {
 #[test]
 fn revisions() {
     let (ours, theirs) = talk(reads(16, 8, RtrSet::NONE), PLAIN).unwrap();
-    assert_eq!((ours.reads, theirs.reads), (Some((16, 8)), None));
+    assert_eq!(
+        (ours.reads, theirs.reads),
+        (Some(ReadLimits { ird: 16, ord: 8 }), None)
+    );
     let (ours, theirs) = talk(PLAIN, reads(16, 8, WRITE_OR_READ)).unwrap();
     assert_eq!(
         (ours.reads, theirs.reads, ours.rtr, theirs.rtr),

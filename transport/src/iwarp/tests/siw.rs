@@ -82,7 +82,9 @@ fn end(role: Role, terms: &Terms, named: &[Named]) -> End {
     let line = Line {
         markers: [false; 2],
         crc: terms.crc,
-        depth: terms.reads.map_or(1, |(ird, ord)| ird.max(ord).max(1)),
+        depth: terms
+            .reads
+            .map_or(1, |limits| limits.ird.max(limits.ord).max(1)),
         rtr: terms.rtr,
         ..PLAIN
     };

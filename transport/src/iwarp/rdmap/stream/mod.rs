@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::read::{READ_REQUEST, ReadRequest};
 use super::terminate::{self, Terminate};
 use crate::iwarp::ddp::{Queue, Stag, StreamId};
-use crate::iwarp::mpa::setup::{Role, Terms};
+use crate::iwarp::mpa::setup::{ReadLimits, Role, Terms};
 use crate::iwarp::mpa::{Rtr, Ulpdu};
 
 pub use foresee::Foreseen;
@@ -37,18 +37,18 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// As agreed at set-up. `reads`: answered at a time and outstanding, where the upper layers agree on that.
+    /// As agreed at set-up, with no buffers yet; `reads` where the upper layers agree on that.
     #[must_use]
-    pub fn new(id: StreamId, terms: &Terms, reads: (u16, u16), receive: (u32, u32)) -> Self {
-        let (ird, ord) = terms.reads.unwrap_or(reads);
+    pub fn new(id: StreamId, terms: &Terms, reads: ReadLimits, receive_size: u32) -> Self {
+        let ReadLimits { ird, ord } = terms.reads.unwrap_or(reads);
         Self {
             id,
             role: terms.role,
             ird,
             ord,
             rtr: terms.rtr,
-            receive_size: receive.0,
-            receive_buffers: receive.1,
+            receive_size,
+            receive_buffers: 0,
         }
     }
 }
