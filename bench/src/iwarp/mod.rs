@@ -188,6 +188,6 @@ fn notes(rounds: usize) -> Vec<String> {
     vec![
         format!("CPU time of copies, markers and sums alone: no TCP, no system call, no wire. Points: median of {rounds} runs, bars: quartiles."),
         "Bandwidth: a core a side and nothing else in the way. Adapters are models: what they would do is not counted.".into(),
-        "Generic: 2 + 2 copies with markers, 1 + 1 without; integrated: 1 + 1. Lower row: CRC off, as an adapter would make it.".into(),
+        "Generic: 2 + 2 copies with markers, 1 + 1 without; integrated: 1 + 1. Figures 3.5 to 3.8: CRC off, as an adapter would make it.".into(),
     ]
 }
