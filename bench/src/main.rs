@@ -3,7 +3,7 @@
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
 //! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result,
 //! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side, `zcopy`
-//! does so with the ways to send large messages; `plot` and `table` write down.
+//! does so with the ways to send large messages, `iwarp` with the ways to frame them; `plot` and `table` write down.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -11,6 +11,7 @@ mod compare;
 mod cost;
 mod figures;
 mod floor;
+mod iwarp;
 mod machine;
 mod plot;
 mod prog;
@@ -44,6 +45,8 @@ enum Command {
     Zcopy(zcopy::Args),
     /// The flow-control schemes and kernel TCP: the figures of chapter 4 of the SDP thesis
     Figures(figures::Args),
+    /// What iWARP framing costs the processor: after the figures of chapter 3 of the SDP thesis
+    Iwarp(iwarp::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -54,5 +57,6 @@ fn main() -> anyhow::Result<()> {
         Command::Cost(args) => cost::main(&args),
         Command::Zcopy(args) => zcopy::main(&args),
         Command::Figures(args) => figures::main(&args),
+        Command::Iwarp(args) => iwarp::main(&args),
     }
 }

@@ -19,6 +19,8 @@ pub mod direct {
 }
 pub mod doorbell;
 #[cfg(not(loom))]
+pub mod iwarp;
+#[cfg(not(loom))]
 pub mod port_mapper;
 #[cfg(not(loom))]
 pub mod provider;

@@ -1,10 +1,12 @@
 //! The SDP port mapper protocol: a few UDP messages by which a client asks, before it connects, whether a service
 //! takes SDP over iWARP, and where. For the set-up between hosts.
 //!
-//!     client (connecting peer, CP)                       server (accepting peer, AP)
-//!            ── PMReq: service wanted, port it will come from, handle ──►
-//!            ◄── PMAccept: address to connect to, for how long that holds ──
-//!            ── PMAck ──►                    (or ◄── PMDeny: kernel TCP)
+//! ```text
+//! client (connecting peer, CP)                       server (accepting peer, AP)
+//!        ── PMReq: service wanted, port it will come from, handle ──►
+//!        ◄── PMAccept: address to connect to, for how long that holds ──
+//!        ── PMAck ──►                    (or ◄── PMDeny: kernel TCP)
+//! ```
 //!
 //! | module | what |
 //! |---|---|

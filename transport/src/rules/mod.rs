@@ -4,7 +4,9 @@
 //!
 //! One rule a line:
 //!
-//!     use auto|shm|iwarp|verbs|tcp  connect|listen  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
+//! ```text
+//! use auto|shm|iwarp|verbs|tcp  connect|listen  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
+//! ```
 //!
 //! - `connect` rules look at the peer's address, `listen` rules at the address of the listening socket itself:
 //!   one that listens at all addresses is at `0.0.0.0` or `[::]`. The first rule that matches holds.
