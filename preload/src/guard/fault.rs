@@ -1,6 +1,9 @@
 //! SIGSEGV: a write to a page that is protected is served, everything else is the program's.
+//!
+//! Another signal may come between the fault and its handler, and what the program's handler for that was
+//! given is the page without protection: the fault is over then, and nobody's.
 
-use super::{is_live, with};
+use super::{State, maps, trap, with};
 use std::ffi::c_void;
 
 /// The page is there, but not for this.
@@ -29,11 +32,20 @@ unsafe fn is_write(_: *mut c_void) -> bool {
 /// # Safety
 /// The arguments are the kernel's.
 pub(super) unsafe fn serve(info: *const libc::siginfo_t, context: *mut c_void) -> bool {
-    if !is_live() {
+    if !trap::is_armed() {
         return false;
     }
     // SAFETY: the kernel's details; the address is there for faults, and for others the code differs.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     // SAFETY: the kernel's context.
-    code == SEGV_ACCERR && unsafe { is_write(context) } && with(|state| state.touched(at))
+    code == SEGV_ACCERR
+        && unsafe { is_write(context) }
+        && with(|state| state.touched(at) || state.is_over(at))
+}
+
+impl State {
+    /// Whether the page was protected a moment ago, and can be written now.
+    fn is_over(&self, at: usize) -> bool {
+        self.lifted.contains(&at) && maps::find(at, &mut []).is_ok_and(|m| m.is_writable())
+    }
 }

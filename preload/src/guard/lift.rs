@@ -179,6 +179,10 @@ impl State {
 
     /// Nothing is protected afterwards.
     pub(super) fn lift_all(&mut self) {
+        let all = || self.pieces.all().iter();
+        if let Some(start) = all().map(|p| p.start).min() {
+            self.lifted = start..all().map(|p| p.end).max().unwrap_or(start);
+        }
         self.give_back(false);
         self.lift(0..usize::MAX & !(PAGE - 1));
         self.lanes.sweep(self.pieces.all());

@@ -59,6 +59,7 @@ pub(crate) use lift::{Touch, set_touch};
 use crate::sockets::lock::SpinLock;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A page, on every machine that this is built for.
@@ -82,6 +83,8 @@ struct State {
     pieces: pieces::Pieces,
     lanes: lane::Lanes,
     cost: lift::Cost,
+    /// Where everything was that has been lifted at once, when that happened last.
+    lifted: Range<usize>,
 }
 
 // SAFETY: the state is reached under the lock only.
@@ -93,6 +96,7 @@ static GUARD: Guard = Guard {
         pieces: pieces::Pieces::new(),
         lanes: lane::Lanes::new(),
         cost: lift::Cost::new(),
+        lifted: 0..0,
     }),
 };
 

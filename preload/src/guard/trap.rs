@@ -25,6 +25,11 @@ pub(super) fn watch(live: bool) {
     SELECTOR.store(if live { BLOCK } else { ALLOW }, Ordering::Relaxed);
 }
 
+/// Whether anything may have been protected in this process.
+pub(super) fn is_armed() -> bool {
+    ARMED.load(Ordering::Relaxed) != 0
+}
+
 /// In a child after fork: the kernel has forgotten it too.
 pub(super) fn forget() {
     watch(false);

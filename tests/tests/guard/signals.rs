@@ -21,8 +21,14 @@ pub(crate) mod guarded {
     /// Stands for a program whose handler cannot be had.
     pub(crate) static REFUSES: AtomicBool = AtomicBool::new(false);
 
+    /// Another signal's handler comes between a fault and ours.
+    pub(crate) static LIFTS_FIRST: AtomicBool = AtomicBool::new(false);
+
     /// Faults that were not the guard's end the process, as by default.
     unsafe extern "C" fn arrive(signal: c_int, info: *const libc::siginfo_t, context: *mut c_void) {
+        if LIFTS_FIRST.load(Ordering::Relaxed) {
+            guard::lift_all();
+        }
         // SAFETY: the kernel's arguments.
         if !unsafe { guard::serve(signal, info, context) } {
             // SAFETY: no pointers but none.

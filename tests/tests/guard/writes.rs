@@ -3,6 +3,8 @@
 use crate::Test;
 use crate::guard::{self, Touch};
 use crate::host::{MIB, PAGE, Random, Wire, ended, filled, in_child, map};
+use crate::signals::guarded::LIFTS_FIRST;
+use std::sync::atomic::Ordering;
 
 pub(crate) const TESTS: &[Test] = &[
     ("write_at_once", write_at_once),
@@ -17,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("reader_that_never_reads", reader_that_never_reads),
     ("reader_that_reads_while_the_writer_waits", waits_for_reader),
     ("locked_memory", locked_memory),
+    ("fault_that_is_over_when_it_is_heard", fault_is_over),
 ];
 
 fn write_at_once() {
@@ -241,5 +244,16 @@ fn locked_memory() {
     }
     let sent = wire.send_all(buffer);
     buffer.fill(1);
+    wire.expect(&sent);
+}
+
+/// As when a signal comes between: the page is the program's own by the time that the fault is looked at.
+fn fault_is_over() {
+    let wire = Wire::new();
+    let buffer = filled(40 * PAGE);
+    let sent = wire.send_all(buffer);
+    LIFTS_FIRST.store(true, Ordering::Relaxed);
+    buffer[7 * PAGE] ^= 1;
+    assert!(!guard::is_live());
     wire.expect(&sent);
 }
