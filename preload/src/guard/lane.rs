@@ -53,8 +53,11 @@ impl Entry {
     /// Buffers to be had, and the place to note another message.
     fn room(&mut self) -> Option<(usize, &mut Message)> {
         let read = self.read();
+        // (of one that is half read: the rest, and a buffer each for the ragged ends and for the page that
+        // the reader is in)
+        let left = |m: &Message| usize::try_from(m.end.saturating_sub(read)).unwrap_or(usize::MAX);
         let open = self.messages.iter().filter(|m| m.end > read);
-        let used: usize = open.map(|m| m.slots).sum();
+        let used: usize = open.map(|m| m.slots.min(left(m) / PAGE + 3)).sum();
         let free = self.slots.saturating_sub(used);
         let slot = self.messages.iter_mut().find(|m| m.end <= read)?;
         Some((free, slot))

@@ -119,6 +119,8 @@ fn renew(range: &Range<usize>) -> bool {
             let mut advice = ADVICE.iter();
             let renewed = advice.any(|a| syscall!(madvise, at, len, *a).is_ok());
             if renewed {
+                // All at once: half the price of a fault for each page. (An older kernel does without.)
+                let _ = syscall!(madvise, at, len, libc::MADV_POPULATE_WRITE);
                 copy_nonoverlapping(scratch, page, len);
             }
             renewed

@@ -10,6 +10,7 @@ mod ends;
 #[path = "../../../preload/src/guard/mod.rs"]
 mod guard;
 mod host;
+mod load;
 mod memory;
 mod refused;
 mod signals;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         calls::TESTS,
         ends::TESTS,
         refused::TESTS,
+        load::TESTS,
     ]
     .concat();
     let plan: Vec<Test> = all.into_iter().filter(|t| wanted(t.0)).collect();
