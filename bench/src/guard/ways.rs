@@ -146,7 +146,7 @@ extern "C" fn give_back(_: i32) {
 
 /// A write to protected memory, microseconds until it is done: the handler gives one page back.
 pub(super) fn fault(memory: &Memory, by: Fault<'_>) -> f64 {
-    let middle = memory.at.wrapping_add(memory.len / 2 & !(PAGE - 1));
+    let middle = memory.at.wrapping_add((memory.len / 2) & !(PAGE - 1));
     FAULT_AT.store(middle.expose_provenance(), Ordering::Relaxed);
     let (signal, fd) = match by {
         Fault::Protection => (libc::SIGSEGV, -1),
