@@ -54,6 +54,15 @@ pub(super) fn default_action() -> usize {
     by_default as *const () as usize
 }
 
+/// What libc's sigaction would have left in the flags of a default, for the program to see.
+pub(super) fn added(signal: c_int, handler: usize) -> c_int {
+    if is_served(signal) && handler == libc::SIG_DFL {
+        RESTORER as c_int
+    } else {
+        0
+    }
+}
+
 /// The flags that the kernel has with it: a call that is made in the handler is interrupted as it was.
 pub(super) const FLAGS: c_int = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
 
@@ -110,19 +119,18 @@ pub(crate) fn arm() -> bool {
         return stand();
     }
     let both = [libc::SIGSEGV, libc::SIGSYS];
-    // SAFETY: all-zero is a valid sigaction; the structures are valid.
+    let mut set = [Raw::EMPTY; 2];
+    // SAFETY: the structures are valid.
     unsafe {
-        let mut set: [libc::sigaction; 2] = std::mem::zeroed();
         for (signal, action) in both.into_iter().zip(&mut set) {
-            let null = std::ptr::null();
-            if super::sigaction(signal, null, action) != 0 || gives_way(signal, action.sa_sigaction)
-            {
+            let had = super::raw_sigaction(signal, std::ptr::null(), action);
+            if had.is_err() || gives_way(signal, action.handler) {
                 return false;
             }
         }
         ARMED.store(true, Ordering::Relaxed);
         for (signal, action) in both.into_iter().zip(&set) {
-            super::sigaction(signal, action, std::ptr::null_mut());
+            let _ = super::raw_sigaction(signal, action, std::ptr::null_mut());
         }
     }
     stand()

@@ -185,7 +185,12 @@ pub(crate) unsafe fn sigaction(
     let mut ours = unsafe { new.as_ref() }.copied();
     // SAFETY: all-zero is a valid sigaction.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    let pair = ours.map(|a| (a.sa_sigaction, a.sa_flags));
+    let pair = ours.map(|a| {
+        (
+            a.sa_sigaction,
+            a.sa_flags | guarded::added(signal, a.sa_sigaction),
+        )
+    });
     let wanted = ours.map(|a| a.sa_mask);
     let shown = actions::change(signal, pair, |pair| {
         if let (Some(a), Some(pair)) = (&mut ours, pair) {
@@ -237,6 +242,10 @@ pub(crate) unsafe fn raw_sigaction(
         Ok(before.pair())
     })?;
     before.set(shown);
+    if guarded::is_served(signal) && before.handler == libc::SIG_DFL {
+        before.flags = shown.1.cast_unsigned().into();
+        before.restorer = 0;
+    }
     if let Some(mask) = guarded::complete(signal, ours.as_ref().map(|a| a.mask)) {
         before.mask = mask;
     }
