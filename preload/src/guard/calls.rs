@@ -290,12 +290,12 @@ pub(super) unsafe fn make(nr: usize, words: [usize; 6]) -> Option<usize> {
     })
 }
 
-/// rt_sigprocmask, whose effect has to outlive the handler that it is made in: `kept` is the mask that
-/// comes back when that returns. `None` if it would block what the guard lives on.
+/// rt_sigprocmask. The handler that it is made in goes on with the mask of what it interrupted, and hands its
+/// own back. `None` if it would block what the guard lives on.
 ///
 /// # Safety
-/// The words are the program's; `kept` is the mask of the handler's frame.
-pub(super) unsafe fn change_mask(words: [usize; 6], kept: *mut u64) -> Option<usize> {
+/// The words are the program's.
+pub(super) unsafe fn change_mask(words: [usize; 6]) -> Option<usize> {
     const SERVED: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGSYS - 1);
     let [how, new, old, ..] = words;
     if new != 0 && how as i32 != libc::SIG_UNBLOCK {
@@ -305,11 +305,6 @@ pub(super) unsafe fn change_mask(words: [usize; 6], kept: *mut u64) -> Option<us
         }
     }
     super::before_write(std::ptr::with_exposed_provenance(old), 8);
-    // SAFETY: the program's own call, which holds for this handler too: it runs with the mask of what it
-    // interrupted. Then the mask is asked for.
-    unsafe {
-        let result = make(Sysno::rt_sigprocmask.id() as usize, words);
-        let _ = syscall!(rt_sigprocmask, 0, 0, kept, 8);
-        result
-    }
+    // SAFETY: the program's own call.
+    unsafe { make(Sysno::rt_sigprocmask.id() as usize, words) }
 }

@@ -152,8 +152,8 @@ pub(super) unsafe fn serve(info: *const libc::siginfo_t, context: *mut c_void) -
             return true;
         }
         Plan::Mask => {
-            // SAFETY: the program's words, and the mask that it goes on with.
-            unsafe { calls::change_mask(words, mask) }
+            // SAFETY: the program's words.
+            unsafe { calls::change_mask(words) }
         }
         Plan::Writes(places) => {
             for (at, len) in places {
@@ -172,6 +172,9 @@ pub(super) unsafe fn serve(info: *const libc::siginfo_t, context: *mut c_void) -
             result
         }
     };
+    // Handlers of the program that ran meanwhile, on top of this one, may have left another mask.
+    // SAFETY: the frame's mask; 8 is the size of the kernel's set.
+    let _ = unsafe { syscall!(rt_sigprocmask, 0, 0, mask, 8) };
     if let Some(result) = result {
         // SAFETY: this frame's register.
         unsafe { register(REG_RAX).write(result.cast_signed() as i64) };
