@@ -52,9 +52,11 @@ pub(super) fn process() -> Verdict {
     trap::arm()
 }
 
+/// The signals that the guard lives on.
+pub(super) const SERVED: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGSYS - 1);
+
 /// Whether faults and traps can come here: neither blocked, and no stack is in danger.
 pub(super) fn signals() -> Verdict {
-    const SERVED: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGSYS - 1);
     let mut mask = 0u64;
     // SAFETY: the word is written; 8 is the size of the kernel's set.
     let r = unsafe { syscall!(rt_sigprocmask, 0, 0, &raw mut mask, 8) };

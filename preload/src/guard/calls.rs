@@ -296,11 +296,10 @@ pub(super) unsafe fn make(nr: usize, words: [usize; 6]) -> Option<usize> {
 /// # Safety
 /// The words are the program's.
 pub(super) unsafe fn change_mask(words: [usize; 6]) -> Option<usize> {
-    const SERVED: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGSYS - 1);
     let [how, new, old, ..] = words;
     if new != 0 && how as i32 != libc::SIG_UNBLOCK {
         let [set] = fetch::<u64, 1>(new, 1, 0)?;
-        if set & SERVED != 0 {
+        if set & super::admit::SERVED != 0 {
             return None;
         }
     }

@@ -100,9 +100,11 @@ static GUARD: Guard = Guard {
     }),
 };
 
-/// Works on the state, and lets system calls through again if nothing is left protected.
+/// Works on the state. No call is trapped meanwhile: a handler that is put off in here returns by one of
+/// libc's.
 fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
     GUARD.lock.acquire();
+    trap::watch(false);
     // SAFETY: under the lock. A fault in here would come back in, but nothing in here writes to
     // memory that is protected.
     let state = unsafe { &mut *GUARD.state.get() };

@@ -5,7 +5,7 @@
 //! The library's own calls are let through by their address: the mapping that this code is in.
 
 use super::calls::{self, Plan};
-use super::{FORBIDDEN, Refusal, State, is_live, maps, with};
+use super::{FORBIDDEN, Refusal, State, admit, is_live, maps, with};
 use crate::signals::guarded;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -47,7 +47,7 @@ pub(super) fn arm() -> Result<(), Refusal> {
     if armed != 0 {
         return Err(Refusal::Forked);
     }
-    if cfg!(not(target_arch = "x86_64")) {
+    if cfg!(not(target_arch = "x86_64")) || has_shadow_stack() {
         return Err(Refusal::Kernel);
     }
     if is_sandboxed() {
@@ -137,6 +137,10 @@ pub(super) unsafe fn serve(info: *const libc::siginfo_t, context: *mut c_void) -
     let words = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(word);
     let nr = usize::try_from(details.nr).unwrap_or(usize::MAX);
     let own = details.arch == AUDIT_ARCH_X86_64;
+    if own && details.nr == libc::SYS_rt_sigreturn as i32 {
+        // SAFETY: the stack is where the program's return from a handler has it.
+        unsafe { return_for(word(libc::REG_RSP)) }
+    }
     super::reap();
     let plan = if own && is_live() {
         calls::plan(nr, words)
@@ -188,6 +192,46 @@ pub(super) unsafe fn serve(info: *const libc::siginfo_t, context: *mut c_void) -
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) unsafe fn serve(_: *const libc::siginfo_t, _: *mut c_void) -> bool {
+    false
+}
+
+/// rt_sigreturn in the place of libc's, whose frame the stack ends with; the one that this handler was
+/// called with is left behind. Not by the state's leave: the handler may have been put off in the middle of
+/// work on it.
+#[cfg(target_arch = "x86_64")]
+unsafe fn return_for(stack: usize) -> ! {
+    let frame: *const libc::ucontext_t = std::ptr::with_exposed_provenance(stack);
+    // SAFETY: the kernel is about to read it.
+    let mask = unsafe { (&raw const (*frame).uc_sigmask).cast::<u64>().read() };
+    if mask & admit::SERVED != 0 {
+        super::lift_all(); // (what was put off goes on with all faults unblocked)
+    }
+    // SAFETY: the kernel takes everything from the frame at the stack pointer.
+    unsafe {
+        std::arch::asm!(
+            "mov rsp, {stack}",
+            "mov eax, {nr}",
+            "syscall",
+            "ud2",
+            stack = in(reg) stack,
+            nr = const libc::SYS_rt_sigreturn,
+            options(noreturn),
+        )
+    }
+}
+
+/// Whether returns are checked against a stack of their own, which does not know what was left behind.
+#[cfg(target_arch = "x86_64")]
+fn has_shadow_stack() -> bool {
+    const ARCH_SHSTK_STATUS: i32 = 0x5005;
+    let mut features = 0u64;
+    // SAFETY: the word is written, where the kernel knows the question.
+    let known = unsafe { syscall!(arch_prctl, ARCH_SHSTK_STATUS, &raw mut features) };
+    known.is_ok() && features != 0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_shadow_stack() -> bool {
     false
 }
 
