@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("load_measured", || load(Touch::Measured, 1)),
     ("load_copying", || load(Touch::Copy, 2)),
     ("load_waiting", || load(Touch::Wait, 3)),
+    ("load_in_a_storm_of_signals", storm),
 ];
 
 const MESSAGES: u64 = 1500;
@@ -103,4 +104,31 @@ fn load(touch: Touch, seed: u64) {
         }
     }
     assert_eq!(ended(child), "exit 0");
+}
+
+extern "C" fn nothing(_: i32) {}
+
+/// Handlers that interrupt everything, the guard's own work included, and return by libc's own system call.
+fn storm() {
+    // SAFETY: a handler that does nothing; the process itself; one thread.
+    let (parent, child) = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+        (libc::getpid(), libc::fork())
+    };
+    if child == 0 {
+        // SAFETY: no pointers.
+        unsafe {
+            while libc::kill(parent, libc::SIGUSR1) == 0 && libc::getppid() == parent {
+                libc::usleep(30);
+            }
+            libc::_exit(0);
+        }
+    }
+    load(Touch::Copy, 4);
+    // SAFETY: our own child.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    assert_eq!(ended(child), "signal 9");
 }
