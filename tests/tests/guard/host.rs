@@ -22,6 +22,24 @@ pub(crate) fn in_child(test: impl FnOnce()) -> String {
     }
 }
 
+/// Why the guard cannot work on this machine at all.
+pub(crate) fn unable() -> Option<&'static str> {
+    let ending = in_child(|| {
+        let code = match Lane::new() {
+            Err(Refusal::Kernel) => 2,
+            Err(Refusal::Sandbox) => 3,
+            _ => 0,
+        };
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(code) }
+    });
+    match ending.as_str() {
+        "exit 2" => Some("the kernel lacks something"),
+        "exit 3" => Some("a sandbox"),
+        _ => None,
+    }
+}
+
 /// How a child has ended.
 pub(crate) fn ended(pid: i32) -> String {
     let mut status = 0;

@@ -53,6 +53,15 @@ fn main() -> ExitCode {
     if words.iter().any(|w| w == "--ignored") {
         return ExitCode::SUCCESS;
     }
+    // (a kernel before 6.11, or a sandbox that the tests themselves run in)
+    if let Some(why) = host::unable() {
+        println!("nothing can be held here ({why}): not tested");
+        println!(
+            "\ntest result: ok. 0 passed; 0 failed; {} ignored",
+            plan.len()
+        );
+        return ExitCode::SUCCESS;
+    }
     let mut failed = 0;
     for (name, test) in &plan {
         let ending = host::in_child(*test);
