@@ -24,6 +24,7 @@ mod epoll_threads;
 mod executed;
 mod flags;
 mod handlers;
+mod held;
 mod io_calls;
 mod iovecs;
 mod jumps;
@@ -167,6 +168,7 @@ pub fn all() -> Vec<Case> {
         epoll_threads::CASES,
         signals::CASES,
         handlers::CASES,
+        held::CASES,
         storms::CASES,
         actions::CASES,
         jumps::CASES,
