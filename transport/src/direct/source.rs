@@ -11,7 +11,7 @@ use super::{Patience, policy};
 use crate::clock;
 use crate::shm::layout::{ADVERTS, Advert, Home, LARGE, Pass, Side, Source};
 use crate::shm::segment::Segment;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 use crate::sys::vm;
 use std::mem::offset_of;
 
@@ -310,6 +310,14 @@ impl Segment {
     }
 }
 
+fn way(word: &AtomicU32) -> Way {
+    if word.load(Ordering::Relaxed) == 0 {
+        Way::Direct
+    } else {
+        Way::Ring
+    }
+}
+
 impl Home {
     pub(super) fn choice(&self) -> Choice {
         let words = &self.choice;
@@ -318,6 +326,9 @@ impl Home {
             bytes: words.bytes.load(Ordering::Relaxed),
             messages: words.messages.load(Ordering::Relaxed),
             way: self.way(),
+            best: way(&words.best),
+            score: words.score.load(Ordering::Relaxed).cast_signed(),
+            pairs: words.pairs.load(Ordering::Relaxed),
             paces: words.paces.each_ref().map(|p| p.load(Ordering::Relaxed)),
             left: words.left.load(Ordering::Relaxed),
             rest: words.rest.load(Ordering::Relaxed),
@@ -325,11 +336,7 @@ impl Home {
     }
 
     pub(super) fn way(&self) -> Way {
-        if self.choice.way.load(Ordering::Relaxed) == 0 {
-            Way::Direct
-        } else {
-            Way::Ring
-        }
+        way(&self.choice.way)
     }
 
     pub(crate) fn choose(&self, c: &Choice) {
@@ -341,6 +348,11 @@ impl Home {
         }
         words.messages.store(c.messages, Ordering::Relaxed);
         words.way.store(c.way as u32, Ordering::Relaxed);
+        words.best.store(c.best as u32, Ordering::Relaxed);
+        words
+            .score
+            .store(c.score.cast_unsigned(), Ordering::Relaxed);
+        words.pairs.store(c.pairs, Ordering::Relaxed);
         words.left.store(c.left, Ordering::Relaxed);
         words.rest.store(c.rest, Ordering::Relaxed);
     }

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0005;
+pub const MAGIC: u64 = 0x5348_554e_5400_0006;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -246,8 +246,11 @@ pub struct Choice {
     pub since: AtomicU64,
     pub bytes: AtomicU64,
     pub paces: [AtomicU64; 2],
+    pub score: AtomicU64,
     pub messages: AtomicU32,
     pub way: AtomicU32,
+    pub best: AtomicU32,
+    pub pairs: AtomicU32,
     pub left: AtomicU32,
     pub rest: AtomicU32,
 }
