@@ -79,6 +79,8 @@ pub enum Zcopy {
     Auto,
     /// The same, and what could be copied waits for the reader.
     Sync,
+    /// The same, and what can be held in place is.
+    Async,
 }
 
 impl Zcopy {
@@ -88,6 +90,7 @@ impl Zcopy {
             Self::Default => None,
             Self::Auto => Some("auto"),
             Self::Sync => Some("sync"),
+            Self::Async => Some("async"),
         }
     }
 }
@@ -125,7 +128,7 @@ pub fn modes(case: &Case) -> Vec<Mode> {
 /// plain peer aside, which makes no difference.
 pub fn trials(case: &Case) -> Vec<Trial> {
     let ways: &[Zcopy] = if case.large.is_some() {
-        &[Zcopy::Sync, Zcopy::Auto]
+        &[Zcopy::Sync, Zcopy::Auto, Zcopy::Async]
     } else {
         &[Zcopy::Default]
     };

@@ -1,14 +1,13 @@
 //! Pipes that hold messages by reference: one or more to each direction that sends so, the reading end in
 //! the hands of both processes. Owned by the sending socket; the pages in them are `pieces`' business.
 //!
-//! A lane that its owner gives up stays until it has been read, as its pages are still protected; the bytes in
-//! it are the other end's in any case.
+//! A lane goes with its owner: what the other end has not read stays in the pipe, which it has the reading
+//! end of, and the program's pages are its own again.
 
 use super::pieces::Piece;
-use super::{PAGE, Refusal, admit, is_live, lift, with};
+use super::{PAGE, Refusal, admit, lift, with};
 use std::ops::Range;
-use transport::sys::fd::{Fd, as_fd};
-use transport::sys::{Errno, Result};
+use transport::sys::fd::Fd;
 use transport::syscall;
 
 /// What may be asked of the kernel without privilege (fs.pipe-max-size), and is for each lane.
@@ -33,8 +32,6 @@ struct Entry {
     /// All bytes that ever went in.
     put: u64,
     messages: [Message; MESSAGES],
-    /// Its owner is gone, or in the parent.
-    orphan: bool,
 }
 
 impl Entry {
@@ -89,21 +86,9 @@ impl Lanes {
         entry.map_or(u64::MAX, Entry::read)
     }
 
-    /// Closes those that nobody owns and nothing is protected for.
-    pub(super) fn sweep(&mut self, pieces: &[Piece]) {
-        for (i, slot) in self.0.iter_mut().enumerate() {
-            let over = |e: &Entry| e.orphan && pieces.iter().all(|p| p.lane != i);
-            if slot.as_ref().is_some_and(over) {
-                *slot = None;
-            }
-        }
-    }
-
     /// In a child after fork: the messages are the parent's.
     pub(super) fn part(&mut self) {
-        for entry in self.0.iter_mut().flatten() {
-            entry.orphan = true;
-        }
+        self.0.fill_with(|| None);
     }
 }
 
@@ -141,7 +126,6 @@ impl Lane {
                 slots,
                 put: 0,
                 messages: [Message { end: 0, slots: 0 }; MESSAGES],
-                orphan: false,
             });
             Ok(Self {
                 index,
@@ -150,17 +134,19 @@ impl Lane {
         })
     }
 
-    /// The number of the reading end, for the other process ([`FarEnd::fetch`]).
+    /// The number of the reading end, for the other process (`transport::direct::far`).
     pub(crate) fn far_fd(&self) -> i32 {
         with(|state| state.lanes.get(self.index).map_or(-1, |e| e.ends[0]))
     }
 
-    /// Bytes that the reader has not taken yet.
-    pub(crate) fn unread(&self) -> u64 {
-        with(|state| {
-            let entry = state.lanes.get(self.index);
-            entry.map_or(0, |e| e.put.saturating_sub(e.read()))
-        })
+    /// Whether it was made by this process, which alone can use it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == transport::sys::pid()
+    }
+
+    /// Nothing of it stays protected.
+    pub(crate) fn settle(&self) {
+        with(|state| state.settle(self.index));
     }
 
     /// Puts the beginning of a message into the lane, and says how long it is: everything, unless there is
@@ -183,7 +169,7 @@ impl Lane {
         }
         admit::process()?;
         admit::signals()?;
-        if self.process != transport::sys::pid() {
+        if !self.is_own() {
             return Err(Refusal::Forked);
         }
         with(|state| {
@@ -196,16 +182,14 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        if self.process != transport::sys::pid() {
-            // In a child that borrows this memory nothing may change; after fork it is an orphan already.
-            return;
+        if !self.is_own() {
+            return; // in a child that borrows this memory nothing may change; after fork it is gone already
         }
+        self.settle();
         with(|state| {
-            if let Some(entry) = state.lanes.get(self.index) {
-                entry.orphan = true;
+            if let Some(slot) = state.lanes.0.get_mut(self.index) {
+                *slot = None;
             }
-            state.reap();
-            state.lanes.sweep(state.pieces.all());
         });
     }
 }
@@ -214,7 +198,15 @@ impl super::State {
     /// Gives back what has been read.
     pub(super) fn reap(&mut self) {
         self.give_back(true);
-        self.lanes.sweep(self.pieces.all());
+    }
+
+    /// Nothing of this lane stays protected: what the reader does not take in the time of a copy is copied.
+    fn settle(&mut self, index: usize) {
+        self.give_back(false);
+        while let Some(p) = self.pieces.all().iter().find(|p| p.lane == index) {
+            let range = p.start..p.end;
+            self.finish(&range);
+        }
     }
 
     /// Puts in what there is room for: first the part of the first page, then whole pages by reference,
@@ -297,66 +289,4 @@ fn refer_to(pipe: i32, pages: &Range<usize>) -> usize {
         }
     }
     put
-}
-
-/// The reader's end. What comes out of it is the peer's bytes, whatever the peer does to the pipe.
-#[derive(Debug)]
-pub(crate) struct FarEnd(Fd);
-
-impl FarEnd {
-    /// Takes the reading end `fd` of the process `pid`, if that is one.
-    ///
-    /// # Errors
-    /// ESRCH, EPERM as for ptrace(2), EBADF; EINVAL if it is not a pipe that can be read without waiting.
-    pub(crate) fn fetch(pid: i32, fd: i32) -> Result<Self> {
-        // SAFETY: no pointers.
-        let far = unsafe {
-            let process = Fd::own(as_fd(syscall!(pidfd_open, pid, 0)?));
-            Fd::own(as_fd(syscall!(pidfd_getfd, process.raw(), fd, 0)?)).hide()
-        };
-        // SAFETY: all-zero is a valid stat, and the kernel fills it in.
-        let mode = unsafe {
-            let mut st: libc::stat = std::mem::zeroed();
-            syscall!(fstat, far.raw(), &raw mut st)?;
-            st.st_mode
-        };
-        // SAFETY: no pointers.
-        let flags = unsafe { syscall!(fcntl, far.raw(), libc::F_GETFL) }?;
-        #[allow(clippy::cast_sign_loss)]
-        let reads = flags & libc::O_ACCMODE as usize == libc::O_RDONLY as usize;
-        if mode & libc::S_IFMT != libc::S_IFIFO || !reads {
-            return Err(Errno::INVAL);
-        }
-        Ok(Self(far))
-    }
-
-    /// Reads what is there, without waiting whatever the peer has set.
-    ///
-    /// # Errors
-    /// EAGAIN if nothing is there, though the peer says so.
-    ///
-    /// # Safety
-    /// The memory is the program's and can be written.
-    pub(crate) unsafe fn read(&self, to: &[libc::iovec]) -> Result<usize> {
-        const NOWAIT: i32 = 8;
-        let (at, n) = (to.as_ptr(), to.len());
-        // SAFETY: the caller's buffers; an offset of -1 (both words) is the file's own.
-        unsafe { syscall!(preadv2, self.0.raw(), at, n, usize::MAX, usize::MAX, NOWAIT) }
-    }
-}
-
-/// For those who are about to give up a connection: nothing of theirs stays protected.
-impl Lane {
-    pub(crate) fn settle(&self) {
-        if !is_live() {
-            return;
-        }
-        with(|state| {
-            state.reap();
-            while let Some(p) = state.pieces.all().iter().find(|p| p.lane == self.index) {
-                let range = p.start..p.end;
-                state.lift(range);
-            }
-        });
-    }
 }

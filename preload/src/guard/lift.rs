@@ -9,21 +9,9 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::ptr::{copy_nonoverlapping, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU8, Ordering};
+use transport::direct::policy::Touch;
 use transport::sys::{Result, time};
 use transport::{clock, syscall};
-
-/// What is done about a write to what has not been read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Touch {
-    /// Wait for as long as copying would take, then copy: at most twice what the better of the two
-    /// would have cost, whatever the reader does.
-    Measured = 0,
-    /// At once.
-    Copy = 1,
-    /// Wait for up to [`LONGEST_WAIT_US`].
-    Wait = 2,
-}
 
 static TOUCH: AtomicU8 = AtomicU8::new(Touch::Measured as u8);
 
@@ -34,7 +22,7 @@ const LONGEST_WAIT_US: u64 = 100_000;
 const STEP: usize = 16 * PAGE;
 const MOST: usize = 128 * PAGE;
 
-/// Chooses; for measurements and tests, as `Measured` is what serves.
+/// Chooses; `Measured` is what serves, the others are for measurements and for who knows better.
 pub(crate) fn set_touch(touch: Touch) {
     TOUCH.store(touch as u8, Ordering::Relaxed);
 }
@@ -187,7 +175,6 @@ impl State {
         }
         self.give_back(false);
         self.lift(0..usize::MAX & !(PAGE - 1));
-        self.lanes.sweep(self.pieces.all());
     }
 
     /// Whether something of this range is still protected for somebody who has not read it, after having
@@ -211,6 +198,14 @@ impl State {
                 // (cut short by nothing: handlers are put off)
                 _ => drop(time::nap(50)),
             }
+        }
+    }
+
+    /// Nothing in the range is protected afterwards: its readers are waited for as long as a copy takes.
+    pub(super) fn finish(&mut self, range: &Range<usize>) {
+        let limit = self.cost.page * (range.len() / PAGE) as u64;
+        if self.wait(range, limit) {
+            self.lift(range.clone());
         }
     }
 

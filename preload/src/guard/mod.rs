@@ -45,9 +45,6 @@
 //! own /proc/self/mem, a ring of io_uring that delivers without any call). The first fails there, the others
 //! are seen by nobody. And a buffer on the stack of a coroutine that is not running.
 
-// (the sending path comes with zero copy itself)
-#![allow(dead_code, unused_imports)]
-
 mod admit;
 mod calls;
 mod fault;
@@ -58,8 +55,8 @@ mod pieces;
 mod trap;
 
 pub(crate) use admit::Refusal;
-pub(crate) use lane::{FarEnd, Lane};
-pub(crate) use lift::{Touch, set_touch};
+pub(crate) use lane::Lane;
+pub(crate) use lift::set_touch;
 
 use crate::sockets::lock::SpinLock;
 use std::cell::UnsafeCell;

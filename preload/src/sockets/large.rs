@@ -10,7 +10,7 @@
 
 use super::counted::{Counting, What};
 use super::wait::{Wait, Want, may_go};
-use super::{Phase, Socket, cancel, parked, spin};
+use super::{Phase, Socket, cancel, held, parked, spin};
 use crate::signals::since::Since;
 use crate::signals::thread::{Thread, here};
 use std::ptr;
@@ -115,6 +115,7 @@ pub(super) fn await_taken(
         let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
             return Ok(false);
         };
+        held::lift(walk);
         if !tx.advertise(p, fd, walk) {
             return Ok(false);
         }

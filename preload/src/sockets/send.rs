@@ -4,10 +4,10 @@ use super::counted::{Counting, What};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, large, operator, parked};
+use super::{Phase, Socket, demote, engage, held, large, operator, parked};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
-use transport::direct::policy;
+use transport::direct::policy::{self, Mode};
 use transport::provider::Provider;
 use transport::record;
 use transport::sdp::{Leg, Put, Tx, Walk};
@@ -32,7 +32,16 @@ pub(crate) unsafe fn send(
     walk: &mut Walk,
     flags: i32,
 ) -> Result<usize> {
-    let waits = walk.left() >= policy::large() && large::begins(s) && !dont_wait(s, flags);
+    let is_large = walk.left() >= policy::large();
+    let mut may_wait = is_large;
+    if is_large && policy::mode() == Mode::Async {
+        // SAFETY: the caller's promise.
+        may_wait = unsafe { held::hold(s, fd, walk) };
+        if walk.left() == 0 {
+            return Ok(whole(s, fd, walk));
+        }
+    }
+    let waits = may_wait && large::begins(s) && !dont_wait(s, flags);
     if s.phase() == Phase::Attached
         && !waits
         && !s.tx_shut.load(Ordering::Relaxed)
@@ -49,13 +58,7 @@ pub(crate) unsafe fn send(
             parked::note(s, fd);
         }
         if matches!(put, Ok(Put::Bytes(_))) && walk.left() == 0 {
-            // A peer that died while it was awake shows only in the kernel. (Reading the clock costs as
-            // much as the rest of a small send: now and then.)
-            if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {
-                check_kernel(s, fd);
-                operator::attend();
-            }
-            return Ok(counted(s, walk.done()));
+            return Ok(whole(s, fd, walk));
         }
         if put.is_err() {
             demote::broken(s, fd);
@@ -63,6 +66,18 @@ pub(crate) unsafe fn send(
     }
     // SAFETY: the caller's promise.
     unsafe { rest(s, fd, walk, flags, waits) }
+}
+
+/// All of it has gone at once.
+#[inline]
+fn whole(s: &'static Socket, fd: i32, walk: &Walk) -> usize {
+    // A peer that died while it was awake shows only in the kernel. (Reading the clock costs as
+    // much as the rest of a small send: now and then.)
+    if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {
+        check_kernel(s, fd);
+        operator::attend();
+    }
+    counted(s, walk.done())
 }
 
 #[inline]

@@ -1,7 +1,8 @@
 //! System calls that write to what was sent: none sees a protected page, whoever makes it.
 
 use crate::Test;
-use crate::guard::{self, Touch};
+use crate::guard;
+use transport::direct::policy::Touch;
 use crate::host::{PAGE, Random, Wire, filled, map};
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;

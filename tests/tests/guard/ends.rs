@@ -1,7 +1,8 @@
 //! The process ends, forks or becomes another while something has not been read.
 
 use crate::Test;
-use crate::guard::{self, FarEnd, Lane};
+use crate::guard::{self, Lane};
+use transport::direct::far::FarEnd;
 use crate::host::{MIB, PAGE, Random, Wire, ended, filled, in_child, map_as};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -74,7 +75,7 @@ fn outlives(end: fn()) {
     while fd.load(Ordering::SeqCst) == 0 {
         std::thread::yield_now();
     }
-    let far = FarEnd::fetch(sender, fd.load(Ordering::SeqCst)).unwrap();
+    let far = FarEnd::fetch(sender as u32, fd.load(Ordering::SeqCst), || true).unwrap();
     fetched.store(1, Ordering::SeqCst);
     let ending = ended(sender);
     assert!(
@@ -83,12 +84,8 @@ fn outlives(end: fn()) {
     );
     let (mut got, mut done) = (vec![0u8; LEN], 0);
     while done < LEN {
-        let part = libc::iovec {
-            iov_base: got[done..].as_mut_ptr().cast(),
-            iov_len: LEN - done,
-        };
         // SAFETY: the rest of the vector.
-        done += unsafe { far.read(&[part]) }.unwrap();
+        done += unsafe { far.read(got[done..].as_mut_ptr(), LEN - done) }.unwrap();
     }
     let mut expected = vec![0; LEN];
     Random::new(LEN as u64).fill(&mut expected);
@@ -101,17 +98,13 @@ fn given_up() {
     let sent = wire.send_all(buffer);
     let Wire { lane, .. } = &wire;
     // SAFETY: no pointers.
-    let far = FarEnd::fetch(unsafe { libc::getpid() }, lane.far_fd()).unwrap();
+    let far = FarEnd::fetch(unsafe { libc::getpid() } as u32, lane.far_fd(), || true).unwrap();
     drop(wire);
-    assert!(guard::is_live());
+    assert!(!guard::is_live());
     buffer.fill(1);
     let mut got = vec![0u8; sent.len()];
-    let part = libc::iovec {
-        iov_base: got.as_mut_ptr().cast(),
-        iov_len: got.len(),
-    };
     // SAFETY: the vector.
-    assert_eq!(unsafe { far.read(&[part]) }, Ok(sent.len()));
+    assert_eq!(unsafe { far.read(got.as_mut_ptr(), got.len()) }, Ok(sent.len()));
     assert!(got == sent);
     // Nothing of it is left: as many lanes as one likes, one after the other.
     for _ in 0..200 {

@@ -1,6 +1,7 @@
 //! What the tests are made of: processes, buffers that remember what they were sent with, and the reader.
 
-use crate::guard::{FarEnd, Lane, Refusal};
+use crate::guard::{Lane, Refusal};
+use transport::direct::far::FarEnd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -106,7 +107,7 @@ impl Wire {
     pub(crate) fn new() -> Self {
         let lane = Lane::new().unwrap();
         // SAFETY: no pointers.
-        let far = FarEnd::fetch(unsafe { libc::getpid() }, lane.far_fd()).unwrap();
+        let far = FarEnd::fetch(unsafe { libc::getpid() } as u32, lane.far_fd(), || true).unwrap();
         Self { lane, far }
     }
 
@@ -128,12 +129,8 @@ impl Wire {
         let mut out = vec![0; len];
         let mut done = 0;
         while done < len {
-            let part = libc::iovec {
-                iov_base: out[done..].as_mut_ptr().cast(),
-                iov_len: len - done,
-            };
             // SAFETY: the vector's rest.
-            done += unsafe { self.far.read(&[part]) }.unwrap();
+            done += unsafe { self.far.read(out[done..].as_mut_ptr(), len - done) }.unwrap();
         }
         out
     }

@@ -2,7 +2,9 @@
 //! byte that is written after a message was sent reaches it.
 
 use crate::Test;
-use crate::guard::{self, FarEnd, Lane, Refusal, Touch};
+use crate::guard::{self, Lane, Refusal};
+use transport::direct::policy::Touch;
+use transport::direct::far::FarEnd;
 use crate::host::{PAGE, Random, ended};
 use std::ffi::c_void;
 
@@ -22,6 +24,14 @@ fn message(i: u64, seed: u64) -> (usize, Random) {
     (len, r)
 }
 
+/// What the reader has not taken yet.
+fn unread(lane: &Lane) -> usize {
+    let mut unread = 0i32;
+    // SAFETY: an int is written.
+    unsafe { libc::ioctl(lane.far_fd(), libc::FIONREAD, &raw mut unread) };
+    unread as usize
+}
+
 /// Reads and compares everything. Whatever it does in its own time makes the sender meet it at other points.
 fn reader(far: &FarEnd, seed: u64) {
     let mut pace = Random::new(seed);
@@ -31,12 +41,8 @@ fn reader(far: &FarEnd, seed: u64) {
         bytes.fill(&mut wanted[..len]);
         let mut done = 0;
         while done < len {
-            let part = libc::iovec {
-                iov_base: got[done..].as_mut_ptr().cast(),
-                iov_len: (len - done).min(1 + pace.below(60 * PAGE)),
-            };
             // SAFETY: the rest of the vector.
-            match unsafe { far.read(&[part]) } {
+            match unsafe { far.read(got[done..].as_mut_ptr(), (len - done).min(1 + pace.below(60 * PAGE))) } {
                 Ok(n) => done += n,
                 Err(_) => std::thread::yield_now(),
             }
@@ -57,7 +63,7 @@ fn load(touch: Touch, seed: u64) {
     // SAFETY: one thread.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        reader(&FarEnd::fetch(parent, lane.far_fd()).unwrap(), seed);
+        reader(&FarEnd::fetch(parent as u32, lane.far_fd(), || true).unwrap(), seed);
         // SAFETY: ends the child.
         unsafe { libc::_exit(0) };
     }
@@ -75,7 +81,7 @@ fn load(touch: Touch, seed: u64) {
         let from = r.below(2 * PAGE);
         bytes.fill(&mut block[from..from + len]);
         // (as much as the lane holds in one piece: what does not fit is the library's business)
-        while lane.unread() as usize + len > 190 * PAGE {
+        while unread(&lane) + len > 190 * PAGE {
             std::thread::yield_now();
         }
         loop {

@@ -1,7 +1,8 @@
 //! Memory, and processes, with which it is not tried: each with its reason.
 
 use crate::Test;
-use crate::guard::{self, FarEnd, Lane, Refusal};
+use crate::guard::{self, Lane, Refusal};
+use transport::direct::far::FarEnd;
 use crate::host::{MIB, PAGE, Wire, filled, in_child, map, map_as};
 use crate::signals::guarded::REFUSES;
 use std::sync::atomic::Ordering;
@@ -243,21 +244,17 @@ fn sandbox() {
 fn no_far_end() {
     // SAFETY: no pointers but ours.
     unsafe {
-        let me = libc::getpid();
+        let me = libc::getpid() as u32;
         let mut ends = [0; 2];
         libc::pipe(ends.as_mut_ptr());
-        assert!(FarEnd::fetch(me, ends[1]).is_err(), "the wrong end");
+        assert!(FarEnd::fetch(me, ends[1], || true).is_err(), "the wrong end");
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
-        assert!(FarEnd::fetch(me, socket).is_err());
-        assert!(FarEnd::fetch(me, 12345).is_err());
-        assert!(FarEnd::fetch(0x3fff_ffff, 0).is_err());
+        assert!(FarEnd::fetch(me, socket, || true).is_err());
+        assert!(FarEnd::fetch(me, 12345, || true).is_err());
+        assert!(FarEnd::fetch(0x3fff_ffff, 0, || true).is_err());
         // One that waits, empty: reading it does not.
-        let far = FarEnd::fetch(me, ends[0]).unwrap();
+        let far = FarEnd::fetch(me, ends[0], || true).unwrap();
         let mut byte = 0u8;
-        let part = libc::iovec {
-            iov_base: (&raw mut byte).cast(),
-            iov_len: 1,
-        };
-        assert_eq!(far.read(&[part]), Err(transport::sys::Errno::AGAIN));
+        assert_eq!(far.read(&raw mut byte, 1), Err(transport::sys::Errno::AGAIN));
     }
 }

@@ -1,7 +1,8 @@
 //! The program writes to what it has sent.
 
 use crate::Test;
-use crate::guard::{self, Touch};
+use crate::guard;
+use transport::direct::policy::Touch;
 use crate::host::{MIB, PAGE, Random, Wire, ended, filled, in_child, map};
 use crate::signals::guarded::LIFTS_FIRST;
 use std::sync::atomic::Ordering;

@@ -16,6 +16,8 @@
 
 pub mod choice;
 pub mod claims;
+pub mod far;
+mod held;
 pub mod policy;
 mod reach;
 mod sink;
@@ -27,6 +29,8 @@ use crate::reason::Reason;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use choice::{Choice, Way};
+use far::{Far, Look};
+pub use held::Lane;
 use policy::Mode;
 pub use reach::set_pid;
 
@@ -37,6 +41,8 @@ pub struct Pending {
     pub at: u64,
     /// Bytes of it that are left.
     pub left: u64,
+    /// Not 0: they are in this lane, and come whatever becomes of the sender.
+    pub lane: u64,
 }
 
 /// What a source waits for when it waits for the reader to come.
@@ -140,6 +146,61 @@ pub trait Direct {
     /// Source: ends the advert. The bytes that have arrived, counted from the first.
     fn conclude(&self) -> usize {
         0
+    }
+
+    /// Source: offers the sink the reading end of a lane: a descriptor of this process, and the number of the
+    /// pipe that it is.
+    fn offer_lane(&self, _fd: i32, _pipe: u64) {}
+
+    /// Source: how far the sink is with that.
+    fn lane(&self) -> Lane {
+        Lane::None
+    }
+
+    /// Source: whether another advert can be made.
+    fn has_room(&self) -> bool {
+        false
+    }
+
+    /// Source: so many bytes, which stand at this position, are in the lane.
+    fn hold(&self, _at: u64, _len: usize) {}
+
+    /// Source: bytes in the lane that the sink has not read.
+    fn held(&self) -> u64 {
+        0
+    }
+
+    /// Sink: fetches the lane that the source offers, if it does.
+    fn fetch(&self, _far: &Far) {}
+
+    /// Sink: whether it has a lane of the source's.
+    fn fetched(&self) -> bool {
+        false
+    }
+
+    /// Sink: receives from the advert that stands here, whose bytes are in a lane, or throws them away. How many;
+    /// `None` if the peer has lied.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes. Under the receiving lock.
+    unsafe fn receive_held(
+        &self,
+        _at: u64,
+        _to: Option<*mut u8>,
+        _len: usize,
+        _far: &Far,
+    ) -> Option<usize> {
+        None
+    }
+
+    /// Sink: what is in the lane, up to so many bytes, to be looked at.
+    fn look_held(&self, _far: &Far, _len: usize) -> Option<Look> {
+        None
+    }
+
+    /// Sink: the adverts that have something left, in order.
+    fn ahead(&self) -> impl Iterator<Item = Pending> {
+        self.pending().into_iter()
     }
 
     /// Sink: whether there is anything to look at beside the ring: adverts, or large messages to come.
@@ -351,6 +412,54 @@ impl Direct for Segment {
 
     fn pass(&self) {
         self.pass_adverts();
+    }
+
+    fn offer_lane(&self, fd: i32, pipe: u64) {
+        self.offer_reading_end(fd, pipe);
+    }
+
+    fn lane(&self) -> Lane {
+        self.own_lane()
+    }
+
+    fn has_room(&self) -> bool {
+        self.can_open()
+    }
+
+    fn hold(&self, at: u64, len: usize) {
+        self.advertise_held(at, len);
+    }
+
+    fn held(&self) -> u64 {
+        self.held_unread()
+    }
+
+    #[inline]
+    fn fetch(&self, far: &Far) {
+        self.fetch_lane(far);
+    }
+
+    fn fetched(&self) -> bool {
+        self.mine().sink.fetched.load(Ordering::Relaxed) != 0
+    }
+
+    unsafe fn receive_held(
+        &self,
+        at: u64,
+        to: Option<*mut u8>,
+        len: usize,
+        far: &Far,
+    ) -> Option<usize> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.receive_from_lane(at, to, len, far) }
+    }
+
+    fn look_held(&self, far: &Far, len: usize) -> Option<Look> {
+        self.look_into_lane(far, len)
+    }
+
+    fn ahead(&self) -> impl Iterator<Item = Pending> {
+        Self::ahead(self)
     }
 
     unsafe fn receive(&self, at: u64, to: Option<*mut u8>, len: usize) -> usize {

@@ -8,7 +8,7 @@ mod table;
 
 pub use table::{ALL, Kind, Setting};
 
-use crate::direct::policy::Mode;
+use crate::direct::policy::{Mode, Touch};
 use flowctl::{Scheme, Terms};
 use std::fmt::Write as _;
 use table::number;
@@ -34,6 +34,8 @@ pub struct Settings {
     /// Zero copy, and from how many bytes on.
     pub zcopy: Mode,
     pub zcopy_min: usize,
+    /// What is done about a write to a message that is held in place.
+    pub zcopy_write: Touch,
     pub report: Option<String>,
 }
 
@@ -42,7 +44,6 @@ pub struct Settings {
 fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
     match (name, value) {
         ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
-        ("SHUNT_ZCOPY", "async") => Some("large messages go as with sync"),
         ("SHUNT_RULES", _) if !value.is_empty() => Some("the rules are not read"),
         _ => None,
     }
@@ -102,10 +103,16 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         },
         zcopy: match get("SHUNT_ZCOPY") {
             "off" => Mode::Off,
-            "sync" | "async" => Mode::Sync,
+            "sync" => Mode::Sync,
+            "async" => Mode::Async,
             _ => Mode::Auto,
         },
         zcopy_min: usize::try_from(count("SHUNT_ZCOPY_MIN")).unwrap_or(usize::MAX),
+        zcopy_write: match get("SHUNT_ZCOPY_WRITE") {
+            "copy" => Touch::Copy,
+            "wait" => Touch::Wait,
+            _ => Touch::Measured,
+        },
         report: Some(get("SHUNT_REPORT"))
             .filter(|f| !f.is_empty())
             .map(str::to_owned),
@@ -203,10 +210,10 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_said() {
-        let env = [("SHUNT_ZCOPY", "async"), ("SHUNT_TRANSPORT", "verbs")];
+        let env = [("SHUNT_RULES", "/none"), ("SHUNT_TRANSPORT", "verbs")];
         let (s, lines) = read(env.into_iter());
-        assert!(!s.shm && s.zcopy == Mode::Sync && lines.len() == 2);
-        assert!(lines[0].contains("as with sync") && lines[1].contains("stay on kernel TCP"));
+        assert!(!s.shm && lines.len() == 2);
+        assert!(lines[0].contains("are not read") && lines[1].contains("stay on kernel TCP"));
     }
 
     #[test]
@@ -215,10 +222,26 @@ mod tests {
             ("auto", Mode::Auto),
             ("off", Mode::Off),
             ("sync", Mode::Sync),
+            ("async", Mode::Async),
         ] {
             let (s, lines) = read([("SHUNT_ZCOPY", word)].into_iter());
             assert_eq!((s.zcopy, lines.len()), (mode, 0));
         }
+    }
+
+    #[test]
+    fn what_a_write_to_a_held_message_does_can_be_chosen() {
+        for (word, touch) in [
+            ("auto", Touch::Measured),
+            ("copy", Touch::Copy),
+            ("wait", Touch::Wait),
+        ] {
+            let (s, lines) = read([("SHUNT_ZCOPY_WRITE", word)].into_iter());
+            assert_eq!((s.zcopy_write, lines.len()), (touch, 0));
+        }
+        let (s, lines) = read([("SHUNT_ZCOPY_WRITE", "block")].into_iter());
+        assert_eq!(s.zcopy_write, Touch::Measured);
+        assert!(lines[0].contains("SHUNT_ZCOPY_WRITE=block") && lines[0].contains("auto, copy, wait"));
     }
 
     #[test]

@@ -108,6 +108,36 @@ impl Tx {
         self.advert = Advert::None;
     }
 
+    /// Holds the walk's next buffers in place, as far as they are large and `put` puts them into the lane, which
+    /// the reader has fetched; it is told where they stand, and says how much it took.
+    pub fn hold(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+        mut put: impl FnMut(*const u8, usize) -> usize,
+    ) {
+        let can = self.advert == Advert::None
+            && !self.journal.is_on()
+            && !self.flow.is_parked()
+            && self.leg == Leg::Fast;
+        let mut whole = can;
+        while whole && walk.chunk().1 >= policy::large() && p.has_room() && p.enter() {
+            let (from, len) = walk.chunk();
+            p.time_put();
+            let n = put(from, len).min(len);
+            if n > 0 {
+                p.hold(self.flow.accepted(), n);
+                walk.advance(n);
+                if p.must_ring(doorbell::DATA | doorbell::TAKEN) {
+                    self.send_bell(p, fd);
+                }
+            }
+            p.leave();
+            whole = n == len;
+        }
+    }
+
     /// [`Tx::put`] of what only goes straight to a reader that waits. Out of room if none does.
     ///
     /// # Safety
