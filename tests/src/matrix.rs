@@ -124,13 +124,13 @@ pub fn modes(case: &Case) -> Vec<Mode> {
     list
 }
 
-/// Every way to run a case. One of large messages is run with them waiting for the reader and without, a
-/// plain peer aside, which makes no difference.
+/// Every way to run a case. One of large messages is run with them waiting for the reader, held in place, and
+/// neither, a plain peer aside, which makes no difference.
 pub fn trials(case: &Case) -> Vec<Trial> {
-    let ways: &[Zcopy] = if case.large.is_some() {
-        &[Zcopy::Sync, Zcopy::Auto, Zcopy::Async]
-    } else {
-        &[Zcopy::Default]
+    let ways: &[Zcopy] = match (case.large, case.held) {
+        (Some(_), _) => &[Zcopy::Sync, Zcopy::Auto, Zcopy::Async],
+        (None, Some(_)) => &[Zcopy::Default, Zcopy::Async],
+        (None, None) => &[Zcopy::Default],
     };
     let mut list = Vec::new();
     for mode in modes(case) {
@@ -337,10 +337,14 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
 /// As many bytes went straight from one program's memory to the other's as the case says.
 fn check_zcopy(case: &Case, trial: Trial, got: &Run) -> Result<(), String> {
     let sure = matches!(trial.mode, Mode::Both | Mode::Swap | Mode::Threads);
-    let Some(large) = case.large.filter(|_| sure && trial.zcopy == Zcopy::Sync) else {
+    let least = match trial.zcopy {
+        Zcopy::Sync => case.large.map(|large| large.sync),
+        Zcopy::Async if trial.mode != Mode::Threads => case.held,
+        _ => None,
+    };
+    let Some(least) = least.filter(|_| sure) else {
         return Ok(());
     };
-    let least = large.sync;
     let both: u64 = got.reports.iter().map(|(_, r)| r.zcopy_bytes()).sum();
     if both >= least {
         return Ok(());

@@ -35,9 +35,7 @@ use crate::epoll::set::Membership;
 use flowctl::{Scheme, Terms};
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use stream::Stream;
 use transport::direct::Direct;
 use transport::reason::Reason;

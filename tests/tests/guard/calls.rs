@@ -2,10 +2,10 @@
 
 use crate::Test;
 use crate::guard;
-use transport::direct::policy::Touch;
 use crate::host::{PAGE, Random, Wire, filled, map};
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;
+use transport::direct::policy::Touch;
 
 pub(crate) const TESTS: &[Test] = &[
     ("read_into_it", read_into),

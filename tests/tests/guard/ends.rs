@@ -2,9 +2,9 @@
 
 use crate::Test;
 use crate::guard::{self, Lane};
-use transport::direct::far::FarEnd;
 use crate::host::{MIB, PAGE, Random, Wire, ended, filled, in_child, map_as};
 use std::sync::atomic::{AtomicI32, Ordering};
+use transport::direct::far::FarEnd;
 
 pub(crate) const TESTS: &[Test] = &[
     ("exit_with_messages_unread", || outlives(leave)),
@@ -104,7 +104,10 @@ fn given_up() {
     buffer.fill(1);
     let mut got = vec![0u8; sent.len()];
     // SAFETY: the vector.
-    assert_eq!(unsafe { far.read(got.as_mut_ptr(), got.len()) }, Ok(sent.len()));
+    assert_eq!(
+        unsafe { far.read(got.as_mut_ptr(), got.len()) },
+        Ok(sent.len())
+    );
     assert!(got == sent);
     // Nothing of it is left: as many lanes as one likes, one after the other.
     for _ in 0..200 {

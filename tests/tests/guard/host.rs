@@ -1,9 +1,9 @@
 //! What the tests are made of: processes, buffers that remember what they were sent with, and the reader.
 
 use crate::guard::{Lane, Refusal};
-use transport::direct::far::FarEnd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use transport::direct::far::FarEnd;
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const MIB: usize = 1 << 20;
@@ -141,8 +141,16 @@ impl Wire {
         let got = self.read(sent.len());
         let wrong = got.iter().zip(sent).position(|(a, b)| a != b);
         assert_eq!(wrong, None, "of {} bytes", sent.len());
-        assert_eq!(self.lane.unread(), 0);
+        assert_eq!(unread(&self.lane), 0);
     }
+}
+
+/// What the reader has not taken yet.
+pub(crate) fn unread(lane: &Lane) -> usize {
+    let mut unread = 0i32;
+    // SAFETY: an int is written.
+    unsafe { libc::ioctl(lane.far_fd(), libc::FIONREAD, &raw mut unread) };
+    unread as usize
 }
 
 /// A buffer with something in it.

@@ -3,10 +3,10 @@
 
 use crate::Test;
 use crate::guard::{self, Lane, Refusal};
-use transport::direct::policy::Touch;
-use transport::direct::far::FarEnd;
-use crate::host::{PAGE, Random, ended};
+use crate::host::{PAGE, Random, ended, unread};
 use std::ffi::c_void;
+use transport::direct::far::FarEnd;
+use transport::direct::policy::Touch;
 
 pub(crate) const TESTS: &[Test] = &[
     ("load_measured", || load(Touch::Measured, 1)),
@@ -24,14 +24,6 @@ fn message(i: u64, seed: u64) -> (usize, Random) {
     (len, r)
 }
 
-/// What the reader has not taken yet.
-fn unread(lane: &Lane) -> usize {
-    let mut unread = 0i32;
-    // SAFETY: an int is written.
-    unsafe { libc::ioctl(lane.far_fd(), libc::FIONREAD, &raw mut unread) };
-    unread as usize
-}
-
 /// Reads and compares everything. Whatever it does in its own time makes the sender meet it at other points.
 fn reader(far: &FarEnd, seed: u64) {
     let mut pace = Random::new(seed);
@@ -42,7 +34,12 @@ fn reader(far: &FarEnd, seed: u64) {
         let mut done = 0;
         while done < len {
             // SAFETY: the rest of the vector.
-            match unsafe { far.read(got[done..].as_mut_ptr(), (len - done).min(1 + pace.below(60 * PAGE))) } {
+            match unsafe {
+                far.read(
+                    got[done..].as_mut_ptr(),
+                    (len - done).min(1 + pace.below(60 * PAGE)),
+                )
+            } {
                 Ok(n) => done += n,
                 Err(_) => std::thread::yield_now(),
             }
@@ -63,7 +60,10 @@ fn load(touch: Touch, seed: u64) {
     // SAFETY: one thread.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        reader(&FarEnd::fetch(parent as u32, lane.far_fd(), || true).unwrap(), seed);
+        reader(
+            &FarEnd::fetch(parent as u32, lane.far_fd(), || true).unwrap(),
+            seed,
+        );
         // SAFETY: ends the child.
         unsafe { libc::_exit(0) };
     }

@@ -7,6 +7,7 @@
 
 mod calls;
 mod ends;
+#[allow(dead_code)] // (the library uses all of it)
 #[path = "../../../preload/src/guard/mod.rs"]
 mod guard;
 mod host;

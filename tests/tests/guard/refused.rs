@@ -2,10 +2,10 @@
 
 use crate::Test;
 use crate::guard::{self, Lane, Refusal};
-use transport::direct::far::FarEnd;
 use crate::host::{MIB, PAGE, Wire, filled, in_child, map, map_as};
 use crate::signals::guarded::REFUSES;
 use std::sync::atomic::Ordering;
+use transport::direct::far::FarEnd;
 
 pub(crate) const TESTS: &[Test] = &[
     ("shared_memory", shared),
@@ -247,7 +247,10 @@ fn no_far_end() {
         let me = libc::getpid() as u32;
         let mut ends = [0; 2];
         libc::pipe(ends.as_mut_ptr());
-        assert!(FarEnd::fetch(me, ends[1], || true).is_err(), "the wrong end");
+        assert!(
+            FarEnd::fetch(me, ends[1], || true).is_err(),
+            "the wrong end"
+        );
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
         assert!(FarEnd::fetch(me, socket, || true).is_err());
         assert!(FarEnd::fetch(me, 12345, || true).is_err());
@@ -255,6 +258,9 @@ fn no_far_end() {
         // One that waits, empty: reading it does not.
         let far = FarEnd::fetch(me, ends[0], || true).unwrap();
         let mut byte = 0u8;
-        assert_eq!(far.read(&raw mut byte, 1), Err(transport::sys::Errno::AGAIN));
+        assert_eq!(
+            far.read(&raw mut byte, 1),
+            Err(transport::sys::Errno::AGAIN)
+        );
     }
 }

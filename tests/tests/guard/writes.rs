@@ -2,10 +2,10 @@
 
 use crate::Test;
 use crate::guard;
-use transport::direct::policy::Touch;
 use crate::host::{MIB, PAGE, Random, Wire, ended, filled, in_child, map};
 use crate::signals::guarded::LIFTS_FIRST;
 use std::sync::atomic::Ordering;
+use transport::direct::policy::Touch;
 
 pub(crate) const TESTS: &[Test] = &[
     ("write_at_once", write_at_once),

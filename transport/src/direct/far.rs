@@ -73,7 +73,17 @@ unsafe fn read(pipe: i32, to: *mut u8, len: usize) -> Result<usize> {
         iov_len: len,
     };
     // SAFETY: the caller's buffer; an offset of -1 (both words) is the file's own.
-    unsafe { syscall!(preadv2, pipe, &raw const part, 1, usize::MAX, usize::MAX, NOWAIT) }
+    unsafe {
+        syscall!(
+            preadv2,
+            pipe,
+            &raw const part,
+            1,
+            usize::MAX,
+            usize::MAX,
+            NOWAIT
+        )
+    }
 }
 
 /// The place for one.
@@ -115,7 +125,9 @@ impl Far {
     pub fn unread(&self) -> u64 {
         let mut unread: i32 = 0;
         // SAFETY: an int is written.
-        let said = self.fd().map(|fd| unsafe { syscall!(ioctl, fd, libc::FIONREAD, &raw mut unread) });
+        let said = self
+            .fd()
+            .map(|fd| unsafe { syscall!(ioctl, fd, libc::FIONREAD, &raw mut unread) });
         if matches!(said, Some(Ok(_))) {
             u64::from(unread.cast_unsigned())
         } else {
@@ -164,7 +176,12 @@ impl Far {
         // SAFETY: no pointers.
         unsafe {
             // (what does not fit is not seen)
-            let _ = syscall!(fcntl, to.raw(), libc::F_SETPIPE_SZ, size.next_power_of_two());
+            let _ = syscall!(
+                fcntl,
+                to.raw(),
+                libc::F_SETPIPE_SZ,
+                size.next_power_of_two()
+            );
             syscall!(tee, fd, to.raw(), len, libc::SPLICE_F_NONBLOCK)?;
         }
         Ok(Look(from))

@@ -63,10 +63,7 @@ impl Segment {
         let lane = self.mine().source.lane.load(Ordering::Relaxed);
         self.open_advert(at, std::ptr::null(), len as u64, lane);
         let sent = &self.mine().home.sent;
-        sent.store(
-            sent.load(Ordering::Relaxed) + len as u64,
-            Ordering::Relaxed,
-        );
+        sent.store(sent.load(Ordering::Relaxed) + len as u64, Ordering::Relaxed);
     }
 
     /// Bytes of this side's lane that the sink has not read, as it says.
@@ -111,7 +108,11 @@ impl Segment {
             let end = FarEnd::fetch(peer.pid, fd, is_peer);
             end.and_then(|end| far.put(end, pipe)).is_ok()
         });
-        let answer = if fetched { &sink.fetched } else { &sink.refused };
+        let answer = if fetched {
+            &sink.fetched
+        } else {
+            &sink.refused
+        };
         answer.store(lane, Ordering::Release);
     }
 

@@ -220,13 +220,7 @@ impl Segment {
     }
 
     /// Tells the peer of a buffer, or of what is in a lane.
-    pub(super) fn open_advert(
-        &self,
-        at: u64,
-        from: *const u8,
-        len: u64,
-        lane: u64,
-    ) -> Claims<'_> {
+    pub(super) fn open_advert(&self, at: u64, from: *const u8, len: u64, lane: u64) -> Claims<'_> {
         let mine = self.mine();
         let next = number(mine.tx.offer.load(Ordering::Relaxed)).wrapping_add(1);
         let advert = advert(mine, next);

@@ -241,7 +241,9 @@ mod tests {
         }
         let (s, lines) = read([("SHUNT_ZCOPY_WRITE", "block")].into_iter());
         assert_eq!(s.zcopy_write, Touch::Measured);
-        assert!(lines[0].contains("SHUNT_ZCOPY_WRITE=block") && lines[0].contains("auto, copy, wait"));
+        assert!(
+            lines[0].contains("SHUNT_ZCOPY_WRITE=block") && lines[0].contains("auto, copy, wait")
+        );
     }
 
     #[test]
