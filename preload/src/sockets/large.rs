@@ -140,7 +140,7 @@ pub(super) fn await_taken(
     };
     drop(counting);
     waited?;
-    if taken > 0 && since.any() {
+    if walk.done() > 0 && since.any() {
         return Err(Errno::INTR); // a call that has sent something is not restarted
     }
     Ok(taken == wanted)

@@ -33,6 +33,7 @@ pub(crate) unsafe fn send(
     flags: i32,
 ) -> Result<usize> {
     let is_large = walk.left() >= policy::large();
+    let since = is_large.then(Since::now);
     let mut may_wait = is_large;
     if is_large && policy::mode() == Mode::Async {
         // SAFETY: the caller's promise.
@@ -65,7 +66,7 @@ pub(crate) unsafe fn send(
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { rest(s, fd, walk, flags, waits) }
+    unsafe { rest(s, fd, walk, flags, waits, since) }
 }
 
 /// All of it has gone at once.
@@ -102,6 +103,8 @@ struct How {
     quiet: bool,
     /// A large message waits for the reader.
     waits: bool,
+    /// When the call began, if some of it may have gone already.
+    since: Option<Since>,
 }
 
 /// What a step of sending came to.
@@ -118,6 +121,7 @@ unsafe fn rest(
     walk: &mut Walk,
     flags: i32,
     waits: bool,
+    since: Option<Since>,
 ) -> Result<usize> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
@@ -130,6 +134,7 @@ unsafe fn rest(
             flags,
             quiet,
             waits,
+            since,
         },
         step,
     )
@@ -239,7 +244,7 @@ fn drive(
     step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
-    let since = Since::now();
+    let since = how.since.unwrap_or_else(Since::now);
     let counting = Counting::begin();
     counting.add(What::Inside(s));
     inside(s, fd, walk, how, step, since)
@@ -272,6 +277,9 @@ fn inside(
                 time::raise(libc::SIGPIPE);
             }
             return Err(e);
+        }
+        if walk.done() > 0 && wait.since().any() {
+            return end(walk, None); // a handler may have written to the rest: as after a sleep of the kernel's
         }
         match step(fd, walk, copies) {
             Ok(Step::End) => return end(walk, None),

@@ -13,6 +13,9 @@ use flowctl::{Receiver as _, Violation, with_scheme};
 /// Bytes of a buffer that was taken back which are waited for at most: as kernel TCP shows without a reader.
 const AT_ONCE: u64 = 60 * 1024;
 
+/// Looks for bytes of the ring that are said to come before an advert, and came before it if they do.
+const VAIN: u32 = 100;
+
 /// What becomes of bytes that a sender has shown and not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
@@ -50,6 +53,7 @@ impl Rx {
         }
         let before = walk.done();
         let mut got;
+        let mut vain = 0;
         loop {
             let limit = match self.before_advert(p) {
                 Ok(limit) => limit,
@@ -99,6 +103,10 @@ impl Rx {
                 p.withdraw();
                 if p.pending().is_none() {
                     break;
+                }
+                vain += 1;
+                if vain > VAIN {
+                    return Got::Broken;
                 }
             }
         }
