@@ -79,8 +79,13 @@ pub enum Zcopy {
     Auto,
     /// The same, and what could be copied waits for the reader.
     Sync,
-    /// The same, and what can be held in place is.
+    /// The same, and what can be held in place is; a write to it copies, or waits for the reader, as the library
+    /// sees fit.
     Async,
+    /// It always copies.
+    AsyncCopy,
+    /// It always waits.
+    AsyncWait,
 }
 
 impl Zcopy {
@@ -90,8 +95,21 @@ impl Zcopy {
             Self::Default => None,
             Self::Auto => Some("auto"),
             Self::Sync => Some("sync"),
-            Self::Async => Some("async"),
+            Self::Async | Self::AsyncCopy | Self::AsyncWait => Some("async"),
         }
+    }
+
+    /// The value of SHUNT_ZCOPY_WRITE, if it is to be set.
+    const fn write(self) -> Option<&'static str> {
+        match self {
+            Self::AsyncCopy => Some("copy"),
+            Self::AsyncWait => Some("wait"),
+            _ => None,
+        }
+    }
+
+    const fn holds(self) -> bool {
+        matches!(self, Self::Async | Self::AsyncCopy | Self::AsyncWait)
     }
 }
 
@@ -105,10 +123,9 @@ pub struct Trial {
 impl Trial {
     pub fn name(self) -> String {
         let mode = self.mode.name();
-        match self.zcopy.setting() {
-            None => mode.to_owned(),
-            Some(word) => format!("{mode}_{word}"),
-        }
+        let words = [self.zcopy.setting(), self.zcopy.write()];
+        let words = words.into_iter().flatten();
+        words.fold(mode.to_owned(), |name, word| format!("{name}_{word}"))
     }
 }
 
@@ -129,7 +146,12 @@ pub fn modes(case: &Case) -> Vec<Mode> {
 pub fn trials(case: &Case) -> Vec<Trial> {
     let ways: &[Zcopy] = match (case.large, case.held) {
         (Some(_), _) => &[Zcopy::Sync, Zcopy::Auto, Zcopy::Async],
-        (None, Some(_)) => &[Zcopy::Default, Zcopy::Async],
+        (None, Some(_)) => &[
+            Zcopy::Default,
+            Zcopy::Async,
+            Zcopy::AsyncCopy,
+            Zcopy::AsyncWait,
+        ],
         (None, None) => &[Zcopy::Default],
     };
     let mut list = Vec::new();
@@ -214,6 +236,9 @@ fn launch(
         if let Some(setting) = trial.zcopy.setting() {
             start = start.env("SHUNT_ZCOPY", setting);
             start = start.env("SHUNT_ZCOPY_MIN", "4k");
+        }
+        if let Some(setting) = trial.zcopy.write() {
+            start = start.env("SHUNT_ZCOPY_WRITE", setting);
         }
     }
     start.start()
@@ -339,7 +364,7 @@ fn check_zcopy(case: &Case, trial: Trial, got: &Run) -> Result<(), String> {
     let sure = matches!(trial.mode, Mode::Both | Mode::Swap | Mode::Threads);
     let least = match trial.zcopy {
         Zcopy::Sync => case.large.map(|large| large.sync),
-        Zcopy::Async if trial.mode != Mode::Threads => case.held,
+        zcopy if zcopy.holds() && trial.mode != Mode::Threads => case.held,
         _ => None,
     };
     let Some(least) = least.filter(|_| sure) else {

@@ -22,6 +22,7 @@ pub(super) const CASES: &[Case] = &[
     held("held_reader_splices", |s| reader(s, splices)).any_path(DEMOTES),
     held("held_reader_passes_it_on", |s| reader(s, passes_on)).any_path(DEMOTES),
     held("held_reader_forks", |s| reader(s, forks)),
+    held("held_reader_executes", reader_executes).any_path(DEMOTES),
     held("held_reader_shuts", |s| reader(s, shuts)),
     held("held_sender_shuts", |s| {
         sender(s, |_, fd| _ = net::shutdown(fd, libc::SHUT_WR));
@@ -241,6 +242,24 @@ fn forks_and_sends(s: &Side, fd: Fd) {
     });
     log!(s, "{}", proc::wait_child(child));
     log!(s, "{}", io::send_all(fd, &[9; 10_000]));
+}
+
+/// The program that the reader becomes finds what it has not read. (Its own output is what is compared.)
+fn reader_executes(s: &Side) {
+    let fd = used(s);
+    let (mut bytes, mut room) = (Bytes::new(206), Room::new(2000, TOTAL));
+    if s.a() {
+        send_several(fd, &mut bytes, &mut room);
+        s.sync("sent");
+        s.wait_gone();
+        return;
+    }
+    s.sync("sent");
+    wait::wait_queued(fd, TOTAL as i32);
+    take(fd, &mut bytes, 31_000);
+    net::dup2(fd, 0).ok();
+    let script = format!("echo B $(head -c {} | cksum)", TOTAL - bytes.at);
+    proc::exec(&["/bin/bash", "--norc", "-c", &script], true);
 }
 
 /// The reader leaves most of it: nobody waits for it any more, and the sender's memory is its own.
