@@ -56,7 +56,8 @@ pub(super) fn far<'a>(s: &'a Socket, p: &impl Direct) -> Option<&'a Far> {
 }
 
 /// Holds the walk's next buffers, as far as that is possible. What is left goes another way: with a false answer
-/// without waiting for the reader, as it has only just been offered the lane.
+/// through the ring, without waiting for the reader. It has only just been offered the lane, or the ring has
+/// room (a reader that was waited for would have to read all that is held first).
 ///
 /// # Safety
 /// The walk's buffers are readable.
@@ -90,11 +91,11 @@ pub(super) unsafe fn hold(s: &'static Socket, fd: i32, walk: &mut Walk) -> bool 
             0
         })
     });
+    let waits = tx.room(p).map_or(true, |room| walk.left() > room);
     drop(tx);
-    if let Some(why) = refused {
-        note(s, why);
-    }
-    true
+    let why = refused.unwrap_or(Refusal::Full);
+    note(s, why);
+    waits || !matches!(why, Refusal::Full | Refusal::Small)
 }
 
 /// The lane, once the other end has it; made and offered to it at first.
