@@ -7,7 +7,7 @@
 //! - A stream that several processes hold is copied.
 
 use super::ending::is_gone;
-use super::{Phase, Socket};
+use super::{Phase, Socket, demote, parked};
 use crate::guard::{self, Lane, Refusal};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,16 +83,28 @@ pub(super) unsafe fn hold(s: &'static Socket, fd: i32, walk: &mut Walk) -> bool 
         return p.lane() != direct::Lane::Offered;
     };
     let mut refused = None;
-    tx.hold(p, fd, walk, |from, len| {
+    let put = |from, len| {
         // SAFETY: the caller's promise.
         let sent = unsafe { lane.send(from, len) };
         sent.unwrap_or_else(|why| {
             refused = Some(why);
             0
         })
-    });
+    };
+    // SAFETY: the caller's promise.
+    let held = unsafe { tx.hold(p, fd, walk, put) };
+    s.mirror_tx(&tx);
+    if held.is_err() {
+        drop(tx);
+        demote::broken(s, fd);
+        return true;
+    }
+    let parks = tx.is_parked();
     let waits = tx.room(p).map_or(true, |room| walk.left() > room);
     drop(tx);
+    if parks {
+        parked::note(s, fd);
+    }
     let why = refused.unwrap_or(Refusal::Full);
     note(s, why);
     waits || !matches!(why, Refusal::Full | Refusal::Small)

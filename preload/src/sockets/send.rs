@@ -346,7 +346,7 @@ unsafe fn once(
             // SAFETY: the caller's promise.
             let put = unsafe {
                 if waits {
-                    Ok(tx.put_direct(p, walk))
+                    tx.put_direct(p, fd, walk)
                 } else {
                     tx.put(p, fd, walk)
                 }

@@ -181,7 +181,6 @@ impl Wait {
             return Ok(()); // perhaps this very stream; look again
         }
         super::recv::upkeep(s, fd);
-        crate::guard::reap();
         if spin(s, fd, self.want, self.since) {
             return Ok(());
         }

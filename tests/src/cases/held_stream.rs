@@ -14,6 +14,8 @@ use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, POLLIN,
 
 pub(super) const CASES: &[Case] = &[
     held("held_read_in_pieces", |s| reader(s, pieces)),
+    held("held_from_vectors", |s| from_vectors(s, false)),
+    held("held_from_messages", |s| from_vectors(s, true)),
     held("held_read_into_vectors", |s| reader(s, vectors)),
     held("held_peeked", |s| reader(s, peeked)),
     held("held_thrown_away", |s| reader(s, thrown_away)),
@@ -35,6 +37,22 @@ pub(super) const CASES: &[Case] = &[
         sender(s, |_, _| _ = proc::exec(&["/bin/true"], true));
     }),
     held("held_sender_opens_stdio", |s| sender(s, opens_and_sends)).any_path(DEMOTES),
+    held("held_sender_passes_it_on", |s| {
+        sender(s, |s, fd| {
+            let (one, two) = net::unix_pair(libc::SOCK_SEQPACKET);
+            pass::send_fd(one, fd);
+            let other = pass::recv_fd(two, 0);
+            log!(s, "{}", io::send_all(other, &[7; 1000]));
+        });
+    })
+    .any_path(DEMOTES),
+    held("held_sender_sandboxed", |s| {
+        sender(s, |s, fd| {
+            sandbox();
+            log!(s, "{}", io::send_all(fd, &[7; 20_000]));
+        });
+    })
+    .any_path(DEMOTES),
     held("held_sender_forks", |s| sender(s, forks_and_sends)),
     held("held_reader_closes", |s| reader_goes(s, false)),
     held("held_reader_killed", |s| reader_goes(s, true)),
@@ -228,6 +246,26 @@ fn sender(s: &Side, end: fn(&Side, Fd)) {
     log!(s, "{}", crate::side::hash(&got[TOTAL..]));
 }
 
+/// A filter of system calls that allows everything.
+fn sandbox() {
+    const ALLOW: u32 = 0x7fff_0000;
+    let instruction = libc::sock_filter {
+        code: 6,
+        jt: 0,
+        jf: 0,
+        k: ALLOW,
+    };
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: (&raw const instruction).cast_mut(),
+    };
+    // SAFETY: a filter of one instruction.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program), 0);
+    }
+}
+
 fn opens_and_sends(s: &Side, fd: Fd) {
     // SAFETY: a C string.
     let stream = unsafe { libc::fdopen(net::dup(fd).fd(), c"w".as_ptr()) };
@@ -319,6 +357,35 @@ fn until_full(s: &Side) {
         }
         s.sync("read");
     }
+}
+
+/// Large buffers and small ones in one call.
+fn from_vectors(s: &Side, by_message: bool) {
+    const PARTS: [usize; 6] = [100, 30_000, 0, 3, 28_677, 26_000];
+    let fd = used(s);
+    let (mut bytes, mut room) = (Bytes::new(207), Room::new(9, TOTAL));
+    if s.a() {
+        let all = room.part(TOTAL);
+        bytes.fill(all);
+        let mut rest: &[u8] = all;
+        let parts = PARTS.map(|n| {
+            let (part, after) = rest.split_at(n);
+            rest = after;
+            part
+        });
+        let r = if by_message {
+            io::sendmsg(fd, &parts, MSG_NOSIGNAL)
+        } else {
+            io::writev(fd, &parts)
+        };
+        log!(s, "{r}");
+        spoil(all);
+    }
+    s.sync("sent");
+    if !s.a() {
+        take(fd, &mut bytes, TOTAL);
+    }
+    s.sync("read");
 }
 
 /// The same memory on two connections at once.

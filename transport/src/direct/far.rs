@@ -107,12 +107,15 @@ impl Far {
         self.fd().is_some()
     }
 
-    /// Puts one here that has to be the pipe of this number, instead of what was here.
+    /// Puts one here that has to be the pipe of this number, still empty, instead of what was here.
     ///
     /// # Errors
-    /// EINVAL if it is another.
+    /// EINVAL if it is another, or the kernel cannot read from it without waiting.
     pub fn put(&self, end: FarEnd, pipe: u64) -> Result<()> {
-        if inode(end.0.raw())? != pipe {
+        let mut byte = 0u8;
+        // SAFETY: a local.
+        let empty = unsafe { end.read(&raw mut byte, 1) } == Err(Errno::AGAIN);
+        if !empty || inode(end.0.raw())? != pipe {
             return Err(Errno::INVAL);
         }
         self.close();

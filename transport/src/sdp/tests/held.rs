@@ -66,10 +66,12 @@ fn read(rx: &mut Rx, p: &Segment, buf: &mut [u8], far: &'static Far, peek: bool)
 /// Holds a message: what a pipe has no room for is not taken.
 fn hold(tx: &mut Tx, p: &Segment, to: &Fd, bytes: &mut [u8]) -> usize {
     let mut walk = Walk::one(bytes.as_mut_ptr(), bytes.len());
-    tx.hold(p, -1, &mut walk, |at, len| {
+    let put = |at: *const u8, len| {
         // SAFETY: the walk's bytes.
         unsafe { syscall!(write, to.raw(), at, len) }.unwrap_or(0)
-    });
+    };
+    // SAFETY: as above.
+    unsafe { tx.hold(p, -1, &mut walk, put) }.unwrap();
     walk.done()
 }
 
@@ -186,6 +188,13 @@ fn what_is_not_the_lane_that_was_named_is_refused() {
         assert_eq!(a.lane(), Lane::Refused);
         assert!(!far.is_open());
     }
+    // (nor one in which something is already)
+    let (other, into, its) = pipe();
+    // SAFETY: one byte.
+    unsafe { syscall!(write, into.raw(), [1u8].as_ptr(), 1) }.unwrap();
+    a.offer_lane(other.raw(), its);
+    b.fetch(far);
+    assert_eq!(a.lane(), Lane::Refused);
     // A process that does not map this segment.
     // SAFETY: the child does nothing but wait to be killed.
     let child = unsafe { libc::fork() };
