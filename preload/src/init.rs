@@ -1,7 +1,7 @@
 //! The library's beginning: the constructor.
 
 use crate::sockets::handover;
-use crate::{environment, fork, real, report, signals, table, world};
+use crate::{environment, fork, real, report, rules, signals, table, world};
 use std::ffi::{CStr, c_char, c_int};
 use transport::{clock, settings, sys};
 
@@ -33,6 +33,9 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
     world::lock().pool.init();
     sys::fd::observe(table::observe_hidden);
     report::init(settings.report.as_deref(), program(&arguments));
+    if let Some(file) = &settings.rules {
+        rules::init(file, arguments.first().map_or("", String::as_str));
+    }
     world::set_settings(settings);
     if let Some(unread) = unread {
         handover::adopt(&unread);
@@ -80,7 +83,8 @@ fn program(arguments: &[String]) -> String {
     first.rsplit('/').next().unwrap_or(first).to_owned()
 }
 
-fn complain(line: &str) {
+/// One line on standard error.
+pub(crate) fn complain(line: &str) {
     let text = format!("{line}\n");
     // SAFETY: readable for its length.
     let _ = unsafe { transport::syscall!(write, 2, text.as_ptr(), text.len()) };

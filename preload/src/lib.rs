@@ -16,6 +16,7 @@ mod poll;
 mod probe;
 mod real;
 mod report;
+mod rules;
 mod signals;
 mod sockets;
 mod table;

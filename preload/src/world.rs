@@ -13,7 +13,7 @@ use transport::direct::policy::{self, Mode, Touch};
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::Family;
 use transport::report::Report;
-use transport::settings::{PeerUsers, Settings};
+use transport::settings::{PeerUsers, Settings, Wanted};
 use transport::sys::diag::Diag;
 
 /// Under the registry lock.
@@ -67,7 +67,7 @@ pub(crate) fn set_settings(s: Settings) {
 /// The settings; before the constructor has run, those that leave everything on kernel TCP.
 pub(crate) fn settings() -> &'static Settings {
     static OFF: Settings = Settings {
-        shm: false,
+        transport: Wanted::Tcp,
         buf: 1 << 19,
         terms: Terms {
             scheme: Scheme::Packetized,
@@ -82,6 +82,7 @@ pub(crate) fn settings() -> &'static Settings {
         zcopy: Mode::Off,
         zcopy_min: usize::MAX,
         zcopy_write: Touch::Measured,
+        rules: None,
         report: None,
     };
     SETTINGS.get().unwrap_or(&OFF)

@@ -12,7 +12,14 @@
 pub mod clock;
 #[cfg(not(loom))]
 pub mod direct;
+/// As much of it as is model checked: the rest works on mapped memory.
+#[cfg(loom)]
+pub mod direct {
+    pub mod claims;
+}
 pub mod doorbell;
+#[cfg(not(loom))]
+pub mod port_mapper;
 #[cfg(not(loom))]
 pub mod provider;
 #[cfg(not(loom))]
@@ -24,7 +31,11 @@ pub mod rendezvous;
 #[cfg(not(loom))]
 pub mod report;
 #[cfg(not(loom))]
+pub mod rules;
+#[cfg(not(loom))]
 pub mod sdp;
+#[cfg(not(loom))]
+pub mod sdp_wire;
 #[cfg(not(loom))]
 pub mod settings;
 #[cfg(not(loom))]

@@ -30,6 +30,8 @@ reasons! {
     None "" "",
     Undecided "undecided" "nothing was sent yet, or the other end has not answered the offer yet",
     TransportTcp "transport_tcp" "SHUNT_TRANSPORT=tcp was set",
+    Rule "rule" "a rule of SHUNT_RULES says tcp",
+    NoProvider "no_provider" "the transport that SHUNT_TRANSPORT or a rule of SHUNT_RULES names is not there yet",
     PeerPlain "peer_plain" "the other end does not run Shunt",
     PeerRemote "peer_remote" "the other end is not on this host, and no transport between hosts is available",
     PeerUser "peer_user" "the other end belongs to another user and SHUNT_PEER_USERS does not allow that",

@@ -7,7 +7,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::{Phase, Socket, Way, accept, close, engage, operator, parked};
 use crate::world::World;
-use crate::{table, world};
+use crate::{rules, table, world};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -101,11 +101,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// Puts up the board of a listener.
 fn listening(s: &'static Socket, fd: c_int) {
     let mut w = world::lock();
-    let family = if world::settings().shm {
-        Family::open(fd).ok()
-    } else {
-        None
-    };
+    let family = rules::listen(fd).and_then(|()| Family::open(fd));
     let index = family.and_then(|f| {
         let free = w.families.iter().position(Option::is_none);
         let index = free.unwrap_or(w.families.len());
@@ -113,7 +109,7 @@ fn listening(s: &'static Socket, fd: c_int) {
             Some(slot) => *slot = Some(f),
             None => w.families.push(Some(f)),
         }
-        u32::try_from(index).ok()
+        u32::try_from(index).map_err(|_| Reason::NoMemory)
     });
     // SAFETY: under the registry lock.
     unsafe { *s.way.get() = Way::Listener { family: index } };

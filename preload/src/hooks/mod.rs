@@ -20,6 +20,7 @@ pub(crate) mod process;
 mod raw;
 pub(crate) mod shutdown;
 pub(crate) mod signals;
+mod splice;
 pub(crate) mod threads;
 pub(crate) mod transfer;
 pub(crate) mod vector;

@@ -2,7 +2,7 @@
 //!
 //! Only for descriptors that the library follows; anything else is the program's own affair.
 
-use super::{conn, control, epoll, fds, io, message, shutdown, transfer, vector, waiting};
+use super::{conn, control, epoll, fds, io, message, shutdown, splice, transfer, vector, waiting};
 use crate::table::{self, Entry};
 use std::ffi::{c_int, c_long};
 use std::ptr::with_exposed_provenance_mut as at;
@@ -36,7 +36,7 @@ pub(super) unsafe fn serve(nr: c_long, words: [usize; 6]) -> Option<c_long> {
             libc::SYS_recvmmsg => message::recvmmsg(fd, at(b), len(c), int(d), at(e)).into(),
             libc::SYS_sendmmsg => message::sendmmsg(fd, at(b), len(c), int(d)).into(),
             libc::SYS_sendfile => transfer::sendfile(fd, int(b), at(c), d) as c_long,
-            libc::SYS_splice => transfer::splice(fd, at(b), int(c), at(d), e, len(f)) as c_long,
+            libc::SYS_splice => splice::splice(fd, at(b), int(c), at(d), e, len(f)) as c_long,
             libc::SYS_shutdown => shutdown::shutdown(fd, int(b)).into(),
             libc::SYS_connect => conn::connect(fd, at(b), len(c)).into(),
             libc::SYS_listen => conn::listen(fd, int(b)).into(),

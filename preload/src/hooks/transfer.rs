@@ -1,4 +1,4 @@
-//! sendfile, splice, tee and the aio family: bytes that move between a descriptor and something that is
+//! sendfile and the aio family: bytes that move between a descriptor and something that is
 //! not the program's memory.
 //!
 //! sendfile reads the file for us and sends what it read. For the others the kernel itself has to have the
@@ -8,13 +8,11 @@ use super::{MOST, count_sent};
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, ret, set_errno};
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Socket, mapped, residual, send};
+use crate::sockets::{Socket, mapped, send};
 use crate::table;
 use std::ffi::{c_int, c_void};
 use transport::direct::policy;
 use transport::reason::Reason;
-use transport::sdp::Walk;
-use transport::sys::{Errno, Result, net};
 use transport::syscall;
 
 /// The size of what the kernel's sendfile would take from this descriptor, if it would; 0 if that has none.
@@ -127,60 +125,10 @@ pub unsafe extern "C" fn sendfile64(out: c_int, from: c_int, offset: *mut i64, n
 }
 
 /// The kernel moves bytes between the descriptor and something else: the stream has to be its own.
-fn to_kernel(fd: c_int, why: Reason) {
+pub(super) fn to_kernel(fd: c_int, why: Reason) {
     if let Some(s) = table::socket(fd) {
         demote(s, fd, why, Unread::GiveBack);
     }
-}
-
-/// Bytes that were received before the stream was the kernel's go into the pipe by a copy. `None` if
-/// there are none.
-fn splice_kept(s: &Socket, to: c_int, n: usize, flags: u32) -> Option<Result<usize>> {
-    let mut buf = [0u8; 4096];
-    let n = n.min(buf.len());
-    let mut walk = Walk::one(buf.as_mut_ptr(), n);
-    let there = residual::read(s, &mut walk, true, false).filter(|&n| n > 0)?;
-    if flags & libc::SPLICE_F_NONBLOCK != 0
-        && net::ready_now(to, libc::POLLOUT) & libc::POLLOUT == 0
-    {
-        return Some(Err(Errno::AGAIN));
-    }
-    // SAFETY: the buffer holds that many bytes.
-    let r = unsafe { syscall!(write, to, buf.as_ptr(), there) };
-    if let Ok(written) = r {
-        let mut walk = Walk::one(buf.as_mut_ptr(), written);
-        residual::read(s, &mut walk, false, true);
-    }
-    Some(r)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
-    from: c_int,
-    off_in: *mut i64,
-    to: c_int,
-    off_out: *mut i64,
-    n: usize,
-    flags: u32,
-) -> isize {
-    to_kernel(from, Reason::Splice);
-    to_kernel(to, Reason::Splice);
-    if let Some(s) = table::socket(from)
-        && off_in.is_null()
-        && let Some(r) = splice_kept(s, to, n, flags)
-    {
-        return ret(r);
-    }
-    // SAFETY: the program's arguments, passed on.
-    unsafe { real::splice(from, off_in, to, off_out, n, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tee(from: c_int, to: c_int, n: usize, flags: u32) -> isize {
-    to_kernel(from, Reason::Splice);
-    to_kernel(to, Reason::Splice);
-    // SAFETY: the program's arguments, passed on.
-    unsafe { real::tee(from, to, n, flags) }
 }
 
 /// The stream that a `struct aiocb` of the program's names has to be the kernel's.

@@ -27,6 +27,9 @@ use transport::sys::{self, Result};
 /// What polling threads have found about sharing their cores.
 static COMPANY: spin::Company = spin::Company::new();
 
+/// Looks at ours between two questions to the kernel about the others.
+const ASKS: u32 = 16;
+
 /// One of the program's descriptors that the kernel alone cannot answer for.
 enum Ours {
     Socket(&'static Socket),
@@ -91,10 +94,10 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     if n > 0 {
         return Ok(n);
     }
-    n = look(all, true);
-    if n > 0 || time == Some(0) {
-        return Ok(n);
+    if time == Some(0) {
+        return Ok(look(all, true));
     }
+    let mut asked = false;
     loop {
         operator::attend();
         // One that has gone back to the kernel meanwhile is among the others now.
@@ -102,6 +105,11 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
         n = spin(all, &mut copy, foreign, since, deadline);
         if n > 0 && !foreign && has_foreign(all) {
             n = ask(all, &mut copy, Some(0), std::ptr::null())?;
+        }
+        if n == 0 && !asked {
+            // (after the spin: what the kernel has to say of ours is the end, or an error)
+            n = look(all, true);
+            asked = true;
         }
         if n > 0 {
             return Ok(n);
@@ -207,7 +215,7 @@ fn spin(
     let mut n = 0;
     let look = |turn: u32| {
         n = look(all, false);
-        if n == 0 && foreign && turn.is_multiple_of(8) {
+        if n == 0 && foreign && turn % ASKS == ASKS - 1 {
             n = ask(all, copy, Some(0), std::ptr::null()).unwrap_or(0);
         }
         n > 0

@@ -61,9 +61,7 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
     let why = match way {
-        Way::Listener {
-            family: Some(family),
-        } => {
+        Way::Listener { family: Ok(family) } => {
             if let Some(f) = w.family(family)
                 && !f.hears_nobody()
             {
@@ -83,8 +81,14 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
             }
             Reason::PeerPlain
         }
-        _ if crate::world::settings().shm => Reason::NotListened,
-        _ => Reason::TransportTcp,
+        Way::Listener { family: Err(why) } => why,
+        _ => {
+            let asked = crate::world::settings().transport;
+            asked
+                .shm(Reason::TransportTcp)
+                .err()
+                .unwrap_or(Reason::NotListened)
+        }
     };
     s.record.set_kernel(why);
     s.set_phase(Phase::Plain);

@@ -7,6 +7,7 @@
 use super::demote::become_plain;
 use super::{Phase, Socket, Way, seats};
 use crate::epoll::registered;
+use crate::rules;
 use crate::world::{self, World};
 use flowctl::Terms;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -375,8 +376,11 @@ pub(crate) fn give_up_if_silent(s: &'static Socket, fd: i32, calls: u64) {
 /// A non-listening socket was connected, or began to be.
 pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<u32, Reason> {
     let settings = world::settings();
-    if !settings.shm {
-        return Err(Reason::TransportTcp);
+    let permitted = rules::connect(address);
+    if let Err(why) = permitted
+        && !rules::are_there()
+    {
+        return Err(why); // as for every connect of this process
     }
     let mut w = world::lock();
     let World { targets, diag, .. } = &mut *w;
@@ -394,6 +398,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
         // SAFETY: under the registry lock.
         unsafe { *s.way.get() = Way::None };
     }
+    permitted?;
     let target = targets.resolve(address, diag, settings.peer_users, region)?;
     targets.expect(target, 1);
     // SAFETY: under the registry lock.

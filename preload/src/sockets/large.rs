@@ -9,6 +9,7 @@
 //!   out of it and the thread's end hide it first.
 
 use super::counted::{Counting, What};
+use super::ending::is_gone;
 use super::wait::{Wait, Want, may_go};
 use super::{Phase, Socket, cancel, held, parked, spin};
 use crate::signals::since::Since;
@@ -31,6 +32,23 @@ pub(super) fn linger(s: &'static Socket, p: &impl Provider) {
     spin::spin(s.budget.us(), &s.company, Since::now(), look, || false);
 }
 
+/// Bytes that take longer to copy than a sender takes to wake up and do half of it.
+pub(super) const WAKES: usize = 512 * 1024;
+
+/// A read begins, of much: a sender that sleeps until its buffer is taken may as well help.
+#[inline]
+pub(super) fn call_sender(s: &'static Socket, p: &impl Provider, fd: i32) {
+    if p.has_adverts()
+        && p.pending().is_some_and(|next| next.left >= WAKES as u64)
+        && !spin::is_hogged()
+        && !is_gone(s, p)
+        && p.must_ring(transport::doorbell::TAKEN)
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.ring(p, fd);
+    }
+}
+
 /// How long (µs) the peer may have a buffer of its own advertised, while this side waits with one, before
 /// this side takes it that both wait for the other to read.
 const CROSSED_US: u64 = 100;
@@ -38,18 +56,18 @@ const CROSSED_US: u64 = 100;
 /// How long (ns) a sleep may be at once.
 pub(super) fn nap(want: Want, s: &Socket) -> u64 {
     match (want, s.segment()) {
-        (Want::Taken, Some(p)) => clock::ns(p.longest_wait()),
+        (Want::Taken, Some(p)) => clock::ns(p.longest_wait(false)),
         _ => u64::MAX,
     }
 }
 
-/// A large send begins. True if it is to wait for the reader.
+/// A large send begins, of so many bytes. True if it is to wait for the reader.
 #[cold]
-pub(super) fn begins(s: &Socket) -> bool {
+pub(super) fn begins(s: &Socket, len: usize) -> bool {
     let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
         return false;
     };
-    p.begin();
+    p.begin(len);
     p.way() == Way::Direct && p.reaches().is_ok() && !s.is_shared()
 }
 
@@ -111,23 +129,24 @@ pub(super) fn await_taken(
         return Ok(false);
     }
     let counting = Counting::more();
-    {
+    let comes = {
         let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
             return Ok(false);
         };
         held::lift(walk);
-        if !tx.advertise(p, fd, walk) {
+        let Some(comes) = tx.advertise(p, fd, walk) else {
             return Ok(false);
-        }
+        };
         here()
             .advert
             .store(ptr::from_ref(s).cast_mut(), Ordering::Relaxed);
         counting.add(What::Advertised(s));
-    }
+        comes
+    };
     let partial = walk.done() > 0;
     let since = wait.since();
     let wanted_before = wait.turn_to(Want::Taken);
-    let waited = cancel::guarded(|| wait_taken(s, fd, partial, wait));
+    let waited = cancel::guarded(|| wait_taken(s, fd, partial, comes, wait));
     wait.turn_to(wanted_before);
     let (_, wanted) = walk.chunk();
     let taken = {
@@ -146,15 +165,22 @@ pub(super) fn await_taken(
     Ok(taken == wanted)
 }
 
-/// Waits until the reader is done with what this thread has advertised, or is not worth waiting for.
-fn wait_taken(s: &'static Socket, fd: i32, partial: bool, wait: &mut Wait) -> Result<()> {
+/// Waits until the reader is done with what this thread has advertised, or is not worth waiting for. `comes`:
+/// it was woken up for it.
+fn wait_taken(
+    s: &'static Socket,
+    fd: i32,
+    partial: bool,
+    comes: bool,
+    wait: &mut Wait,
+) -> Result<()> {
     let begun = clock::ticks();
     let mut crossed = 0;
     while let Some(p) = s.segment()
         && !(s.phase() != Phase::Attached || p.stopped() || p.is_taken())
     {
         let now = clock::ticks();
-        if now - begun > p.longest_wait() {
+        if now - begun > p.longest_wait(comes) {
             p.wait_in_vain();
             break;
         }

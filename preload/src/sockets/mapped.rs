@@ -44,7 +44,7 @@ pub(crate) fn send(
     let counting = Counting::begin();
     counting.add(What::Inside(s));
     let mut total = 0;
-    while want - total >= policy::large() && large::begins(s) {
+    while want - total >= policy::large() && large::begins(s, want - total) {
         let len = (want - total).min(WINDOW);
         let sent = send_window(s, fd, file, position + total as u64, len, since);
         total += sent;
@@ -82,7 +82,7 @@ fn send_window(
         && tx.leg() == Leg::Fast
     {
         // SAFETY: mapped, and where it is not any more the kernel says so.
-        let _ = unsafe { tx.put_direct(p, fd, &mut walk) };
+        unsafe { tx.put_direct(p, &mut walk) };
     }
     if walk.left() > 0 && !s.nonblock.load(Ordering::Relaxed) {
         // (an error is met again by whoever sends the rest)

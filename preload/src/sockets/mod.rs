@@ -97,7 +97,8 @@ pub(crate) enum Way {
     Inherited,
     /// A listener.
     Listener {
-        family: Option<u32>,
+        /// Or why its connections stay on kernel TCP.
+        family: Result<u32, Reason>,
     },
 }
 

@@ -97,6 +97,9 @@ unsafe fn once(
     walk: &mut Walk,
     how: How,
 ) -> Result<Got> {
+    if !how.peek && walk.left() >= large::WAKES {
+        large::call_sender(s, p, fd);
+    }
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };

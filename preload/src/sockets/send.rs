@@ -42,7 +42,7 @@ pub(crate) unsafe fn send(
             return Ok(whole(s, fd, walk));
         }
     }
-    let waits = may_wait && large::begins(s) && !dont_wait(s, flags);
+    let waits = may_wait && large::begins(s, walk.left()) && !dont_wait(s, flags);
     if s.phase() == Phase::Attached
         && !waits
         && !s.tx_shut.load(Ordering::Relaxed)
@@ -296,7 +296,8 @@ fn inside(
             }
             return end(walk, Some(Errno::AGAIN));
         }
-        if !copies {
+        let (_, next) = walk.chunk();
+        if !copies && next >= policy::large() {
             match large::await_taken(s, fd, walk, &mut wait) {
                 Ok(true) if walk.left() == 0 => return end(walk, None),
                 Ok(whole) => {
@@ -342,11 +343,18 @@ unsafe fn once(
             s.mirror_tx(&tx);
         }
         if tx.leg() == Leg::Fast {
+            let (_, next) = walk.chunk();
             let waits = !copies && walk.left() >= policy::large();
             // SAFETY: the caller's promise.
             let put = unsafe {
-                if waits {
-                    tx.put_direct(p, fd, walk)
+                if waits && next >= policy::large() {
+                    Ok(tx.put_direct(p, walk))
+                } else if waits {
+                    // A small piece before a large one.
+                    let mut piece = walk.part(next);
+                    let put = tx.put(p, fd, &mut piece);
+                    walk.skip(piece.done());
+                    put
                 } else {
                     tx.put(p, fd, walk)
                 }

@@ -33,6 +33,12 @@ fn hogged(now: u64) {
     HOG_FOR.store((2 * long).min(HOG_AT_MOST_US), Ordering::Relaxed);
 }
 
+/// Whether a busy program was found on the core lately: whoever is woken up beside runs at the cost of others.
+#[inline]
+pub(crate) fn is_hogged() -> bool {
+    clock::ticks() < HOGGED_UNTIL.load(Ordering::Relaxed)
+}
+
 /// Whether the core is shared with others who wait and yield (the peer, perhaps): then a yield is the
 /// quickest look, and looking without one only keeps them off.
 #[derive(Debug)]
@@ -88,10 +94,10 @@ pub(crate) fn spin(
     if budget_us == 0 {
         return look(0);
     }
-    let mut now = clock::ticks();
-    if now < HOGGED_UNTIL.load(Ordering::Relaxed) {
+    if is_hogged() {
         return look(0);
     }
+    let mut now = clock::ticks();
     if !company.0.load(Ordering::Relaxed) {
         for turn in 0..PAUSES {
             if look(turn) {

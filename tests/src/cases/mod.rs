@@ -43,6 +43,7 @@ mod sharing;
 mod sharing_load;
 mod shutdown;
 mod signals;
+mod splice;
 mod stdio;
 mod storms;
 mod threads;
@@ -178,6 +179,7 @@ pub fn all() -> Vec<Case> {
         epoll_sets::CASES,
         epoll_threads::CASES,
         signals::CASES,
+        splice::CASES,
         handlers::CASES,
         held::CASES,
         held_stream::CASES,

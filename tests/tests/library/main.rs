@@ -5,5 +5,6 @@ mod command;
 mod demote;
 mod exports;
 mod flow;
+mod rules;
 mod settings;
 mod started;

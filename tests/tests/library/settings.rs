@@ -84,6 +84,7 @@ fn good_settings_say_nothing() {
         ("SHUNT_ZCOPY", "off"),
         ("SHUNT_SPIN_US", "0"),
         ("SHUNT_PEER_USERS", "any"),
+        ("SHUNT_RULES", ""),
     ] {
         assert_eq!(complaint(name, value), "", "{name}={value}");
     }

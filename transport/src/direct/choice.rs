@@ -34,6 +34,14 @@ const VERY_RARELY: u32 = 1024;
 /// The ring has to be faster by this part (one in so many) to be taken: it uses twice the processor time.
 const MARGIN: i64 = 32;
 
+/// With more to run than cores, how long something takes is a matter of who else runs: a spell in which this
+/// thread had to make way says nothing. What counts then is the processor time, of which the direct way uses
+/// less; so large messages, from this size (bytes) on, go that way once so many of the last spells were such.
+/// (Smaller ones may be worth less than the changes of who runs that each of them takes.)
+const WORTH: usize = 512 * 1024;
+const CROWDED: u32 = 4;
+const MOST_CROWDED: u32 = 8;
+
 /// A way for large messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -71,6 +79,9 @@ pub struct Choice {
     /// Spells until the loser has one, and how many there were the last time.
     pub left: u32,
     pub rest: u32,
+    /// How often this thread had made way when the spell began, and how crowded it is.
+    pub put_off: u64,
+    pub crowd: u32,
 }
 
 impl Choice {
@@ -88,21 +99,49 @@ impl Choice {
             pairs: 1,
             left: 0,
             rest: OFTEN,
+            put_off: 0,
+            crowd: 0,
         }
     }
 
-    /// A message begins now. It goes by [`Self::way`].
-    pub fn begin(&mut self, now: u64) {
+    /// A message of so many bytes begins now. It goes by [`Self::way`]. `put_off` says how often this thread
+    /// has had to make way for another.
+    pub fn begin(&mut self, now: u64, len: usize, put_off: impl FnOnce() -> u64) {
         if self.since == 0 {
             self.since = now.max(1);
         } else if self.messages == 0 && self.bytes >= BEFORE {
             (self.since, self.bytes, self.messages) = (now.max(1), 0, 1);
+            self.put_off = put_off();
         } else if self.messages > MESSAGES && self.bytes >= BYTES {
-            self.end_spell(now);
+            let calm = put_off() == self.put_off;
+            self.crowd = match calm {
+                true => self.crowd.saturating_sub(1),
+                false => (self.crowd + 2).min(MOST_CROWDED),
+            };
+            if calm || len < WORTH {
+                self.end_spell(now);
+            } else {
+                (self.since, self.bytes, self.messages) = (now.max(1), 0, 0);
+                self.save();
+            }
         }
         if self.messages > 0 {
             self.messages = self.messages.saturating_add(1);
         }
+    }
+
+    /// On a machine that has more to run than cores. (Afterwards it is as if the direct way's turn had come.)
+    const fn save(&mut self) {
+        let [direct, _] = self.paces;
+        if direct != u64::MAX && self.crowd >= CROWDED {
+            self.way = Way::Direct;
+        }
+    }
+
+    /// Whether others have kept this thread from running lately.
+    #[must_use]
+    pub const fn is_crowded(&self) -> bool {
+        self.crowd > 0
     }
 
     /// Whether it is known how fast large messages go straight.
@@ -230,7 +269,7 @@ mod tests {
         let mut now = choice.since + 1;
         let mut count = 0;
         for _ in 0..messages {
-            choice.begin(now);
+            choice.begin(now, 128 * 1024, || 0);
             choice.moved(128 * 1024);
             match choice.way {
                 Way::Direct => {
@@ -257,7 +296,7 @@ mod tests {
         let (mut now, mut ring) = (1.0, 0.0);
         let mut weather = 1.0;
         for _ in 0..bytes / size {
-            c.begin(now as u64);
+            c.begin(now as u64, size as usize, || 0);
             c.moved(size);
             // It changes slowly, and now and then somebody else has the core for a while.
             weather += 0.05 * (1.0 + noise * (2.0 * random() - 1.0) - weather);
@@ -313,7 +352,7 @@ mod tests {
     fn a_reader_that_does_not_come_is_tried_ever_more_rarely() {
         let (mut c, mut now, mut vain) = (Choice::new(), 1, 0);
         for _ in 0..100_000 {
-            c.begin(now);
+            c.begin(now, 128 * 1024, || 0);
             c.moved(128 * 1024);
             if c.way == Way::Direct {
                 vain += 1;
@@ -323,6 +362,30 @@ mod tests {
             now += 10_000;
         }
         assert!(vain > 1 && vain < 12, "{vain}");
+    }
+
+    #[test]
+    fn a_crowd_goes_straight_if_that_is_worth_it() {
+        for (size, straight) in [(1 << 20, true), (64 << 10, false)] {
+            let mut c = Choice::new();
+            run(&mut c, 50_000, 15_000, 10_000);
+            let (mut now, mut direct) = (c.since + 1, 0);
+            for i in 0..10_000 {
+                c.begin(now, size, || i);
+                c.moved(size as u64);
+                direct += u32::from(c.way == Way::Direct);
+                now += 10_000 + if c.way == Way::Direct { 5_000 } else { 0 };
+            }
+            assert_eq!(direct > 9_000, straight, "{direct}");
+            // It is over, and what is faster counts again.
+            assert!(run(&mut c, 50_000, 15_000, 10_000) < 2_000);
+            c.in_vain();
+            for i in 0..100 {
+                c.begin(now, size, || i);
+                c.moved(size as u64);
+                assert_eq!(c.way, Way::Ring);
+            }
+        }
     }
 
     #[test]

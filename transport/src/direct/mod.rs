@@ -22,12 +22,15 @@ pub mod policy;
 mod reach;
 mod sink;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use crate::clock;
 use crate::doorbell;
 use crate::reason::Reason;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
+use crate::sys::time;
 use choice::{Choice, Way};
 use far::{Far, Look};
 pub use held::Lane;
@@ -74,8 +77,8 @@ pub trait Direct {
         0
     }
 
-    /// Source: a large message begins, which decides by which way it goes.
-    fn begin(&self) {}
+    /// Source: a large message of so many bytes begins, which decides by which way it goes.
+    fn begin(&self, _len: usize) {}
 
     /// Source: by which way large messages go now.
     fn way(&self) -> Way {
@@ -86,7 +89,7 @@ pub trait Direct {
     fn wait_in_vain(&self) {}
 
     /// Source: how long, in ticks, a sender that could copy waits for the reader.
-    fn longest_wait(&self) -> u64 {
+    fn longest_wait(&self, _comes: bool) -> u64 {
         0
     }
 
@@ -226,7 +229,8 @@ pub trait Direct {
         false
     }
 
-    /// Sink: takes the posted buffer back. Nothing is written to it afterwards.
+    /// Sink: takes the posted buffer back. Nothing is written to it afterwards. What the source wrote to it before
+    /// is the next that [`Self::receive`] gets, and is to be received into this very buffer.
     fn withdraw(&self) {}
 
     /// Sink: receives from the advert that stands here, after so many bytes of the ring, into the posted
@@ -275,11 +279,11 @@ impl Direct for Segment {
         home.sent.load(Ordering::Relaxed) + home.received.load(Ordering::Relaxed)
     }
 
-    fn begin(&self) {
+    fn begin(&self, len: usize) {
         if policy::mode() == Mode::Auto {
             let home = &self.mine().home;
             let mut choice = home.choice();
-            choice.begin(clock::ticks());
+            choice.begin(clock::ticks(), len, time::switches);
             home.choose(&choice);
         }
     }
@@ -298,9 +302,9 @@ impl Direct for Segment {
         home.choose(&choice);
     }
 
-    fn longest_wait(&self) -> u64 {
-        let known = self.mine().home.choice().is_known();
-        policy::longest_wait(known)
+    fn longest_wait(&self, comes: bool) -> u64 {
+        let choice = self.mine().home.choice();
+        policy::longest_wait(choice.is_known(), comes || choice.is_crowded())
     }
 
     fn moved_on(&self, bytes: usize) {

@@ -61,15 +61,17 @@ pub fn copy_time(bytes: u64) -> u64 {
 }
 
 /// How long (µs) a sender that could copy waits for the reader: by its settings; by choice; by choice before it
-/// is known whether that reader comes.
+/// is known whether that reader comes; by choice for one that is on its way, or where many wait for a core.
 const SYNC_US: u64 = 1_000_000;
 const AUTO_US: u64 = 5_000;
 const TRIAL_US: u64 = 500;
+const COMES_US: u64 = 50_000;
 
 /// The longest such wait, in ticks.
 #[must_use]
-pub fn longest_wait(known: bool) -> u64 {
+pub fn longest_wait(known: bool, comes: bool) -> u64 {
     clock::us(match mode() {
+        Mode::Auto if comes => COMES_US,
         Mode::Auto if known => AUTO_US,
         Mode::Async => AUTO_US,
         Mode::Auto => TRIAL_US,

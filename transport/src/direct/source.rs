@@ -338,6 +338,8 @@ impl Home {
             paces: words.paces.each_ref().map(|p| p.load(Ordering::Relaxed)),
             left: words.left.load(Ordering::Relaxed),
             rest: words.rest.load(Ordering::Relaxed),
+            put_off: words.put_off.load(Ordering::Relaxed),
+            crowd: words.crowd.load(Ordering::Relaxed),
         }
     }
 
@@ -361,5 +363,7 @@ impl Home {
         words.pairs.store(c.pairs, Ordering::Relaxed);
         words.left.store(c.left, Ordering::Relaxed);
         words.rest.store(c.rest, Ordering::Relaxed);
+        words.put_off.store(c.put_off, Ordering::Relaxed);
+        words.crowd.store(c.crowd, Ordering::Relaxed);
     }
 }

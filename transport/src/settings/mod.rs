@@ -5,8 +5,10 @@
 //! no value stops the program.
 
 mod table;
+mod wanted;
 
 pub use table::{ALL, Kind, Setting};
+pub use wanted::Wanted;
 
 use crate::direct::policy::{Mode, Touch};
 use flowctl::{Scheme, Terms};
@@ -23,8 +25,8 @@ pub enum PeerUsers {
 /// The settings that this version acts on.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// False with SHUNT_TRANSPORT=tcp, or one that is not there yet.
-    pub shm: bool,
+    /// What carries connections of which no rule says more.
+    pub transport: Wanted,
     /// Bytes of socket buffer.
     pub buf: usize,
     /// How this process sends, before what the program and the peer want of a socket.
@@ -36,6 +38,8 @@ pub struct Settings {
     pub zcopy_min: usize,
     /// What is done about a write to a message that is held in place.
     pub zcopy_write: Touch,
+    /// The file of rules.
+    pub rules: Option<String>,
     pub report: Option<String>,
 }
 
@@ -44,7 +48,6 @@ pub struct Settings {
 fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
     match (name, value) {
         ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
-        ("SHUNT_RULES", _) if !value.is_empty() => Some("the rules are not read"),
         _ => None,
     }
 }
@@ -90,10 +93,11 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         at.and_then(|at| values.get(at)).copied().unwrap_or("")
     };
     let count = |name: &str| number(get(name)).unwrap_or(0);
+    let file = |name: &str| Some(get(name).to_owned()).filter(|f| !f.is_empty());
     let terms = terms(&get, &given, &mut complaints);
     let settings = Settings {
         terms,
-        shm: matches!(get("SHUNT_TRANSPORT"), "auto" | "shm"),
+        transport: Wanted::from_word(get("SHUNT_TRANSPORT")).unwrap_or(Wanted::Auto),
         buf: usize::try_from(count("SHUNT_BUF")).unwrap_or(1 << 19),
         spin_us: count("SHUNT_SPIN_US"),
         peer_users: if get("SHUNT_PEER_USERS") == "any" {
@@ -113,9 +117,8 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
             "wait" => Touch::Wait,
             _ => Touch::Measured,
         },
-        report: Some(get("SHUNT_REPORT"))
-            .filter(|f| !f.is_empty())
-            .map(str::to_owned),
+        rules: file("SHUNT_RULES"),
+        report: file("SHUNT_REPORT"),
     };
     (settings, complaints)
 }
@@ -210,10 +213,10 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_said() {
-        let env = [("SHUNT_RULES", "/none"), ("SHUNT_TRANSPORT", "verbs")];
+        let env = [("SHUNT_ZCOPY", "async"), ("SHUNT_TRANSPORT", "verbs")];
         let (s, lines) = read(env.into_iter());
-        assert!(!s.shm && lines.len() == 2);
-        assert!(lines[0].contains("are not read") && lines[1].contains("stay on kernel TCP"));
+        assert!(s.transport == Wanted::Verbs && lines.len() == 1);
+        assert!(lines[0].contains("stay on kernel TCP"));
     }
 
     #[test]

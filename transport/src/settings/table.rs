@@ -1,6 +1,8 @@
 //! The settings: one row each, from which parsing, the messages for bad values, the options of
 //! `shunt run` and their help are made.
 
+use super::Wanted;
+
 /// What a variable may hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -31,9 +33,9 @@ pub const ALL: &[Setting] = &[
     Setting {
         variable: "SHUNT_TRANSPORT",
         option: "transport",
-        kind: Kind::Choice(&["auto", "shm", "iwarp", "verbs", "tcp"]),
+        kind: Kind::Choice(Wanted::WORDS),
         default: "auto",
-        help: "what may carry connections; tcp leaves all of them on the kernel",
+        help: "what may carry connections of which no rule says more; tcp leaves them on the kernel",
     },
     Setting {
         variable: "SHUNT_FLOW",

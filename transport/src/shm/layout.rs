@@ -247,6 +247,8 @@ pub struct Choice {
     pub bytes: AtomicU64,
     pub paces: [AtomicU64; 2],
     pub score: AtomicU64,
+    pub put_off: AtomicU64,
+    pub crowd: AtomicU32,
     pub messages: AtomicU32,
     pub way: AtomicU32,
     pub best: AtomicU32,

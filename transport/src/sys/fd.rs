@@ -106,9 +106,21 @@ pub const fn as_fd(r: usize) -> i32 {
 /// # Errors
 /// EBADF and the like.
 pub fn inode(fd: i32) -> Result<u64> {
+    Ok(stat(fd)?.st_ino)
+}
+
+/// Whether a descriptor refers to a regular file.
+///
+/// # Errors
+/// As fstat(2).
+pub fn is_regular(fd: i32) -> Result<bool> {
+    Ok(stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+fn stat(fd: i32) -> Result<libc::stat> {
     let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `st` is writable memory of the size that fstat fills.
     unsafe { syscall!(fstat, fd, st.as_mut_ptr()) }?;
     // SAFETY: zeroed, then filled by the kernel; every bit pattern is a valid `stat`.
-    Ok(unsafe { st.assume_init() }.st_ino)
+    Ok(unsafe { st.assume_init() })
 }

@@ -109,6 +109,25 @@ pub fn pid() -> i32 {
     r.map_or(0, |v| v as i32)
 }
 
+/// The path of the file that this process executes; nothing where /proc does not tell.
+#[must_use]
+pub fn executable() -> Option<Vec<u8>> {
+    let mut path = vec![0u8; 4096];
+    let link = c"/proc/self/exe".as_ptr();
+    // SAFETY: a C string, and room for its length.
+    let n = unsafe {
+        syscall!(
+            readlinkat,
+            libc::AT_FDCWD,
+            link,
+            path.as_mut_ptr(),
+            path.len()
+        )
+    };
+    path.truncate(n.ok()?);
+    Some(path)
+}
+
 /// Lets another runnable thread have this core.
 #[inline]
 pub fn yield_core() {

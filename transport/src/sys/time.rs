@@ -106,3 +106,12 @@ pub fn raise(signal: i32) {
         let _ = syscall!(tgkill, super::pid(), tid, signal);
     }
 }
+
+/// How often the calling thread has had to make way for another, in the middle of its work.
+pub fn switches() -> u64 {
+    // SAFETY: all of it is plain data, for which zeros are values.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one rusage there.
+    let r = unsafe { syscall!(getrusage, libc::RUSAGE_THREAD, &raw mut usage) };
+    r.map_or(0, |_| usage.ru_nivcsw.cast_unsigned())
+}

@@ -1,5 +1,5 @@
 //! The command `shunt`: runs a program with the library under it, shows what the library is doing in the
-//! processes that have it, and sends their connections back to kernel TCP. This file owns the entry and nothing else.
+//! processes that have it, sends their connections back to kernel TCP, and checks files of rules. This file owns the entry and nothing else.
 //!
 //! There is no Rust `main`: the standard library's start-up would ignore SIGPIPE and open descriptors
 //! 0 to 2, and the program that `shunt run` becomes would inherit both.
@@ -11,6 +11,7 @@
 mod addresses;
 mod demote;
 mod elf;
+mod help;
 mod knock;
 mod library;
 mod memory;
@@ -18,6 +19,7 @@ mod options;
 mod output;
 mod processes;
 mod program;
+mod rules;
 mod run;
 mod stat;
 
@@ -36,6 +38,7 @@ fn shunt(words: Vec<OsString>) -> i32 {
             wait,
             targets,
         }) => demote::demote(json, wait, &targets),
+        Ok(Command::RulesCheck { file }) => rules::check(&file),
         Ok(Command::Stat { json, pids }) => stat::stat(json, &pids),
         Err(options::Refusal::Clap(e)) => {
             let _ = e.print();

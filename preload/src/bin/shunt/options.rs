@@ -1,7 +1,8 @@
-//! The command line: which words there are, what their help says, and whether a value is allowed. The
+//! The command line: which words there are, and whether a value is allowed. The
 //! options of `run` are the rows of the table of settings; nothing about them is repeated here.
 
 use crate::demote::Target;
+use crate::help::{CHECK_NOTES, DEMOTE_NOTES, EXAMPLES, RULES_NOTES, RUN_NOTES, STAT_NOTES};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
         /// Never empty.
         targets: Vec<Target>,
     },
+    /// `rules check`
+    RulesCheck { file: OsString },
     Stat {
         json: bool,
         /// Empty for every process.
@@ -38,36 +41,6 @@ pub(crate) enum Refusal {
     /// A value that is not allowed, in one line.
     Value(String),
 }
-
-const EXAMPLES: &str = "\
-Examples:
-  shunt run -- ./server --port 7000           shared memory wherever the other end has Shunt too
-  shunt run --report out.json -- ./client     and a line of JSON about its connections at the end
-  shunt run --transport tcp -- ./client       the library is loaded but leaves TCP to the kernel
-  shunt stat                                  connections of running programs, and why any is on TCP
-  shunt demote 1234                           send those of one program back to kernel TCP, live
-
-Every option of `shunt run` is also a variable (SHUNT_TRANSPORT, SHUNT_BUF, ...): see shunt run --help.
-";
-
-const RUN_NOTES: &str = "\
-Numbers of bytes take k, m or g. Each option sets the variable SHUNT_OPTION (--zcopy-min: SHUNT_ZCOPY_MIN).
-The library is looked for beside this command and in ../lib/shunt; SHUNT_LIBRARY=FILE names another.
-Exit status: that of PROGRAM; 2 wrong option, 125 no library, 126 PROGRAM cannot be run, 127 not found.
-";
-
-const STAT_NOTES: &str = "\
-Shows processes of this user; root sees all. SENT and RECEIVED are bytes of the program's data. The JSON has one
-process a line, with the keys of SHUNT_REPORT and the descriptor (fd) of each connection.
-";
-
-const DEMOTE_NOTES: &str = "\
-PID is every attached connection of a process, PID:FD the one at a descriptor. No byte is lost and the program notices
-nothing; new connections of it are attached as before. Needed is what a debugger needs: the same user, or root.
-A process that is stopped, computes, or sleeps in a call that has nothing to do with its connections does it at its
-next call that has; it is named if that is later than --wait.
-Exit status: 0 done, 1 not possible, 2 wrong option, 3 asked for but not done yet.
-";
 
 /// Lines of help are not broken below this.
 const WIDTH: usize = 120;
@@ -129,6 +102,23 @@ fn tree() -> clap::Command {
                 .required(true),
         )
         .after_help(DEMOTE_NOTES);
+    let check = clap::Command::new("check")
+        .about("Show the rules of a file as they are understood")
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .help("the file")
+                .value_parser(value_parser!(OsString))
+                .required(true),
+        )
+        .after_help(CHECK_NOTES);
+    let rules = clap::Command::new("rules")
+        .about("Look at files of rules, which choose a transport by program and address")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(check)
+        .after_help(RULES_NOTES);
     clap::Command::new("shunt")
         .about("Shunt: moves the TCP streams of unmodified programs off the kernel's TCP/IP stack")
         .version(env!("CARGO_PKG_VERSION"))
@@ -136,7 +126,7 @@ fn tree() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommands([run, stat, demote])
+        .subcommands([run, stat, demote, rules])
         .after_help(EXAMPLES)
 }
 
@@ -195,6 +185,12 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, Refusal> {
                 .flatten()
                 .copied()
                 .collect(),
+        }),
+        Some(("rules", rules)) => Ok(Command::RulesCheck {
+            file: rules
+                .subcommand()
+                .and_then(|(_, check)| check.get_one("file").cloned())
+                .unwrap_or_default(),
         }),
         Some((_, stat)) => Ok(Command::Stat {
             json: stat.get_flag("json"),
@@ -338,6 +334,21 @@ mod tests {
             other => panic!("{other:?}"),
         }
         for bad in ["demote", "demote x", "demote 1:", "demote --wait -1 5"] {
+            let line = format!("shunt {bad}");
+            assert!(
+                matches!(parse(words(&line)), Err(Refusal::Clap(_))),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn rules_check_takes_one_file() {
+        match parse(words("shunt rules check /etc/shunt.rules")) {
+            Ok(Command::RulesCheck { file }) => assert_eq!(file, "/etc/shunt.rules"),
+            other => panic!("{other:?}"),
+        }
+        for bad in ["rules", "rules check", "rules check a b", "rules mend a"] {
             let line = format!("shunt {bad}");
             assert!(
                 matches!(parse(words(&line)), Err(Refusal::Clap(_))),

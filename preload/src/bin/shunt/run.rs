@@ -54,7 +54,7 @@ pub(crate) fn run(settings: &[(&'static str, OsString)], program: &[OsString]) -
 }
 
 /// A name for a message of one line.
-fn printable(name: &OsStr) -> String {
+pub(crate) fn printable(name: &OsStr) -> String {
     name.to_string_lossy()
         .chars()
         .map(|c| if c.is_control() { '?' } else { c })

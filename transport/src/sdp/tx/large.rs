@@ -41,8 +41,9 @@ impl Tx {
     }
 
     /// Advertises the walk's next buffer, if it is large and the reader can take it. Then the caller waits
-    /// until [`crate::direct::Direct::is_taken`], and calls [`Self::collect`].
-    pub fn advertise(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> bool {
+    /// until [`crate::direct::Direct::is_taken`], and calls [`Self::collect`]. Whether the reader was asleep for
+    /// want of it, and is on its way now.
+    pub fn advertise(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> Option<bool> {
         let (from, len) = walk.chunk();
         let can = len >= policy::large()
             && self.advert == Advert::None
@@ -50,17 +51,18 @@ impl Tx {
             && !self.flow.is_parked()
             && self.leg == Leg::Fast;
         if !can || p.reaches().is_err() || p.way() == Way::Ring || !p.enter() {
-            return false;
+            return None;
         }
         p.foretell(true);
         p.time_put();
-        let opened = p.advertise(self.flow.accepted(), from, len);
-        if opened {
+        let opened = p.advertise(self.flow.accepted(), from, len).then(|| {
             self.advert = Advert::Open;
-            if p.must_ring(doorbell::DATA | doorbell::TAKEN) {
+            let asleep = p.must_ring(doorbell::DATA | doorbell::TAKEN);
+            if asleep {
                 self.send_bell(p, fd);
             }
-        }
+            asleep
+        });
         p.leave();
         opened
     }
@@ -173,40 +175,19 @@ impl Tx {
         Ok(part.done())
     }
 
-    /// [`Tx::put`] of what only goes straight to a reader that waits, and of small buffers before that. Out of room
-    /// if none does.
-    ///
-    /// # Errors
-    /// As there.
+    /// [`Tx::put`] of what only goes straight to a reader that waits. Out of room if none does.
     ///
     /// # Safety
     /// As there.
-    pub unsafe fn put_direct(
-        &mut self,
-        p: &impl Provider,
-        fd: i32,
-        walk: &mut Walk,
-    ) -> Result<Put, Violation> {
+    pub unsafe fn put_direct(&mut self, p: &impl Provider, walk: &mut Walk) -> Put {
         let before = walk.done();
         if !self.is_advertised(p) && !self.journal.is_on() && p.reaches().is_ok() {
             p.foretell(true);
-            while walk.left() > 0 {
-                let small = walk.chunk().1 < policy::large() && walk.left() >= policy::large();
-                // SAFETY: passed on to the caller.
-                let went = unsafe {
-                    if small {
-                        self.put_chunk(p, fd, walk)? > 0
-                    } else {
-                        self.deliver(p, walk, false)
-                    }
-                };
-                if !went {
-                    break;
-                }
-            }
+            // SAFETY: passed on to the caller.
+            while walk.left() > 0 && unsafe { self.deliver(p, walk, false) } {}
             p.moved_on(walk.done() - before);
         }
-        Ok(Put::Bytes(walk.done() - before))
+        Put::Bytes(walk.done() - before)
     }
 
     /// [`Tx::put`] of a large message.

@@ -1,0 +1,85 @@
+//! Message identifiers: which messages there are, and what is the same for all messages of a kind.
+
+use super::Violation;
+
+/// What a message is: the first byte of its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mid {
+    Hello = 0x00,
+    HelloAck = 0x01,
+    DisConn = 0x02,
+    AbortConn = 0x03,
+    SendSm = 0x04,
+    RdmaWrCompl = 0x05,
+    RdmaRdCompl = 0x06,
+    ModeChange = 0x07,
+    SrcAvailCancel = 0x08,
+    SinkAvailCancel = 0x09,
+    SinkCancelAck = 0x0A,
+    ChRcvBuf = 0x0B,
+    ChRcvBufAck = 0x0C,
+    SuspComm = 0x0D,
+    SuspCommAck = 0x0E,
+    SinkAvail = 0xFD,
+    SrcAvail = 0xFE,
+    Data = 0xFF,
+}
+
+impl Mid {
+    pub const ALL: [Self; 18] = [
+        Self::Hello,
+        Self::HelloAck,
+        Self::DisConn,
+        Self::AbortConn,
+        Self::SendSm,
+        Self::RdmaWrCompl,
+        Self::RdmaRdCompl,
+        Self::ModeChange,
+        Self::SrcAvailCancel,
+        Self::SinkAvailCancel,
+        Self::SinkCancelAck,
+        Self::ChRcvBuf,
+        Self::ChRcvBufAck,
+        Self::SuspComm,
+        Self::SuspCommAck,
+        Self::SinkAvail,
+        Self::SrcAvail,
+        Self::Data,
+    ];
+
+    /// The message that a byte stands for.
+    ///
+    /// # Errors
+    /// It stands for none.
+    pub fn from_byte(byte: u8) -> Result<Self, Violation> {
+        let found = Self::ALL.into_iter().find(|&mid| mid as u8 == byte);
+        found.ok_or(match byte {
+            0x40..=0x7F => Violation::ExperimentalMid,
+            _ => Violation::ReservedMid,
+        })
+    }
+
+    /// Bytes of the extended header (Hello and HelloAck: as over iWARP).
+    #[must_use]
+    pub const fn extended(self) -> usize {
+        match self {
+            Self::Hello | Self::SrcAvail => 16,
+            Self::HelloAck => 12,
+            Self::RdmaWrCompl
+            | Self::RdmaRdCompl
+            | Self::ModeChange
+            | Self::ChRcvBuf
+            | Self::ChRcvBufAck => 4,
+            Self::SuspComm => 8,
+            Self::SinkAvail => 20,
+            _ => 0,
+        }
+    }
+
+    /// Whether payload may follow.
+    #[must_use]
+    pub const fn takes_payload(self) -> bool {
+        matches!(self, Self::Data | Self::SrcAvail | Self::SinkAvail)
+    }
+}
