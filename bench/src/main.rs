@@ -11,6 +11,7 @@ mod compare;
 mod cost;
 mod figures;
 mod floor;
+mod guard;
 mod iwarp;
 mod machine;
 mod plot;
@@ -34,6 +35,8 @@ struct Cli {
 enum Command {
     /// What the machine can do with no sockets at all: bare ring, memcpy, wake-ups, one system call
     Floor(floor::Args),
+    /// Keeping a message where it is until it is read: protection, page references, traps, step by step
+    Guard(guard::Args),
     /// A plain socket program; prints one line of JSON
     #[command(subcommand)]
     Prog(prog::Prog),
@@ -52,6 +55,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Floor(args) => floor::main(&args),
+        Command::Guard(args) => guard::main(&args),
         Command::Prog(prog) => prog::main(&prog),
         Command::Compare(args) => compare::main(&args),
         Command::Cost(args) => cost::main(&args),

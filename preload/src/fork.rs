@@ -10,7 +10,7 @@
 use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::{Phase, Socket, Way, family, operator, rouse, seats};
 use crate::world::World;
-use crate::{alloc, report, table, world};
+use crate::{alloc, guard, report, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::reason::Reason;
 use transport::sys;
@@ -46,6 +46,7 @@ pub(crate) fn around<T: PartialEq + From<i8>>(kernel: impl FnOnce() -> T) -> T {
 /// Before fork: every stream gets a seat for the child; then nobody is inside the registry or the heap
 /// while they are copied.
 pub(crate) extern "C" fn before_fork() {
+    guard::lift_all();
     let mask = world::raw().hold();
     MASK.store(mask, Ordering::Relaxed);
     // SAFETY: held just above, and no other reference is alive in this thread.
@@ -87,6 +88,7 @@ pub(crate) extern "C" fn in_parent() {
 pub(crate) extern "C" fn in_child() {
     alloc::OWN.let_go();
     world::set_pid(sys::pid());
+    guard::in_child();
     // SAFETY: held since `before_fork`, and there is no other thread.
     let w = unsafe { world::raw().held() };
     let child = CHILD.load(Ordering::Relaxed);

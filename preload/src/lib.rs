@@ -9,6 +9,7 @@ mod alloc;
 mod environment;
 mod epoll;
 mod fork;
+mod guard;
 mod hooks;
 mod init;
 mod poll;

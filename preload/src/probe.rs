@@ -6,6 +6,7 @@
 //! the program unmaps, protects or cuts something (`hooks::memory`). A page that goes some other way and is
 //! used again is not noticed: that program would crash here where the kernel would have said EFAULT.
 
+use crate::guard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use transport::syscall;
 
@@ -92,6 +93,9 @@ pub(crate) fn is_good(at: *const u8, len: usize, access: Access) -> bool {
     };
     if first < LOWEST || last >= HIGHEST {
         return false;
+    }
+    if access == Access::Write {
+        guard::before_write(at, len);
     }
     page_is_good(first / PAGE, access)
         && (last / PAGE == first / PAGE || page_is_good(last / PAGE, access))

@@ -2,13 +2,14 @@
 //! paths only (connect, accept's first use, close, epoll_ctl).
 
 use crate::epoll::set::Set;
+use crate::guard;
 use crate::sockets::Socket;
 use crate::sockets::lock::{Slow, SlowHeld};
 use crate::sockets::pool::Pool;
 use flowctl::{Scheme, Terms};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
-use transport::direct::policy::{self, Mode};
+use transport::direct::policy::{self, Mode, Touch};
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::Family;
 use transport::report::Report;
@@ -59,6 +60,7 @@ pub(crate) fn raw() -> &'static Slow<World> {
 
 pub(crate) fn set_settings(s: Settings) {
     policy::set(s.zcopy, s.zcopy_min);
+    guard::set_touch(s.zcopy_write);
     let _ = SETTINGS.set(s);
 }
 
@@ -79,6 +81,7 @@ pub(crate) fn settings() -> &'static Settings {
         peer_users: PeerUsers::Same,
         zcopy: Mode::Off,
         zcopy_min: usize::MAX,
+        zcopy_write: Touch::Measured,
         rules: None,
         report: None,
     };

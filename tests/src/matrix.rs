@@ -79,6 +79,13 @@ pub enum Zcopy {
     Auto,
     /// The same, and what could be copied waits for the reader.
     Sync,
+    /// The same, and what can be held in place is; a write to it copies, or waits for the reader, as the library
+    /// sees fit.
+    Async,
+    /// It always copies.
+    AsyncCopy,
+    /// It always waits.
+    AsyncWait,
 }
 
 impl Zcopy {
@@ -88,7 +95,21 @@ impl Zcopy {
             Self::Default => None,
             Self::Auto => Some("auto"),
             Self::Sync => Some("sync"),
+            Self::Async | Self::AsyncCopy | Self::AsyncWait => Some("async"),
         }
+    }
+
+    /// The value of SHUNT_ZCOPY_WRITE, if it is to be set.
+    const fn write(self) -> Option<&'static str> {
+        match self {
+            Self::AsyncCopy => Some("copy"),
+            Self::AsyncWait => Some("wait"),
+            _ => None,
+        }
+    }
+
+    const fn holds(self) -> bool {
+        matches!(self, Self::Async | Self::AsyncCopy | Self::AsyncWait)
     }
 }
 
@@ -102,10 +123,9 @@ pub struct Trial {
 impl Trial {
     pub fn name(self) -> String {
         let mode = self.mode.name();
-        match self.zcopy.setting() {
-            None => mode.to_owned(),
-            Some(word) => format!("{mode}_{word}"),
-        }
+        let words = [self.zcopy.setting(), self.zcopy.write()];
+        let words = words.into_iter().flatten();
+        words.fold(mode.to_owned(), |name, word| format!("{name}_{word}"))
     }
 }
 
@@ -121,13 +141,18 @@ pub fn modes(case: &Case) -> Vec<Mode> {
     list
 }
 
-/// Every way to run a case. One of large messages is run with them waiting for the reader and without, a
-/// plain peer aside, which makes no difference.
+/// Every way to run a case. One of large messages is run with them waiting for the reader, held in place, and
+/// neither, a plain peer aside, which makes no difference.
 pub fn trials(case: &Case) -> Vec<Trial> {
-    let ways: &[Zcopy] = if case.large.is_some() {
-        &[Zcopy::Sync, Zcopy::Auto]
-    } else {
-        &[Zcopy::Default]
+    let ways: &[Zcopy] = match (case.large, case.held) {
+        (Some(_), _) => &[Zcopy::Sync, Zcopy::Auto, Zcopy::Async],
+        (None, Some(_)) => &[
+            Zcopy::Default,
+            Zcopy::Async,
+            Zcopy::AsyncCopy,
+            Zcopy::AsyncWait,
+        ],
+        (None, None) => &[Zcopy::Default],
     };
     let mut list = Vec::new();
     for mode in modes(case) {
@@ -211,6 +236,9 @@ fn launch(
         if let Some(setting) = trial.zcopy.setting() {
             start = start.env("SHUNT_ZCOPY", setting);
             start = start.env("SHUNT_ZCOPY_MIN", "4k");
+        }
+        if let Some(setting) = trial.zcopy.write() {
+            start = start.env("SHUNT_ZCOPY_WRITE", setting);
         }
     }
     start.start()
@@ -334,10 +362,14 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
 /// As many bytes went straight from one program's memory to the other's as the case says.
 fn check_zcopy(case: &Case, trial: Trial, got: &Run) -> Result<(), String> {
     let sure = matches!(trial.mode, Mode::Both | Mode::Swap | Mode::Threads);
-    let Some(large) = case.large.filter(|_| sure && trial.zcopy == Zcopy::Sync) else {
+    let least = match trial.zcopy {
+        Zcopy::Sync => case.large.map(|large| large.sync),
+        zcopy if zcopy.holds() && trial.mode != Mode::Threads => case.held,
+        _ => None,
+    };
+    let Some(least) = least.filter(|_| sure) else {
         return Ok(());
     };
-    let least = large.sync;
     let both: u64 = got.reports.iter().map(|(_, r)| r.zcopy_bytes()).sum();
     if both >= least {
         return Ok(());

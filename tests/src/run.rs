@@ -132,6 +132,9 @@ impl Launch {
         if let Some(size) = std::env::var_os("SHUNT_TEST_BUF") {
             self.command.env("SHUNT_BUF", size);
         }
+        if let Some(mode) = std::env::var_os("SHUNT_TEST_ZCOPY") {
+            self.command.env("SHUNT_ZCOPY", mode);
+        }
         self.report = Some(report);
         self
     }

@@ -64,6 +64,12 @@ reasons! {
     ZcopyUser "zcopy_user" "the other end belongs to another user, so its memory may not be looked into",
     ZcopyDenied "zcopy_denied" "the kernel does not let this process look into the other end's memory (not dumpable, Yama, a sandbox)",
     ZcopyHidden "zcopy_hidden" "the other end's process cannot be told from here (another PID namespace)",
+    ZcopyThreads "zcopy_threads" "messages are not held in place: the process has several threads, or shares its memory with another",
+    ZcopySignals "zcopy_signals" "messages are not held in place: SIGSEGV or SIGSYS is blocked, ignored or the program's own",
+    ZcopySandbox "zcopy_sandbox" "messages are not held in place: the process is in a system-call sandbox",
+    ZcopyKernel "zcopy_kernel" "messages are not held in place: the kernel or the processor lacks something",
+    ZcopyMemory "zcopy_memory" "messages are not held in place: some were on a stack, in shared memory or in a file, or could not be protected",
+    ZcopyPipes "zcopy_pipes" "messages are not held in place: no pipe could be had, here or at the other end",
 }
 
 impl Reason {

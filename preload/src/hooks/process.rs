@@ -4,7 +4,7 @@
 use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
 use crate::sockets::demote::{Unread, demote};
-use crate::{report, table, world};
+use crate::{guard, report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use transport::reason::Reason;
 use transport::syscall;
@@ -89,10 +89,16 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     unsafe { _exit(status) }
 }
 
+/// PR_SET_SYSCALL_USER_DISPATCH
+const SYSCALL_USER_DISPATCH: c_int = 59;
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP {
         enter_sandbox(b);
+    }
+    if option == SYSCALL_USER_DISPATCH {
+        guard::forbid(); // there is one for each thread, and the program wants it
     }
     // SAFETY: the program's arguments, passed on.
     unsafe { real::prctl(option, a, b, c, d) }
@@ -101,6 +107,7 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
 /// A sandbox may kill the process for a system call that the program itself never makes: what is to be
 /// done is done while that is still allowed. (Without a filter the program only asks what there is.)
 fn enter_sandbox(filter: usize) {
+    guard::forbid();
     leave_all(Reason::Seccomp);
     if filter != 0 {
         let e = real::errno();

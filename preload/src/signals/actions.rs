@@ -4,7 +4,7 @@
 //! An action that was ever set is kept, and used again if it is set again: a handler reads one pointer
 //! and has a handler and flags that belong together, whoever changes them meanwhile.
 
-use super::{arrive, ended, is_watched};
+use super::{arrive, ended, guarded, is_watched};
 use crate::sockets::lock::SpinLock;
 use crate::world;
 use std::ffi::c_int;
@@ -77,6 +77,8 @@ fn shown(action: Option<&Action>, kernel: Pair) -> Pair {
         Some(a) if kernel.0 == arrive::address() => {
             if a.handler == ended as *const () as usize {
                 (libc::SIG_DFL, 0)
+            } else if a.handler == guarded::default_action() {
+                (libc::SIG_DFL, a.flags)
             } else {
                 (a.handler, (kernel.1 & !CHANGED) | (a.flags & CHANGED))
             }
@@ -103,9 +105,16 @@ pub(super) fn change(
     if new.is_some_and(|(handler, _)| is_handler(handler)) {
         super::expect(signal);
     }
+    if guarded::is_served(signal)
+        && new.is_some_and(|(handler, _)| guarded::gives_way(signal, handler))
+    {
+        guarded::leave();
+    }
+    let served = guarded::is_served(signal);
     CHANGES.acquire();
     let before = slot.load(Ordering::Acquire);
     let new = match new {
+        Some((libc::SIG_DFL, flags)) if served => Some((guarded::default_action(), flags)),
         Some((libc::SIG_DFL, _)) if is_watched(signal) => {
             Some((ended as *const () as usize, libc::SA_RESTART))
         }
@@ -116,7 +125,12 @@ pub(super) fn change(
             return (handler, flags);
         }
         slot.store(known(signal, handler, flags), Ordering::Release);
-        (arrive::address(), arrive::flags(flags))
+        let flags = if handler == guarded::default_action() {
+            guarded::FLAGS
+        } else {
+            arrive::flags(flags)
+        };
+        (arrive::address(), flags)
     });
     let old = kernel(ours);
     if old.is_err() {

@@ -6,6 +6,7 @@
 //! where they are.
 
 use super::{FAULTS, actions, is_sandboxed, thread};
+use crate::guard;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 use transport::sys::{self, time};
@@ -65,6 +66,10 @@ unsafe fn put_off(
 }
 
 unsafe extern "C" fn arrive(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's arguments.
+    if unsafe { guard::serve(signal, info, context) } {
+        return;
+    }
     let t = thread::here();
     let depth = t.depth();
     // SAFETY: the kernel's arguments.
@@ -87,6 +92,8 @@ unsafe extern "C" fn arrive(signal: c_int, info: *mut libc::siginfo_t, context: 
         }
     }
     crate::sockets::large::hide(t);
+    // A handler may block faults, jump, fork: it finds all memory as it is without us.
+    guard::lift_all();
     let hard = u64::from(action.flags & libc::SA_RESTART == 0) << 32;
     t.ran.fetch_add(1 | hard, Ordering::Relaxed);
     // SAFETY: the program's handler; one that was set without SA_SIGINFO does not look at the others.

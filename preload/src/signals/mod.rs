@@ -13,6 +13,7 @@
 
 mod actions;
 mod arrive;
+pub(crate) mod guarded;
 pub(crate) mod since;
 pub(crate) mod thread;
 
@@ -93,6 +94,13 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    const EMPTY: Self = Self {
+        handler: 0,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
+
     #[allow(clippy::cast_possible_truncation)]
     const fn pair(&self) -> Pair {
         (self.handler, self.flags as c_int)
@@ -114,12 +122,7 @@ unsafe fn kernel_action(signal: c_int, new: *const Raw, old: *mut Raw) -> sys::R
 
 /// The default, as SA_RESETHAND has it: the rest of the action stays.
 fn kernel_default(signal: c_int) {
-    let mut action = Raw {
-        handler: 0,
-        flags: 0,
-        restorer: 0,
-        mask: 0,
-    };
+    let mut action = Raw::EMPTY;
     // SAFETY: the structure is valid.
     unsafe {
         if kernel_action(signal, std::ptr::null(), &raw mut action).is_ok() {
@@ -182,7 +185,13 @@ pub(crate) unsafe fn sigaction(
     let mut ours = unsafe { new.as_ref() }.copied();
     // SAFETY: all-zero is a valid sigaction.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    let pair = ours.map(|a| (a.sa_sigaction, a.sa_flags));
+    let pair = ours.map(|a| {
+        (
+            a.sa_sigaction,
+            a.sa_flags | guarded::added(signal, a.sa_sigaction),
+        )
+    });
+    let wanted = ours.map(|a| a.sa_mask);
     let shown = actions::change(signal, pair, |pair| {
         if let (Some(a), Some(pair)) = (&mut ours, pair) {
             (a.sa_sigaction, a.sa_flags) = pair;
@@ -196,6 +205,13 @@ pub(crate) unsafe fn sigaction(
         return -1; // errno is libc's
     };
     (before.sa_sigaction, before.sa_flags) = shown;
+    // SAFETY: the kernel's set is the first word.
+    let first = |set: &libc::sigset_t| unsafe { std::ptr::from_ref(set).cast::<u64>().read() };
+    // (the program's structure may be the one that `old` is)
+    if let Some(mask) = guarded::complete(signal, wanted.as_ref().map(first)) {
+        // SAFETY: as above.
+        unsafe { (&raw mut before.sa_mask).cast::<u64>().write(mask) };
+    }
     if !old.is_null() {
         // SAFETY: the program's structure.
         unsafe { old.write(before) };
@@ -214,12 +230,7 @@ pub(crate) unsafe fn raw_sigaction(
 ) -> sys::Result<usize> {
     // SAFETY: null or the program's structure.
     let mut ours = (!new.is_null()).then(|| unsafe { new.read_unaligned() });
-    let mut before = Raw {
-        handler: 0,
-        flags: 0,
-        restorer: 0,
-        mask: 0,
-    };
+    let mut before = Raw::EMPTY;
     let pair = ours.as_ref().map(Raw::pair);
     let shown = actions::change(signal, pair, |pair| {
         if let (Some(a), Some(pair)) = (&mut ours, pair) {
@@ -231,6 +242,13 @@ pub(crate) unsafe fn raw_sigaction(
         Ok(before.pair())
     })?;
     before.set(shown);
+    if guarded::is_served(signal) && before.handler == libc::SIG_DFL {
+        before.flags = shown.1.cast_unsigned().into();
+        before.restorer = 0;
+    }
+    if let Some(mask) = guarded::complete(signal, ours.as_ref().map(|a| a.mask)) {
+        before.mask = mask;
+    }
     if !old.is_null() {
         // SAFETY: the program's structure.
         unsafe { old.write_unaligned(before) };

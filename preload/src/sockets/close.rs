@@ -83,6 +83,11 @@ pub(crate) fn leave(s: &'static Socket) {
 /// The kernel connection is closed by the caller, after.
 fn finish(w: &mut World, s: &'static Socket, fd: i32) {
     sweep(w);
+    super::held::let_go(s);
+    leave_stream(w, s, fd);
+}
+
+fn leave_stream(w: &mut World, s: &'static Socket, fd: i32) {
     let Some(seats) = s.seats() else {
         return end(w, s, fd);
     };

@@ -9,6 +9,7 @@ use crate::epoll::registered;
 use crate::world::{self, World};
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
+use transport::direct::Direct;
 use transport::doorbell;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
@@ -77,6 +78,7 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     // sees the phase.
     drop(s.tx.lock());
     drop(s.rx.lock());
+    super::held::let_go(s);
     if !s.has_others() {
         super::close::let_go(w, s); // (the last of several does it at the end)
     }
@@ -185,19 +187,29 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     }
     wait_for_put(p);
     let stuck = p.peer_is_putting();
+    // (what is in a lane is here already, between those bytes)
+    let holds = p.ahead().any(|a| a.lane != 0);
     let given = if stuck {
-        asks_all_back(p, &rx) || {
+        // (nor would the other end send again what is in a lane, and may not have told of all of it)
+        let lane = p.fetched();
+        !lane && asks_all_back(p, &rx) || {
             s.broken.store(true, Ordering::Release); // what it is putting would be lost
             false
         }
     } else {
-        give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0) && is_given_back(p)
+        give_back.is_some()
+            && rx.available(p).is_ok_and(|n| n > 0)
+            && if holds {
+                !p.cancel_give_back()
+            } else {
+                is_given_back(p)
+            }
     };
     let stays = rx.leave_in_kernel(p);
     match if stays == Ok(true) {
         Ok(Vec::new())
     } else {
-        rx.gather(p, fd)
+        rx.gather(p, fd, super::held::far(s, p))
     } {
         Ok(bytes) if !given => {
             if !residual::keep(s, fd, &bytes) {

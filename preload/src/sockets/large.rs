@@ -11,7 +11,7 @@
 use super::counted::{Counting, What};
 use super::ending::is_gone;
 use super::wait::{Wait, Want, may_go};
-use super::{Phase, Socket, cancel, parked, spin};
+use super::{Phase, Socket, cancel, held, parked, spin};
 use crate::signals::since::Since;
 use crate::signals::thread::{Thread, here};
 use std::ptr;
@@ -133,6 +133,7 @@ pub(super) fn await_taken(
         let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
             return Ok(false);
         };
+        held::lift(walk);
         let Some(comes) = tx.advertise(p, fd, walk) else {
             return Ok(false);
         };
@@ -158,7 +159,7 @@ pub(super) fn await_taken(
     };
     drop(counting);
     waited?;
-    if taken > 0 && since.any() {
+    if walk.done() > 0 && since.any() {
         return Err(Errno::INTR); // a call that has sent something is not restarted
     }
     Ok(taken == wanted)

@@ -13,6 +13,7 @@ pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod family;
 pub(crate) mod handover;
+mod held;
 pub(crate) mod large;
 pub(crate) mod lock;
 pub(crate) mod mapped;
@@ -34,9 +35,7 @@ use crate::epoll::set::Membership;
 use flowctl::{Scheme, Terms};
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use stream::Stream;
 use transport::direct::Direct;
 use transport::reason::Reason;
@@ -112,8 +111,8 @@ pub(crate) enum Way {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: AtomicPtr<Stream>,
-    /// When the kernel connection was last looked at, in ticks.
-    pub(crate) checked: AtomicU64,
+    /// When the kernel connection was last looked at ([`coarse`]).
+    pub(crate) checked: AtomicU32,
     /// This process's seat at the stream.
     seat: AtomicU8,
     /// The kernel has shown something on the connection that has not been looked at, or it may have
@@ -135,12 +134,22 @@ pub(crate) struct Socket {
     pub(crate) generation: AtomicU32,
     /// Descriptors of the program that stand for this socket.
     pub(crate) refs: AtomicU32,
+    /// When the first look for an announcement was taken ([`coarse`]); 0 for never.
+    pub(crate) first_look: AtomicU32,
     pub(crate) record: Record,
     pub(crate) way: UnsafeCell<Way>,
     pub(crate) sets: UnsafeCell<Vec<Membership>>,
-    /// When the first look for an announcement was taken, in ticks; 0 for never.
-    pub(crate) first_look: AtomicU64,
+    pub(crate) lanes: AtomicPtr<held::Lanes>,
 }
+
+/// A time, or how long something takes, in units of 4096 ticks: for what need not be known exactly, nor for longer
+/// than an hour.
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) const fn coarse(ticks: u64) -> u32 {
+    (ticks >> COARSE) as u32
+}
+
+const COARSE: u32 = 12;
 
 /// An attached connection may cost 1 KiB of private memory at each end. These are three quarters of it; the
 /// rest is for registrations in sets, the rendezvous, and the table.
@@ -219,13 +228,13 @@ impl Socket {
 
     /// How long, in ticks, an announcement has been looked for.
     pub(crate) fn looks_for(&self) -> u64 {
-        let now = transport::clock::ticks();
+        let now = coarse(transport::clock::ticks()).max(1);
         match self.first_look.load(Ordering::Relaxed) {
             0 => {
-                self.first_look.store(now.max(1), Ordering::Relaxed);
+                self.first_look.store(now, Ordering::Relaxed);
                 0
             }
-            then => now.saturating_sub(then),
+            then => u64::from(now.wrapping_sub(then)) << COARSE,
         }
     }
 

@@ -9,6 +9,7 @@
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
 
 use super::{Phase, Socket, operator};
+use crate::guard;
 use flowctl::Word;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -53,14 +54,15 @@ pub(crate) fn note(s: &'static Socket, fd: i32) {
     post(s);
 }
 
-/// Lets go of everything parked, if there is anything, and looks whether an operator has asked for
-/// something: what every call here begins with. Two loads if there is neither. True if streams may have
+/// Lets go of everything parked, if there is anything, gives back memory that was held and has been read, and looks
+/// whether an operator has asked for something: what every call here begins with. Three loads if there is nothing. True if streams may have
 /// gone back to the kernel.
 #[inline]
 pub(crate) fn let_go() -> bool {
     if TAKEN.load(Ordering::Relaxed) > 0 {
         all();
     }
+    guard::reap();
     operator::attend()
 }
 

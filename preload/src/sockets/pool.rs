@@ -246,6 +246,7 @@ unsafe fn fill(at: *mut Socket, stream: *mut Stream, sharing: *mut Sharing, gene
                 sets: UnsafeCell::new(Vec::new()),
                 set_count: 0.into(),
                 record: Record::default(),
+                lanes: AtomicPtr::new(ptr::null_mut()),
             },
         );
         (*at).record.begin(-1, 0, Reason::None);

@@ -50,7 +50,8 @@ pub(crate) fn is_unsettled(s: &Socket) -> bool {
         Phase::Attached => s.segment().is_some_and(|p| {
             (p.stopped() && s.tx_leg() == Leg::Fast)
                 || (s.rx_leg() == Leg::Fast
-                    && p.stated(End::Fast) == Some(s.rx_at.load(Ordering::Relaxed)))
+                    && p.stated(End::Fast) == Some(s.rx_at.load(Ordering::Relaxed))
+                    && p.pending().is_none())
         }),
         _ => false,
     }
@@ -126,6 +127,7 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
         Leg::Fast => {
             if p.stated(End::Fast)
                 .is_some_and(|end| end == s.rx_at.load(Ordering::Relaxed))
+                && p.pending().is_none()
             {
                 return has_data_behind_bells(s, p, fd);
             }

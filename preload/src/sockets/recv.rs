@@ -3,7 +3,7 @@
 use super::counted::{Counting, What};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, large, parked, residual, seats};
+use super::{Phase, Socket, coarse, demote, engage, held, large, parked, residual, seats};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -50,6 +50,7 @@ pub(crate) unsafe fn recv(
             && flags & libc::MSG_DONTWAIT == 0
             && !s.nonblock.load(Ordering::Relaxed),
         resumes: false,
+        far: None,
     };
     let since = Since::now();
     parked::let_go();
@@ -106,6 +107,10 @@ unsafe fn once(
         return Ok(Got::Kernel); // since the caller looked
     }
     rx.kernel_over |= s.is_over();
+    let how = How {
+        far: held::far(s, p),
+        ..how
+    };
     let before = walk.done();
     if s.starving.load(Ordering::Relaxed) != 0 && parked::ends_patience(s) {
         rx.release();
@@ -453,8 +458,8 @@ fn end_by_reset(s: &Socket, fd: i32, walk: &Walk, how: How) -> Result<usize> {
 
 /// Whether it is time to look at the kernel connection again.
 pub(crate) fn is_due(s: &Socket) -> bool {
-    let now = clock::ticks();
-    let due = now.wrapping_sub(s.checked.load(Ordering::Relaxed)) > clock::us(CHECK_US);
+    let now = coarse(clock::ticks());
+    let due = now.wrapping_sub(s.checked.load(Ordering::Relaxed)) > coarse(clock::us(CHECK_US));
     if due {
         s.checked.store(now, Ordering::Relaxed);
     }

@@ -4,10 +4,10 @@ use super::counted::{Counting, What};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, large, operator, parked};
+use super::{Phase, Socket, demote, engage, held, large, operator, parked};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
-use transport::direct::policy;
+use transport::direct::policy::{self, Mode};
 use transport::provider::Provider;
 use transport::record;
 use transport::sdp::{Leg, Put, Tx, Walk};
@@ -32,8 +32,17 @@ pub(crate) unsafe fn send(
     walk: &mut Walk,
     flags: i32,
 ) -> Result<usize> {
-    let len = walk.left();
-    let waits = len >= policy::large() && large::begins(s, len) && !dont_wait(s, flags);
+    let is_large = walk.left() >= policy::large();
+    let since = is_large.then(Since::now);
+    let mut may_wait = is_large;
+    if is_large && policy::mode() == Mode::Async {
+        // SAFETY: the caller's promise.
+        may_wait = unsafe { held::hold(s, fd, walk) };
+        if walk.left() == 0 {
+            return Ok(whole(s, fd, walk));
+        }
+    }
+    let waits = may_wait && large::begins(s, walk.left()) && !dont_wait(s, flags);
     if s.phase() == Phase::Attached
         && !waits
         && !s.tx_shut.load(Ordering::Relaxed)
@@ -50,20 +59,26 @@ pub(crate) unsafe fn send(
             parked::note(s, fd);
         }
         if matches!(put, Ok(Put::Bytes(_))) && walk.left() == 0 {
-            // A peer that died while it was awake shows only in the kernel. (Reading the clock costs as
-            // much as the rest of a small send: now and then.)
-            if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {
-                check_kernel(s, fd);
-                operator::attend();
-            }
-            return Ok(counted(s, walk.done()));
+            return Ok(whole(s, fd, walk));
         }
         if put.is_err() {
             demote::broken(s, fd);
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { rest(s, fd, walk, flags, waits) }
+    unsafe { rest(s, fd, walk, flags, waits, since) }
+}
+
+/// All of it has gone at once.
+#[inline]
+fn whole(s: &'static Socket, fd: i32, walk: &Walk) -> usize {
+    // A peer that died while it was awake shows only in the kernel. (Reading the clock costs as
+    // much as the rest of a small send: now and then.)
+    if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {
+        check_kernel(s, fd);
+        operator::attend();
+    }
+    counted(s, walk.done())
 }
 
 #[inline]
@@ -88,6 +103,8 @@ struct How {
     quiet: bool,
     /// A large message waits for the reader.
     waits: bool,
+    /// When the call began, if some of it may have gone already.
+    since: Option<Since>,
 }
 
 /// What a step of sending came to.
@@ -104,6 +121,7 @@ unsafe fn rest(
     walk: &mut Walk,
     flags: i32,
     waits: bool,
+    since: Option<Since>,
 ) -> Result<usize> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
@@ -116,6 +134,7 @@ unsafe fn rest(
             flags,
             quiet,
             waits,
+            since,
         },
         step,
     )
@@ -225,7 +244,7 @@ fn drive(
     step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
-    let since = Since::now();
+    let since = how.since.unwrap_or_else(Since::now);
     let counting = Counting::begin();
     counting.add(What::Inside(s));
     inside(s, fd, walk, how, step, since)
@@ -258,6 +277,9 @@ fn inside(
                 time::raise(libc::SIGPIPE);
             }
             return Err(e);
+        }
+        if walk.done() > 0 && wait.since().any() {
+            return end(walk, None); // a handler may have written to the rest: as after a sleep of the kernel's
         }
         match step(fd, walk, copies) {
             Ok(Step::End) => return end(walk, None),

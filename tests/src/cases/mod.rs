@@ -24,6 +24,8 @@ mod epoll_threads;
 mod executed;
 mod flags;
 mod handlers;
+mod held;
+mod held_stream;
 mod io_calls;
 mod iovecs;
 mod jumps;
@@ -88,6 +90,8 @@ pub struct Case {
     pub slow: bool,
     /// Run with zero copy for messages of 4 KiB and more.
     pub large: Option<Large>,
+    /// Run with messages held in place, so many bytes at least, counted at both ends.
+    pub held: Option<u64>,
 }
 
 impl Case {
@@ -100,6 +104,7 @@ impl Case {
             threads: true,
             slow: false,
             large: None,
+            held: None,
         }
     }
 
@@ -117,6 +122,7 @@ impl Case {
             threads: false,
             slow: false,
             large: None,
+            held: None,
         }
     }
 
@@ -139,6 +145,12 @@ impl Case {
     /// Run with zero copy, of which there is at least so much if messages wait for the reader.
     pub(crate) const fn large(mut self, sync: u64) -> Self {
         self.large = Some(Large { sync });
+        self
+    }
+
+    /// Run with messages held in place too (`SHUNT_ZCOPY=async`), and at least so many bytes of them.
+    pub(crate) const fn held(mut self, least: u64) -> Self {
+        self.held = Some(least);
         self
     }
 
@@ -169,6 +181,8 @@ pub fn all() -> Vec<Case> {
         signals::CASES,
         splice::CASES,
         handlers::CASES,
+        held::CASES,
+        held_stream::CASES,
         storms::CASES,
         actions::CASES,
         jumps::CASES,

@@ -27,6 +27,7 @@ fn words_outside_the_list() {
         "SHUNT_TRANSPORT",
         "SHUNT_FLOW",
         "SHUNT_ZCOPY",
+        "SHUNT_ZCOPY_WRITE",
         "SHUNT_PEER_USERS",
     ] {
         names_variable_and_value(name, "nonsense");

@@ -16,21 +16,20 @@
 
 pub mod choice;
 pub mod claims;
+pub mod far;
+mod held;
 pub mod policy;
 mod reach;
+mod shm;
 mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
 
-use crate::clock;
-use crate::doorbell;
 use crate::reason::Reason;
-use crate::shm::segment::Segment;
-use crate::sync::Ordering;
-use crate::sys::time;
-use choice::{Choice, Way};
-use policy::Mode;
+use choice::Way;
+use far::{Far, Look};
+pub use held::Lane;
 pub use reach::set_pid;
 
 /// How far an advert of the peer is.
@@ -40,6 +39,8 @@ pub struct Pending {
     pub at: u64,
     /// Bytes of it that are left.
     pub left: u64,
+    /// Not 0: they are in this lane, and come whatever becomes of the sender.
+    pub lane: u64,
 }
 
 /// What a source waits for when it waits for the reader to come.
@@ -145,6 +146,61 @@ pub trait Direct {
         0
     }
 
+    /// Source: offers the sink the reading end of a lane: a descriptor of this process, and the number of the
+    /// pipe that it is.
+    fn offer_lane(&self, _fd: i32, _pipe: u64) {}
+
+    /// Source: how far the sink is with that.
+    fn lane(&self) -> Lane {
+        Lane::None
+    }
+
+    /// Source: whether another advert can be made.
+    fn has_room(&self) -> bool {
+        false
+    }
+
+    /// Source: so many bytes, which stand at this position, are in the lane.
+    fn hold(&self, _at: u64, _len: usize) {}
+
+    /// Source: bytes in the lane that the sink has not read.
+    fn held(&self) -> u64 {
+        0
+    }
+
+    /// Sink: fetches the lane that the source offers, if it does.
+    fn fetch(&self, _far: &Far) {}
+
+    /// Sink: whether it has a lane of the source's.
+    fn fetched(&self) -> bool {
+        false
+    }
+
+    /// Sink: receives from the advert that stands here, whose bytes are in a lane, or throws them away. How many;
+    /// `None` if the peer has lied.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes. Under the receiving lock.
+    unsafe fn receive_held(
+        &self,
+        _at: u64,
+        _to: Option<*mut u8>,
+        _len: usize,
+        _far: &Far,
+    ) -> Option<usize> {
+        None
+    }
+
+    /// Sink: what is in the lane, up to so many bytes, to be looked at.
+    fn look_held(&self, _far: &Far, _len: usize) -> Option<Look> {
+        None
+    }
+
+    /// Sink: the adverts that have something left, in order.
+    fn ahead(&self) -> impl Iterator<Item = Pending> {
+        self.pending().into_iter()
+    }
+
     /// Sink: whether there is anything to look at beside the ring: adverts, or large messages to come.
     fn has_adverts(&self) -> bool {
         false
@@ -202,163 +258,4 @@ pub trait Direct {
 
     /// Sink: passes adverts that have nothing left.
     fn pass(&self) {}
-}
-
-impl Direct for Segment {
-    fn reaches(&self) -> Result<(), Reason> {
-        self.peer_process().map(|_| ())
-    }
-
-    fn refusal(&self) -> Reason {
-        self.known_refusal()
-    }
-
-    fn moved(&self) -> u64 {
-        let home = &self.mine().home;
-        home.sent.load(Ordering::Relaxed) + home.received.load(Ordering::Relaxed)
-    }
-
-    fn begin(&self, len: usize) {
-        if policy::mode() == Mode::Auto {
-            let home = &self.mine().home;
-            let mut choice = home.choice();
-            choice.begin(clock::ticks(), len, time::switches);
-            home.choose(&choice);
-        }
-    }
-
-    fn way(&self) -> Way {
-        match policy::mode() {
-            Mode::Auto => self.mine().home.way(),
-            _ => Way::Direct,
-        }
-    }
-
-    fn wait_in_vain(&self) {
-        let home = &self.mine().home;
-        let mut choice = home.choice();
-        choice.in_vain();
-        home.choose(&choice);
-    }
-
-    fn longest_wait(&self, comes: bool) -> u64 {
-        let choice = self.mine().home.choice();
-        policy::longest_wait(choice.is_known(), comes || choice.is_crowded())
-    }
-
-    fn moved_on(&self, bytes: usize) {
-        let word = &self.mine().home.choice.bytes;
-        let mut choice = Choice {
-            bytes: word.load(Ordering::Relaxed),
-            ..Choice::new()
-        };
-        choice.moved(bytes as u64);
-        word.store(choice.bytes, Ordering::Relaxed);
-    }
-
-    fn foretell(&self, large: bool) {
-        self.foretell_large(large);
-    }
-
-    fn awaited(&self, at: u64) -> u64 {
-        self.room_awaited(at)
-    }
-
-    fn peer_sleeps(&self) -> bool {
-        self.peer().bell.armed.load(Ordering::Relaxed) & doorbell::DATA != 0
-    }
-
-    fn is_prompt(&self, wait: Patience) -> bool {
-        let pass = &self.passing(wait).left;
-        let left = pass.load(Ordering::Relaxed);
-        pass.store(left.saturating_sub(1), Ordering::Relaxed);
-        left == 0
-    }
-
-    fn note_prompt(&self, wait: Patience, came: bool) {
-        let pass = self.passing(wait);
-        let last = pass.last.load(Ordering::Relaxed);
-        let next = if came {
-            0
-        } else {
-            (2 * last + 1).min(policy::LONGEST_PASS)
-        };
-        if next != last {
-            pass.last.store(next, Ordering::Relaxed);
-            pass.left.store(next, Ordering::Relaxed);
-        }
-    }
-
-    unsafe fn deliver(&self, at: u64, from: *const u8, len: usize) -> usize {
-        // SAFETY: passed on to the caller.
-        unsafe { self.deliver_to_posted(at, from, len) }
-    }
-
-    fn advertise(&self, at: u64, from: *const u8, len: usize) -> bool {
-        self.advertise_buffer(at, from, len)
-    }
-
-    fn is_taken(&self) -> bool {
-        self.advert_is_over()
-    }
-
-    unsafe fn help(&self) {
-        // SAFETY: passed on to the caller.
-        unsafe { self.help_reader() }
-    }
-
-    fn hide(&self) {
-        self.hide_buffer();
-    }
-
-    fn conclude(&self) -> usize {
-        self.conclude_open()
-    }
-
-    #[inline]
-    fn has_adverts(&self) -> bool {
-        self.looks_large()
-    }
-
-    fn adverts(&self) -> u64 {
-        self.peer().tx.offer.load(Ordering::Acquire)
-    }
-
-    fn pending(&self) -> Option<Pending> {
-        self.pending_advert()
-    }
-
-    fn post(&self, read: u64, to: *mut u8, len: usize) {
-        self.post_buffer(read, to, len);
-    }
-
-    fn is_posted(&self) -> bool {
-        self.mine().sink.posted.load(Ordering::Relaxed) & source::POSTED != 0
-    }
-
-    fn withdraw(&self) {
-        self.withdraw_buffer();
-    }
-
-    fn taken_back(&self) -> Option<Pending> {
-        self.last_taken_back()
-    }
-
-    fn forget_taken_back(&self) {
-        let last = source::number(self.adverts());
-        self.mine().sink.forgotten.store(last, Ordering::Relaxed);
-    }
-
-    fn ask_small(&self) {
-        self.ask_for_the_rest();
-    }
-
-    fn pass(&self) {
-        self.pass_adverts();
-    }
-
-    unsafe fn receive(&self, at: u64, to: Option<*mut u8>, len: usize) -> usize {
-        // SAFETY: passed on to the caller.
-        unsafe { self.receive_advert(at, to, len) }
-    }
 }

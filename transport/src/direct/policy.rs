@@ -10,6 +10,21 @@ pub enum Mode {
     Off = 0,
     Auto = 1,
     Sync = 2,
+    /// As `Sync`, where a message cannot be held in place (`super::held`).
+    Async = 3,
+}
+
+/// What is done about a write to a message that is held in place and has not been read (`SHUNT_ZCOPY_WRITE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Touch {
+    /// Wait for as long as copying would take, then copy: at most twice what the better of the two
+    /// would have cost, whatever the reader does.
+    Measured = 0,
+    /// Copy at once.
+    Copy = 1,
+    /// Wait for the reader, within bounds.
+    Wait = 2,
 }
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Off as u8);
@@ -58,6 +73,7 @@ pub fn longest_wait(known: bool, comes: bool) -> u64 {
     clock::us(match mode() {
         Mode::Auto if comes => COMES_US,
         Mode::Auto if known => AUTO_US,
+        Mode::Async => AUTO_US,
         Mode::Auto => TRIAL_US,
         _ => SYNC_US,
     })
@@ -77,6 +93,7 @@ pub fn mode() -> Mode {
     match MODE.load(Ordering::Relaxed) {
         1 => Mode::Auto,
         2 => Mode::Sync,
+        3 => Mode::Async,
         _ => Mode::Off,
     }
 }

@@ -25,34 +25,54 @@ impl Segment {
         offer & LARGE != 0 || number(offer) != self.mine().sink.done.load(Ordering::Relaxed)
     }
 
+    /// The adverts that are there and not done with: which comes first, and how many.
+    fn news(&self) -> (u32, u32) {
+        let offer = self.peer().tx.offer.load(Ordering::Acquire);
+        let done = self.mine().sink.done.load(Ordering::Relaxed);
+        let count = number(offer).wrapping_sub(done).min(ADVERTS as u32);
+        (done.wrapping_add(1), count)
+    }
+
+    /// Those of them that have something left, with their numbers.
+    fn with_rest(&self, (first, count): (u32, u32)) -> impl Iterator<Item = (u32, Pending)> {
+        let mut progress = self.mine().sink.progress.load(Ordering::Relaxed);
+        (0..count).filter_map(move |i| {
+            let number = first.wrapping_add(i);
+            let progress = std::mem::take(&mut progress);
+            Some((number, self.rest_of(number, progress)?))
+        })
+    }
+
+    pub(super) fn ahead(&self) -> impl Iterator<Item = Pending> {
+        self.with_rest(self.news()).map(|(_, pending)| pending)
+    }
+
+    /// What is left of an advert of which so much has been received, if anything is.
+    fn rest_of(&self, number: u32, progress: u64) -> Option<Pending> {
+        let advert = advert(self.peer(), number);
+        let lane = advert.lane.load(Ordering::Relaxed);
+        let len = advert.len.load(Ordering::Relaxed);
+        let claims = claims(self.peer(), self.mine(), number);
+        let (_, closed) = claims.claimed().unwrap_or((0, true));
+        // (while the source is at its last chunk it is not known how much will have arrived)
+        let len = if lane == 0 && closed && !claims.source_is_busy() {
+            claims.arrived().min(len)
+        } else {
+            len
+        };
+        let at = advert.at.load(Ordering::Relaxed);
+        let left = len.checked_sub(progress).filter(|&n| n > 0)?;
+        Some(Pending { at, left, lane })
+    }
+
     /// The advert that comes next, and what is left of it if it is there already. Adverts that are over
     /// and have nothing left are passed.
     fn upcoming(&self) -> (u32, Option<Pending>) {
-        let offer = self.peer().tx.offer.load(Ordering::Acquire);
-        let sink = &self.mine().sink;
-        let mut next = sink.done.load(Ordering::Relaxed).wrapping_add(1);
-        let mut progress = sink.progress.load(Ordering::Relaxed);
-        let ahead = number(offer).wrapping_sub(next).wrapping_add(1);
-        for _ in 0..ahead.min(ADVERTS as u32) {
-            let advert = advert(self.peer(), next);
-            let claims = claims(self.peer(), self.mine(), next);
-            let (_, closed) = claims.claimed().unwrap_or((0, true));
-            let len = advert.len.load(Ordering::Relaxed);
-            // (while the source is at its last chunk it is not known how much will have arrived)
-            let len = if closed && !claims.source_is_busy() {
-                claims.arrived().min(len)
-            } else {
-                len
-            };
-            if len > progress {
-                let at = advert.at.load(Ordering::Relaxed);
-                let left = len - progress;
-                return (next, Some(Pending { at, left }));
-            }
-            next = next.wrapping_add(1);
-            progress = 0;
+        let (first, count) = self.news();
+        match self.with_rest((first, count)).next() {
+            Some((number, pending)) => (number, Some(pending)),
+            None => (first.wrapping_add(count), None),
         }
-        (next, None)
     }
 
     pub(super) fn pending_advert(&self) -> Option<Pending> {
@@ -220,6 +240,9 @@ impl Segment {
             return None;
         }
         let advert = advert(self.peer(), last);
+        if advert.lane.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
         let claims = claims(self.peer(), self.mine(), last);
         let at = advert.at.load(Ordering::Relaxed);
         let len = advert.len.load(Ordering::Relaxed);
@@ -229,7 +252,7 @@ impl Segment {
             (claimed, false) if asked => len.saturating_sub(claimed),
             _ => 0,
         };
-        (left > 0).then_some(Pending { at, left })
+        (left > 0).then_some(Pending { at, left, lane: 0 })
     }
 
     /// The source copies alone, since this side may not look into it.

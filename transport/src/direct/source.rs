@@ -119,7 +119,7 @@ impl Segment {
         self.stay();
         let peer = self.peer_process().ok();
         let total = room.min(len as u64);
-        let claims = self.open_advert(at, from, total);
+        let claims = self.open_advert(at, from, total, 0);
         if let Some(peer) = peer {
             let to = posted.to.wrapping_add(gap);
             // SAFETY: the caller's promise.
@@ -128,15 +128,20 @@ impl Segment {
         self.conclude(&claims, total, posted.word)
     }
 
-    /// See [`super::Direct::advertise`].
-    pub(super) fn advertise_buffer(&self, at: u64, from: *const u8, len: usize) -> bool {
+    /// Whether another advert can be made: the peer has noticed enough of the last ones.
+    pub(super) fn can_open(&self) -> bool {
         let opened = number(self.mine().tx.offer.load(Ordering::Relaxed));
         let noticed = self.peer().sink.done.load(Ordering::Acquire);
-        if self.is_refused() || opened.wrapping_sub(noticed) >= ADVERTS as u32 {
+        opened.wrapping_sub(noticed) < ADVERTS as u32
+    }
+
+    /// See [`super::Direct::advertise`].
+    pub(super) fn advertise_buffer(&self, at: u64, from: *const u8, len: usize) -> bool {
+        if self.is_refused() || !self.can_open() {
             return false;
         }
         self.stay();
-        let claims = self.open_advert(at, from, (len as u64).min(LONGEST));
+        let claims = self.open_advert(at, from, (len as u64).min(LONGEST), 0);
         self.mine()
             .home
             .open
@@ -214,8 +219,8 @@ impl Segment {
         n
     }
 
-    /// Tells the peer of a buffer.
-    fn open_advert(&self, at: u64, from: *const u8, len: u64) -> Claims<'_> {
+    /// Tells the peer of a buffer, or of what is in a lane.
+    pub(super) fn open_advert(&self, at: u64, from: *const u8, len: u64, lane: u64) -> Claims<'_> {
         let mine = self.mine();
         let next = number(mine.tx.offer.load(Ordering::Relaxed)).wrapping_add(1);
         let advert = advert(mine, next);
@@ -224,6 +229,7 @@ impl Segment {
             .from
             .store(from.expose_provenance() as u64, Ordering::Relaxed);
         advert.len.store(len, Ordering::Relaxed);
+        advert.lane.store(lane, Ordering::Relaxed);
         let claims = claims(mine, self.peer(), next);
         claims.open();
         mine.tx

@@ -404,7 +404,7 @@ fn a_stream_breaks_on_a_lie(pair: &impl Pair) {
         a.tell(Word::Origin, 3);
         a.tell(Word::Produced, produced);
         assert_eq!(read(&mut rx, &b, walk()), Got::Broken);
-        assert!(rx.available(&b).is_err() && rx.gather(&b, -1).is_err());
+        assert!(rx.available(&b).is_err() && rx.gather(&b, -1, None).is_err());
     }
     // A slot that says it is longer than it can be.
     let (a, b) = pair.pair();

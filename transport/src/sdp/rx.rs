@@ -12,6 +12,7 @@ pub use large::Awaited;
 
 use super::journal::{Journal, Place, Shareable};
 use super::{Leg, Walk};
+use crate::direct::far::Far;
 use crate::provider::{End, Provider};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
 use crate::sys::Result;
@@ -55,6 +56,8 @@ pub struct How {
     pub lingers: bool,
     /// The buffer that such a read left posted still is.
     pub resumes: bool,
+    /// The reading end of the sender's lane, or the place for it.
+    pub far: Option<&'static Far>,
 }
 
 /// The receiving half.
@@ -366,7 +369,7 @@ impl Rx {
         if !p.has_adverts() {
             return Ok(ring);
         }
-        let left = p.pending().map_or(0, |a| a.left);
+        let left = p.ahead().fold(0, |n: u64, a| n.saturating_add(a.left));
         Ok(ring.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)))
     }
 
@@ -374,7 +377,10 @@ impl Rx {
     /// lie before its data.
     pub fn advance(&mut self, p: &impl Provider, fd: i32) {
         self.pass_first(p);
-        if self.leg == Leg::Fast && p.stated(End::Fast) == Some(self.flow.consumed()) {
+        if self.leg == Leg::Fast
+            && p.stated(End::Fast) == Some(self.flow.consumed())
+            && p.pending().is_none()
+        {
             self.leg = Leg::Last;
         }
         if self.leg == Leg::Last {

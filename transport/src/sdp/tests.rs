@@ -3,6 +3,7 @@
 //! one end by the rules that `preload::sockets` keeps; `watched` lets the peer act in the middle of a
 //! call, where another process would.
 
+mod held;
 mod side;
 mod watched;
 

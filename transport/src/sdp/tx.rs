@@ -371,7 +371,7 @@ impl Tx {
     /// Bytes that the peer has not read, to the byte.
     #[must_use]
     pub fn unread(&self, p: &impl Provider) -> u64 {
-        self.flow.accepted().saturating_sub(p.taken())
+        self.flow.accepted().saturating_sub(p.taken()) + p.held()
     }
 
     /// The most that may be on its way, in bytes.

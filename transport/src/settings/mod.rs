@@ -10,7 +10,7 @@ mod wanted;
 pub use table::{ALL, Kind, Setting};
 pub use wanted::Wanted;
 
-use crate::direct::policy::Mode;
+use crate::direct::policy::{Mode, Touch};
 use flowctl::{Scheme, Terms};
 use std::fmt::Write as _;
 use table::number;
@@ -36,6 +36,8 @@ pub struct Settings {
     /// Zero copy, and from how many bytes on.
     pub zcopy: Mode,
     pub zcopy_min: usize,
+    /// What is done about a write to a message that is held in place.
+    pub zcopy_write: Touch,
     /// The file of rules.
     pub rules: Option<String>,
     pub report: Option<String>,
@@ -46,7 +48,6 @@ pub struct Settings {
 fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
     match (name, value) {
         ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
-        ("SHUNT_ZCOPY", "async") => Some("large messages go as with sync"),
         _ => None,
     }
 }
@@ -106,10 +107,16 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         },
         zcopy: match get("SHUNT_ZCOPY") {
             "off" => Mode::Off,
-            "sync" | "async" => Mode::Sync,
+            "sync" => Mode::Sync,
+            "async" => Mode::Async,
             _ => Mode::Auto,
         },
         zcopy_min: usize::try_from(count("SHUNT_ZCOPY_MIN")).unwrap_or(usize::MAX),
+        zcopy_write: match get("SHUNT_ZCOPY_WRITE") {
+            "copy" => Touch::Copy,
+            "wait" => Touch::Wait,
+            _ => Touch::Measured,
+        },
         rules: file("SHUNT_RULES"),
         report: file("SHUNT_REPORT"),
     };
@@ -208,8 +215,8 @@ mod tests {
     fn what_is_not_there_yet_is_said() {
         let env = [("SHUNT_ZCOPY", "async"), ("SHUNT_TRANSPORT", "verbs")];
         let (s, lines) = read(env.into_iter());
-        assert!(s.transport == Wanted::Verbs && s.zcopy == Mode::Sync && lines.len() == 2);
-        assert!(lines[0].contains("as with sync") && lines[1].contains("stay on kernel TCP"));
+        assert!(s.transport == Wanted::Verbs && lines.len() == 1);
+        assert!(lines[0].contains("stay on kernel TCP"));
     }
 
     #[test]
@@ -218,10 +225,28 @@ mod tests {
             ("auto", Mode::Auto),
             ("off", Mode::Off),
             ("sync", Mode::Sync),
+            ("async", Mode::Async),
         ] {
             let (s, lines) = read([("SHUNT_ZCOPY", word)].into_iter());
             assert_eq!((s.zcopy, lines.len()), (mode, 0));
         }
+    }
+
+    #[test]
+    fn what_a_write_to_a_held_message_does_can_be_chosen() {
+        for (word, touch) in [
+            ("auto", Touch::Measured),
+            ("copy", Touch::Copy),
+            ("wait", Touch::Wait),
+        ] {
+            let (s, lines) = read([("SHUNT_ZCOPY_WRITE", word)].into_iter());
+            assert_eq!((s.zcopy_write, lines.len()), (touch, 0));
+        }
+        let (s, lines) = read([("SHUNT_ZCOPY_WRITE", "block")].into_iter());
+        assert_eq!(s.zcopy_write, Touch::Measured);
+        assert!(
+            lines[0].contains("SHUNT_ZCOPY_WRITE=block") && lines[0].contains("auto, copy, wait")
+        );
     }
 
     #[test]

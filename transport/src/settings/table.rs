@@ -62,6 +62,13 @@ pub const ALL: &[Setting] = &[
         help: "smallest message in bytes for zero copy",
     },
     Setting {
+        variable: "SHUNT_ZCOPY_WRITE",
+        option: "zcopy-write",
+        kind: Kind::Choice(&["auto", "copy", "wait"]),
+        default: "auto",
+        help: "a write to a message that async zero copy holds in place: copy it, wait for the reader, or wait as long as a copy takes",
+    },
+    Setting {
         variable: "SHUNT_BUF",
         option: "buf",
         kind: Kind::Number {

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0006;
+pub const MAGIC: u64 = 0x5348_554e_5400_0007;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -272,6 +272,10 @@ pub struct Pass {
 pub struct Source {
     pub busy: AtomicU64,
     pub placed: AtomicU8,
+    /// The lane that this side would use (`crate::direct::held`): a serial number and a descriptor of its
+    /// process; 0 before there is one. And what the descriptor has to be: the number of a pipe.
+    pub lane: AtomicU64,
+    pub pipe: AtomicU64,
 }
 
 /// A buffer of this side's that the other may read (SrcAvail).
@@ -284,6 +288,8 @@ pub struct Advert {
     pub at: AtomicU64,
     pub from: AtomicU64,
     pub len: AtomicU64,
+    /// Not 0: its bytes are in this lane, and cannot be taken back.
+    pub lane: AtomicU64,
 }
 
 /// A buffer of this side's that the other may write (SinkAvail), and what this side has received.
@@ -309,6 +315,9 @@ pub struct Sink {
     pub small: AtomicU32,
     /// The advert that was taken back and is waited for no more; at first none, number 0.
     pub forgotten: AtomicU32,
+    /// The lane of the other side's that this one reads from, and one that it cannot have.
+    pub fetched: AtomicU64,
+    pub refused: AtomicU64,
 }
 
 /// Bytes of one segment.

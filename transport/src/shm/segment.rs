@@ -219,15 +219,19 @@ impl Segment {
                 &home.sent,
                 &home.received,
                 &source.busy,
+                &source.lane,
                 &sink.posted,
                 &sink.progress,
                 &sink.busy,
+                &sink.fetched,
+                &sink.refused,
             ];
             for word in zero.into_iter().chain(&terms.words) {
                 word.store(0, Ordering::Relaxed);
             }
             for advert in adverts {
                 advert.claim.store(0, Ordering::Relaxed);
+                advert.lane.store(0, Ordering::Relaxed);
             }
             home.pid.store(0, Ordering::Relaxed);
             home.choose(&crate::direct::choice::Choice::new());

@@ -1,15 +1,20 @@
 //! Reading where large messages come: the reader's buffer is posted while the ring's bytes before an advert
 //! are read, so that the sender can fill the rest meanwhile; then what the advert holds is received.
 
-use super::{Got, How, Rx};
+use super::{Got, How, Rx, read_by};
+use crate::direct::far::Look;
 use crate::direct::{Pending, policy};
 use crate::doorbell::TAKEN;
 use crate::provider::Provider;
+use crate::sdp::journal::Journal;
 use crate::sdp::{Leg, Walk};
-use flowctl::{Receiver as _, Violation};
+use flowctl::{Receiver as _, Violation, with_scheme};
 
 /// Bytes of a buffer that was taken back which are waited for at most: as kernel TCP shows without a reader.
 const AT_ONCE: u64 = 60 * 1024;
+
+/// Looks for bytes of the ring that are said to come before an advert, and came before it if they do.
+const VAIN: u32 = 100;
 
 /// What becomes of bytes that a sender has shown and not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,11 @@ impl Rx {
         how: How,
     ) -> Got {
         p.pass();
+        if let Some(far) = how.far
+            && !self.journal.is_on()
+        {
+            p.fetch(far);
+        }
         if how.peek {
             // SAFETY: passed on to the caller.
             return unsafe { self.look_large(p, walk, how) };
@@ -43,6 +53,7 @@ impl Rx {
         }
         let before = walk.done();
         let mut got;
+        let mut vain = 0;
         loop {
             let limit = match self.before_advert(p) {
                 Ok(limit) => limit,
@@ -55,8 +66,20 @@ impl Rx {
                     break;
                 }
                 let to = (!how.discard).then_some(to);
+                let at = self.flow.consumed();
+                let held = p.pending().is_some_and(|a| a.lane != 0);
                 // SAFETY: the walk's chunk is writable by the caller's promise.
-                let n = unsafe { p.receive(self.flow.consumed(), to, len) };
+                let n = unsafe {
+                    if held {
+                        how.far.and_then(|far| p.receive_held(at, to, len, far))
+                    } else {
+                        Some(p.receive(at, to, len))
+                    }
+                };
+                let Some(n) = n else {
+                    p.withdraw();
+                    return Got::Broken;
+                };
                 walk.advance(n);
                 self.ring_due |= p.must_ring(TAKEN);
                 got = Got::Empty;
@@ -81,6 +104,10 @@ impl Rx {
                 if p.pending().is_none() {
                     break;
                 }
+                vain += 1;
+                if vain > VAIN {
+                    return Got::Broken;
+                }
             }
         }
         p.withdraw();
@@ -99,6 +126,10 @@ impl Rx {
         let Ok(limit) = self.before_advert(p) else {
             return Got::Broken;
         };
+        if p.ahead().any(|a| a.lane != 0) {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.look_held(p, walk, how) };
+        }
         if limit == Some(0) {
             p.ask_small();
             self.ring_due |= p.must_ring(TAKEN);
@@ -115,10 +146,67 @@ impl Rx {
         }
     }
 
-    /// Bytes that the ring holds.
+    /// Looks at what the ring and the sender's lane hold, up to an advert that its sender may take back.
+    ///
+    /// # Safety
+    /// The walk's buffers are writable.
+    #[cold]
+    unsafe fn look_held(&mut self, p: &impl Provider, walk: &mut Walk, how: How) -> Got {
+        let before = walk.done();
+        let mut flow = self.flow.clone();
+        let Some(look) = how.far.and_then(|far| p.look_held(far, walk.left())) else {
+            return Got::Broken;
+        };
+        let mut ahead = p.ahead();
+        loop {
+            let advert = ahead.next();
+            let limit = match advert {
+                Some(a) => a.at.checked_sub(flow.consumed()),
+                None => Some(u64::MAX),
+            };
+            let Some(limit) = limit else {
+                return Got::Broken;
+            };
+            let mut part = walk.part(usize::try_from(limit).unwrap_or(usize::MAX));
+            // SAFETY: passed on to the caller.
+            let read = with_scheme!(Receiver, &mut flow, flow => unsafe {
+                read_by(flow, &mut Journal::off(), p, &mut part, how)
+            });
+            if read.is_err() {
+                return Got::Broken;
+            }
+            walk.skip(part.done());
+            let Some(advert) = advert.filter(|a| a.at == flow.consumed() && walk.left() > 0) else {
+                break;
+            };
+            if advert.lane == 0 {
+                if walk.done() == before {
+                    p.ask_small();
+                    self.ring_due |= p.must_ring(TAKEN);
+                }
+                break;
+            }
+            // SAFETY: passed on to the caller.
+            if !unsafe { copy_look(&look, advert.left, walk, how) } {
+                break;
+            }
+        }
+        match walk.done() - before {
+            0 => Got::Empty,
+            n => Got::Bytes(n),
+        }
+    }
+
+    /// Bytes that the ring and the sender's lane hold.
     pub fn shown(&mut self, p: &impl Provider) -> usize {
         let known = self.leg == Leg::Fast && self.flow.announced(p).is_ok();
-        if known { self.flow.available() } else { 0 }
+        if !known {
+            return 0;
+        }
+        let held = p.ahead().filter(|a| a.lane != 0);
+        let held = held.fold(0, |n: u64, a| n.saturating_add(a.left));
+        let held = usize::try_from(held).unwrap_or(usize::MAX);
+        self.flow.available().saturating_add(held)
     }
 
     /// After a read that found too little: whether the sender has taken a buffer back, or was asked to, and
@@ -171,4 +259,27 @@ impl Rx {
         let limit = limit.and_then(|n| usize::try_from(n).ok());
         limit.map(Some).ok_or(Violation)
     }
+}
+
+/// Copies so many bytes of what a lane holds, or only counts them. False if there are fewer.
+///
+/// # Safety
+/// The walk's buffers are writable.
+unsafe fn copy_look(look: &Look, mut left: u64, walk: &mut Walk, how: How) -> bool {
+    while left > 0 && walk.left() > 0 {
+        let (to, len) = walk.chunk();
+        let wanted = usize::try_from(left).map_or(len, |left| left.min(len));
+        let n = if how.discard {
+            wanted
+        } else {
+            // SAFETY: the walk's chunk is writable by the caller's promise.
+            unsafe { look.read(to, wanted) }.unwrap_or(0)
+        };
+        if n == 0 {
+            return false;
+        }
+        walk.advance(n);
+        left -= n as u64;
+    }
+    true
 }

@@ -3,10 +3,15 @@
 
 use super::{Rx, STALL_US};
 use crate::clock;
+use crate::direct::Pending;
+use crate::direct::far::Far;
 use crate::provider::{End, Provider};
 use crate::sdp::{Leg, Walk};
 use crate::sys::{Errno, Result, net, yield_core};
 use flowctl::{Receiver as _, Violation};
+
+/// Bytes of a lane that are read at once.
+const GATHER: usize = 1 << 20;
 
 impl Rx {
     /// After a look that has walked over all that is left of the fast leg: looks on at what follows it on
@@ -19,7 +24,8 @@ impl Rx {
             Ok(left) if self.leg == Leg::Fast => left as u64,
             _ => return Ok(false),
         };
-        let whole = p.stated(End::Fast) == Some(self.flow.consumed() + left);
+        let ring = self.flow.available() as u64;
+        let whole = p.stated(End::Fast) == Some(self.flow.consumed() + ring);
         if !whole || walk.done() as u64 != left || !self.take_bells(p, fd, usize::MAX) {
             return Ok(false);
         }
@@ -52,7 +58,12 @@ impl Rx {
     ///
     /// # Errors
     /// The peer's counter is impossible, or what it counted never came.
-    pub fn gather(&mut self, p: &impl Provider, fd: i32) -> Result<Vec<u8>, Violation> {
+    pub fn gather(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        far: Option<&Far>,
+    ) -> Result<Vec<u8>, Violation> {
         let mut out = Vec::new();
         if self.leg == Leg::First {
             let Some(end) = p.stated(End::Kernel) else {
@@ -65,16 +76,69 @@ impl Rx {
         self.open(p)?;
         self.flow.release();
         self.available(p)?;
-        while self.flow.available() > 0 {
-            let piece = self.flow.next(p)?;
+        p.pass();
+        loop {
+            let held = p.pending().filter(|a| a.lane != 0);
+            let before = match held {
+                Some(a) => a.at.checked_sub(self.flow.consumed()).ok_or(Violation)?,
+                None => u64::MAX,
+            };
+            self.gather_ring(p, before, &mut out)?;
+            match held {
+                Some(a) if a.at == self.flow.consumed() => {
+                    let far = far.ok_or(Violation)?;
+                    Self::gather_held(p, a, far, &mut out)?;
+                }
+                Some(_) => return Err(Violation),
+                None => break,
+            }
+        }
+        self.leg = Leg::Last;
+        Ok(out)
+    }
+
+    /// Reads what the ring holds, so many bytes of it at most.
+    fn gather_ring(
+        &mut self,
+        p: &impl Provider,
+        most: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
+        let mut left = usize::try_from(most).unwrap_or(usize::MAX);
+        while left > 0 && self.flow.available() > 0 {
+            let mut piece = self.flow.next(p)?;
+            piece.len = piece.len.min(left);
             let at = out.len();
             out.resize(at + piece.len, 0);
             // SAFETY: the vector has just been given that many bytes.
             unsafe { p.take(piece, out.as_mut_ptr().add(at)) };
             self.flow.consume(piece.len);
+            left -= piece.len;
         }
-        self.leg = Leg::Last;
-        Ok(out)
+        Ok(())
+    }
+
+    /// Reads what a lane holds for an advert.
+    fn gather_held(
+        p: &impl Provider,
+        advert: Pending,
+        far: &Far,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
+        let mut left = advert.left;
+        if left > far.unread() {
+            return Err(Violation);
+        }
+        let mut part = vec![0u8; usize::try_from(left).unwrap_or(usize::MAX).min(GATHER)];
+        while left > 0 {
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(part.len());
+            // SAFETY: memory of at least that length.
+            let n = unsafe { p.receive_held(advert.at, Some(part.as_mut_ptr()), len, far) };
+            let read = part.get(..n.ok_or(Violation)?).ok_or(Violation)?;
+            out.extend_from_slice(read);
+            left -= read.len() as u64;
+        }
+        Ok(())
     }
 
     /// Reads the first leg to its end. What the kernel has not delivered yet comes as room is made.

@@ -237,7 +237,7 @@ impl Side {
             self.tx.end_fast(p);
         }
         assert!(!p.peer_is_putting());
-        let bytes = self.rx.gather(p, fd).unwrap();
+        let bytes = self.rx.gather(p, fd, None).unwrap();
         if back.is_none() {
             self.residual.extend(bytes);
         }

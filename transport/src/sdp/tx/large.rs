@@ -110,6 +110,71 @@ impl Tx {
         self.advert = Advert::None;
     }
 
+    /// Holds the walk's next buffers in place, as far as they are large and `put` puts them into the lane, which
+    /// the reader has fetched; it is told where they stand, and says how much it took. Small ones between them
+    /// go through the ring.
+    ///
+    /// # Errors
+    /// The peer's counter is impossible.
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    pub unsafe fn hold(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+        mut put: impl FnMut(*const u8, usize) -> usize,
+    ) -> Result<(), Violation> {
+        let can = !self.is_advertised(p) && !self.journal.is_on() && !self.flow.is_parked();
+        while can && self.leg == Leg::Fast && walk.left() > 0 {
+            let (from, len) = walk.chunk();
+            let n = if len < policy::large() {
+                // SAFETY: passed on to the caller.
+                unsafe { self.put_chunk(p, fd, walk) }?
+            } else if p.has_room() && p.enter() {
+                p.time_put();
+                let n = put(from, len).min(len);
+                if n > 0 {
+                    p.hold(self.flow.accepted(), n);
+                    walk.advance(n);
+                    if p.must_ring(doorbell::DATA | doorbell::TAKEN) {
+                        self.send_bell(p, fd);
+                    }
+                }
+                p.leave();
+                n
+            } else {
+                0
+            };
+            if n < len || self.flow.is_parked() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Tx::put`] of the walk's next buffer, through the ring. How much of it went.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn put_chunk(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+    ) -> Result<usize, Violation> {
+        let (_, len) = walk.chunk();
+        let mut part = walk.part(len);
+        // SAFETY: passed on to the caller.
+        unsafe { self.put_ring(p, fd, &mut part) }?;
+        walk.skip(part.done());
+        Ok(part.done())
+    }
+
     /// [`Tx::put`] of what only goes straight to a reader that waits. Out of room if none does.
     ///
     /// # Safety

@@ -22,7 +22,9 @@ impl Tx {
         let end = self.flow.accepted();
         self.leg = Leg::Last;
         self.flow.post(true, p);
-        if let Some(from) = p.take_give_back()
+        // (what is in a lane would have to go in between: the reader has it, and keeps it)
+        if p.held() == 0
+            && let Some(from) = p.take_give_back()
             && from <= end
             && end - from <= p.region() as u64
             && from < end
