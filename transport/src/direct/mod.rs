@@ -237,6 +237,9 @@ impl Direct for Segment {
     fn wait_in_vain(&self) {
         let home = &self.mine().home;
         let mut choice = home.choice();
+        if !choice.is_known() {
+            policy::note_reader(false);
+        }
         choice.in_vain();
         home.choose(&choice);
     }

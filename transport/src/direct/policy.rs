@@ -1,7 +1,7 @@
 //! When a message is large, and in which pieces its two copiers share it.
 
 use crate::clock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// `SHUNT_ZCOPY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +52,44 @@ const AUTO_US: u64 = 5_000;
 const TRIAL_US: u64 = 500;
 const COMES_US: u64 = 50_000;
 
-/// The longest such wait, in ticks.
+/// The longest such wait, in ticks. On a connection of which nothing is known it follows what readers of other
+/// connections did ([`note_reader`]).
 #[must_use]
 pub fn longest_wait(known: bool, comes: bool) -> u64 {
+    let doubt = if known {
+        0
+    } else {
+        DOUBT.load(Ordering::Relaxed)
+    };
     clock::us(match mode() {
-        Mode::Auto if comes => COMES_US,
+        Mode::Auto if comes => COMES_US >> doubt,
         Mode::Auto if known => AUTO_US,
-        Mode::Auto => TRIAL_US,
+        Mode::Auto => TRIAL_US >> doubt,
         _ => SYNC_US,
     })
+}
+
+/// How often the first waits on this process's connections were in vain, less how often they were not: each
+/// halves the next. A server whose clients come late, each with a connection of its own, would otherwise wait
+/// for every one of them.
+static DOUBT: AtomicU32 = AtomicU32::new(0);
+const MOST_DOUBT: u32 = 9;
+
+fn after(doubt: u32, came: bool) -> u32 {
+    if came {
+        doubt.saturating_sub(1)
+    } else {
+        (doubt + 1).min(MOST_DOUBT)
+    }
+}
+
+/// A sender has waited for the reader of a connection of which nothing was known.
+pub(super) fn note_reader(came: bool) {
+    let doubt = DOUBT.load(Ordering::Relaxed);
+    let next = after(doubt, came);
+    if next != doubt {
+        DOUBT.store(next, Ordering::Relaxed);
+    }
 }
 
 /// Sets both, once at start.
@@ -98,4 +127,24 @@ pub fn chunk(left: u64) -> u64 {
 #[must_use]
 pub fn patience() -> u64 {
     clock::us(PATIENCE_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COMES_US, MOST_DOUBT, after};
+
+    #[test]
+    fn clients_that_come_late_are_soon_waited_for_no_longer_and_again_once_they_come() {
+        let (mut doubt, mut waited) = (0, 0);
+        for _ in 0..1000 {
+            waited += COMES_US >> doubt;
+            doubt = after(doubt, false);
+        }
+        assert!(waited < 200_000, "{waited} us for 1000 connections");
+        assert!(COMES_US >> MOST_DOUBT > 0);
+        for _ in 0..MOST_DOUBT {
+            doubt = after(doubt, true);
+        }
+        assert_eq!((doubt, after(0, true)), (0, 0));
+    }
 }
