@@ -151,6 +151,13 @@ impl Choice {
         direct != 0
     }
 
+    /// Whether its reader has come to what went straight, the last time as well.
+    #[must_use]
+    pub const fn is_trusted(&self) -> bool {
+        let [direct, _] = self.paces;
+        direct != 0 && direct != u64::MAX
+    }
+
     /// A message that went straight waited for a reader that did not come: through the ring for long.
     pub fn in_vain(&mut self) {
         (self.since, self.bytes, self.messages) = (0, 0, 0);

@@ -237,16 +237,14 @@ impl Direct for Segment {
     fn wait_in_vain(&self) {
         let home = &self.mine().home;
         let mut choice = home.choice();
-        if !choice.is_known() {
-            policy::note_reader(false);
-        }
+        policy::note_reader(false);
         choice.in_vain();
         home.choose(&choice);
     }
 
     fn longest_wait(&self, comes: bool) -> u64 {
         let choice = self.mine().home.choice();
-        policy::longest_wait(choice.is_known(), comes || choice.is_crowded())
+        policy::longest_wait(&choice, comes)
     }
 
     fn moved_on(&self, bytes: usize) {

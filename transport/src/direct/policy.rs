@@ -1,5 +1,6 @@
 //! When a message is large, and in which pieces its two copiers share it.
 
+use super::choice::Choice;
 use crate::clock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
@@ -52,26 +53,27 @@ const AUTO_US: u64 = 5_000;
 const TRIAL_US: u64 = 500;
 const COMES_US: u64 = 50_000;
 
-/// The longest such wait, in ticks. On a connection of which nothing is known it follows what readers of other
-/// connections did ([`note_reader`]).
+/// The longest such wait, in ticks. Where the reader has never come, or not the last time, it is the shorter the
+/// more waits of this process were in vain ([`note_reader`]).
 #[must_use]
-pub fn longest_wait(known: bool, comes: bool) -> u64 {
-    let doubt = if known {
+pub fn longest_wait(choice: &Choice, comes: bool) -> u64 {
+    let doubt = if choice.is_trusted() {
         0
     } else {
         DOUBT.load(Ordering::Relaxed)
     };
     clock::us(match mode() {
-        Mode::Auto if comes => COMES_US >> doubt,
-        Mode::Auto if known => AUTO_US,
+        Mode::Auto if comes || choice.is_crowded() => COMES_US >> doubt,
+        Mode::Auto if choice.is_known() => AUTO_US >> doubt,
         Mode::Auto => TRIAL_US >> doubt,
         _ => SYNC_US,
     })
 }
 
-/// How often the first waits on this process's connections were in vain, less how often they were not: each
-/// halves the next. A server whose clients come late, each with a connection of its own, would otherwise wait
-/// for every one of them.
+/// How often this process's waits were in vain, less how often a reader came that was not trusted: each halves
+/// the next. Otherwise a server whose clients come late, each with a connection of its own, would wait long for
+/// every one of them, and so would two programs of one thread each that send to one another on many connections,
+/// each waiting for the other to read a different one.
 static DOUBT: AtomicU32 = AtomicU32::new(0);
 const MOST_DOUBT: u32 = 9;
 
@@ -83,7 +85,7 @@ fn after(doubt: u32, came: bool) -> u32 {
     }
 }
 
-/// A sender has waited for the reader of a connection of which nothing was known.
+/// A wait was in vain, or a reader came that was not trusted.
 pub(super) fn note_reader(came: bool) {
     let doubt = DOUBT.load(Ordering::Relaxed);
     let next = after(doubt, came);
