@@ -79,8 +79,8 @@ pub trait Direct {
         Way::Ring
     }
 
-    /// Source: the reader was waited for in vain.
-    fn wait_in_vain(&self) {}
+    /// Source: the reader was waited for in vain, for so many ticks.
+    fn wait_in_vain(&self, _waited: u64) {}
 
     /// Source: how long, in ticks, a sender that could copy waits for the reader.
     fn longest_wait(&self, _comes: bool) -> u64 {
@@ -234,10 +234,10 @@ impl Direct for Segment {
         }
     }
 
-    fn wait_in_vain(&self) {
+    fn wait_in_vain(&self, waited: u64) {
         let home = &self.mine().home;
         let mut choice = home.choice();
-        policy::note_reader(false);
+        policy::note_vain(waited);
         choice.in_vain();
         home.choose(&choice);
     }

@@ -2,7 +2,7 @@
 
 use super::choice::Choice;
 use crate::clock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// `SHUNT_ZCOPY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +62,40 @@ pub fn longest_wait(choice: &Choice, comes: bool) -> u64 {
     } else {
         DOUBT.load(Ordering::Relaxed)
     };
-    clock::us(match mode() {
+    let most = clock::us(match mode() {
         Mode::Auto if comes || choice.is_crowded() => COMES_US >> doubt,
         Mode::Auto if choice.is_known() => AUTO_US >> doubt,
         Mode::Auto => TRIAL_US >> doubt,
-        _ => SYNC_US,
-    })
+        _ => return clock::us(SYNC_US),
+    });
+    let owed = OWED.load(Ordering::Relaxed);
+    most.min(allowance(clock::ticks(), owed, clock::us(VAIN_US)).max(clock::us(LEAST_US)))
+}
+
+/// Waits in vain may take one part in so many of a process's time, and so much (µs) at once; a wait always has
+/// this long (µs).
+const SHARE: u64 = 32;
+const VAIN_US: u64 = 100_000;
+const LEAST_US: u64 = 100;
+
+/// Until when, in ticks, this process has to work to make up for what it has waited in vain.
+static OWED: AtomicU64 = AtomicU64::new(0);
+
+/// How long a wait may be, of so much at once.
+const fn allowance(now: u64, owed: u64, most: u64) -> u64 {
+    most.saturating_sub(owed.saturating_sub(now) / SHARE)
+}
+
+/// What is owed after a wait in vain.
+fn owed_after(now: u64, owed: u64, waited: u64) -> u64 {
+    owed.max(now).saturating_add(waited.saturating_mul(SHARE))
+}
+
+/// A wait was in vain, of so many ticks.
+pub(super) fn note_vain(waited: u64) {
+    let owed = owed_after(clock::ticks(), OWED.load(Ordering::Relaxed), waited);
+    OWED.store(owed, Ordering::Relaxed);
+    note_reader(false);
 }
 
 /// How often this process's waits were in vain, less how often a reader came that was not trusted: each halves
@@ -133,7 +161,7 @@ pub fn patience() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{COMES_US, MOST_DOUBT, after};
+    use super::{COMES_US, MOST_DOUBT, after, allowance, owed_after};
 
     #[test]
     fn clients_that_come_late_are_soon_waited_for_no_longer_and_again_once_they_come() {
@@ -143,10 +171,24 @@ mod tests {
             doubt = after(doubt, false);
         }
         assert!(waited < 200_000, "{waited} us for 1000 connections");
-        assert!(COMES_US >> MOST_DOUBT > 0);
+        assert_eq!(doubt, MOST_DOUBT);
         for _ in 0..MOST_DOUBT {
             doubt = after(doubt, true);
         }
         assert_eq!((doubt, after(0, true)), (0, 0));
+    }
+
+    #[test]
+    fn waits_in_vain_take_a_small_part_of_the_time() {
+        let (mut now, mut owed, mut waited) = (1_000_000_u64, 0, 0);
+        let begun = now;
+        for _ in 0..100_000 {
+            let wait = allowance(now, owed, 1_000).min(500);
+            (now, waited) = (now + wait, waited + wait);
+            owed = owed_after(now, owed, wait);
+            now += 300; // and works for a while
+        }
+        assert!(waited < (now - begun) / 20, "{waited} of {}", now - begun);
+        assert_eq!(allowance(owed, owed, 1_000), 1_000);
     }
 }
