@@ -77,10 +77,10 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         }
         libc::SHUT_RDWR => {
             s.rx_shut.store(true, Ordering::Release);
-            s.tx_shut.store(true, Ordering::Release);
+            let first = !s.tx_shut.swap(true, Ordering::AcqRel);
             s.woken_hard.store(true, Ordering::Release);
             let e = real::errno();
-            let told = send::finish(s, fd) == Ok(true);
+            let told = send::finish(s, fd) == Ok(true) && first;
             let r = kernel(libc::SHUT_RDWR);
             if told && r < 0 {
                 // The peer has heard the word already, and has closed: there was a connection when this began.
