@@ -41,7 +41,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if s.segment().is_some_and(|p| ending(s, p) == Ending::Reset) {
         return kernel(how); // it knows of the reset, and says that there is no connection
     }
-    match how {
+    match with_earlier(s, how) {
         libc::SHUT_RD => {
             s.rx_shut.swap(true, Ordering::SeqCst);
             // A kernel half that is shut shows readable for ever, and no bell can wake anybody there any
@@ -77,12 +77,34 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         }
         libc::SHUT_RDWR => {
             s.rx_shut.store(true, Ordering::Release);
-            s.tx_shut.store(true, Ordering::Release);
+            let first = !s.tx_shut.swap(true, Ordering::AcqRel);
             s.woken_hard.store(true, Ordering::Release);
-            let _ = send::finish(s, fd);
-            kernel(libc::SHUT_RDWR)
+            let e = real::errno();
+            let told = send::finish(s, fd) == Ok(true) && first;
+            let r = kernel(libc::SHUT_RDWR);
+            if told && r < 0 {
+                // The peer has heard the word already, and has closed: there was a connection when this began.
+                real::set_errno(e);
+                return 0;
+            }
+            r
         }
         _ => kernel(how),
+    }
+}
+
+/// With the half that was shut before, if this is the other one: an end that neither sends nor receives any more
+/// answers data with a reset, whichever half was first, and the kernel does so only once its own are shut.
+fn with_earlier(s: &Socket, how: c_int) -> c_int {
+    let before = match how {
+        libc::SHUT_RD => &s.tx_shut,
+        libc::SHUT_WR => &s.rx_shut,
+        _ => return how,
+    };
+    if before.load(Ordering::Acquire) {
+        libc::SHUT_RDWR
+    } else {
+        how
     }
 }
 

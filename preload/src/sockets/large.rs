@@ -181,7 +181,7 @@ fn wait_taken(
     {
         let now = clock::ticks();
         if now - begun > p.longest_wait(comes) {
-            p.wait_in_vain();
+            p.wait_in_vain(now - begun);
             break;
         }
         if p.has_adverts() && p.pending().is_some() {

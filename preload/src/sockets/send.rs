@@ -32,8 +32,8 @@ pub(crate) unsafe fn send(
     walk: &mut Walk,
     flags: i32,
 ) -> Result<usize> {
+    let since = Since::now();
     let is_large = walk.left() >= policy::large();
-    let since = is_large.then(Since::now);
     let mut may_wait = is_large;
     if is_large && policy::mode() == Mode::Async {
         // SAFETY: the caller's promise.
@@ -103,8 +103,6 @@ struct How {
     quiet: bool,
     /// A large message waits for the reader.
     waits: bool,
-    /// When the call began, if some of it may have gone already.
-    since: Option<Since>,
 }
 
 /// What a step of sending came to.
@@ -121,7 +119,7 @@ unsafe fn rest(
     walk: &mut Walk,
     flags: i32,
     waits: bool,
-    since: Option<Since>,
+    since: Since,
 ) -> Result<usize> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
@@ -134,8 +132,8 @@ unsafe fn rest(
             flags,
             quiet,
             waits,
-            since,
         },
+        since,
         step,
     )
 }
@@ -152,41 +150,48 @@ pub(crate) fn send_from(
 ) -> Result<usize> {
     // (a walk over no memory: it only counts, and there is nothing in it to advertise)
     let mut walk = Walk::one(std::ptr::null_mut(), want);
-    drive(s, fd, &mut walk, How::default(), |fd, walk, _| {
-        engage::step(s, fd);
-        demote::attend(s, fd);
-        match s.phase() {
-            Phase::Attached => {}
-            Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
-            // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
-            _ => return copy_little(s, fd, walk, &mut fill, &mut put_back),
-        }
-        let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
-            return Err(Errno::AGAIN);
-        };
-        let gone = is_gone(s, p);
-        if gone {
-            tx.end_fast(p);
-        }
-        if tx.leg() == Leg::Last {
+    drive(
+        s,
+        fd,
+        &mut walk,
+        How::default(),
+        Since::now(),
+        |fd, walk, _| {
+            engage::step(s, fd);
+            demote::attend(s, fd);
+            match s.phase() {
+                Phase::Attached => {}
+                Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
+                // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
+                _ => return copy_little(s, fd, walk, &mut fill, &mut put_back),
+            }
+            let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
+                return Err(Errno::AGAIN);
+            };
+            let gone = is_gone(s, p);
+            if gone {
+                tx.end_fast(p);
+            }
+            if tx.leg() == Leg::Last {
+                drop(tx);
+                s.sent_late.store(gone, Ordering::Release);
+                return moved(walk, by_kernel(fd, walk.left()));
+            }
+            if walk.left() == 0 {
+                return Ok(Step::End);
+            }
+            let put = tx.fill(p, fd, walk.left(), &mut fill);
+            tx.post(p, fd);
+            s.mirror_tx(&tx);
             drop(tx);
-            s.sent_late.store(gone, Ordering::Release);
-            return moved(walk, by_kernel(fd, walk.left()));
-        }
-        if walk.left() == 0 {
-            return Ok(Step::End);
-        }
-        let put = tx.fill(p, fd, walk.left(), &mut fill);
-        tx.post(p, fd);
-        s.mirror_tx(&tx);
-        drop(tx);
-        match put? {
-            Put::Bytes(0) => Ok(Step::NoRoom),
-            Put::Bytes(n) => moved(walk, Ok(n)),
-            Put::Ended => Ok(Step::Moved),
-            Put::Nothing => Ok(Step::End),
-        }
-    })
+            match put? {
+                Put::Bytes(0) => Ok(Step::NoRoom),
+                Put::Bytes(n) => moved(walk, Ok(n)),
+                Put::Ended => Ok(Step::Moved),
+                Put::Nothing => Ok(Step::End),
+            }
+        },
+    )
 }
 
 fn moved(walk: &mut Walk, n: Result<usize>) -> Result<Step> {
@@ -241,10 +246,10 @@ fn drive(
     fd: i32,
     walk: &mut Walk,
     how: How,
+    since: Since,
     step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
-    let since = how.since.unwrap_or_else(Since::now);
     let counting = Counting::begin();
     counting.add(What::Inside(s));
     inside(s, fd, walk, how, step, since)
@@ -267,6 +272,10 @@ fn inside(
     };
     loop {
         let fd = s.live_fd(fd);
+        // A handler may have written to the buffer: what follows is another call's.
+        if walk.done() > 0 && wait.since().any() {
+            return end(walk, None);
+        }
         if s.tx_shut.load(Ordering::Acquire) || s.broken.load(Ordering::Acquire) {
             if walk.done() > 0 {
                 return end(walk, None);
@@ -277,9 +286,6 @@ fn inside(
                 time::raise(libc::SIGPIPE);
             }
             return Err(e);
-        }
-        if walk.done() > 0 && wait.since().any() {
-            return end(walk, None); // a handler may have written to the rest: as after a sleep of the kernel's
         }
         match step(fd, walk, copies) {
             Ok(Step::End) => return end(walk, None),

@@ -51,6 +51,14 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("shutdown_with_unsent_bulk", shutdown_with_unsent_bulk),
     Case::pair("shutdown_after_peer_closed", shutdown_after_peer_closed),
     Case::pair("end_is_sticky", end_is_sticky),
+    Case::pair("data_for_shutdown_read_write", |s| {
+        data_for_shut(s, &[SHUT_RD, SHUT_WR])
+    }),
+    Case::pair("data_for_shutdown_write_read", |s| {
+        data_for_shut(s, &[SHUT_WR, SHUT_RD])
+    }),
+    Case::pair("data_for_shutdown_both", |s| data_for_shut(s, &[SHUT_RDWR])),
+    Case::pair("shutdown_both_while_peer_closes", both_while_peer_closes),
 ];
 
 const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
@@ -303,5 +311,52 @@ fn end_is_sticky(s: &Side) {
             log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
         }
     }
+    s.sync("done");
+}
+
+/// Data for an end that has shut both halves, together or one by one, is answered with a reset, and both are told.
+fn data_for_shut(s: &Side, steps: &[i32]) {
+    let fd = s.pair();
+    proc::ignore(libc::SIGPIPE);
+    if s.a() {
+        for how in steps {
+            log!(s, "shutdown {how} {}", net::shutdown(fd, *how));
+        }
+        s.sync("shut");
+        s.sync("sent");
+        wait::wait_for(fd, libc::POLLERR);
+        look_error(s, fd);
+        s.sync("told");
+    } else {
+        s.sync("shut");
+        wait::wait_for(fd, libc::POLLRDHUP);
+        log!(s, "send {}", io::send(fd, b"too late", 0));
+        s.sync("sent");
+        wait::wait_for(fd, libc::POLLERR);
+        look_error(s, fd);
+        s.sync("told");
+    }
+}
+
+fn look_error(s: &Side, fd: Fd) {
+    log!(s, "poll {}", wait::poll(&[(fd, ALL)], 0));
+    log!(s, "send {}", io::send(fd, b"x", 0));
+    log!(s, "again {}", io::send(fd, b"x", 0));
+    look(s, fd, "then");
+}
+
+/// A peer that closes as soon as it hears of the end makes no error of the call that it heard of.
+fn both_while_peer_closes(s: &Side) {
+    let mut good = 0;
+    for _ in 0..100 {
+        let fd = s.pair();
+        if s.a() {
+            good += i32::from(net::shutdown(fd, SHUT_RDWR).0 == 0);
+        } else {
+            io::recv_to_end(fd);
+        }
+        net::close(fd).ok();
+    }
+    log!(s, "{good}");
     s.sync("done");
 }

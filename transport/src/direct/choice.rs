@@ -1,8 +1,8 @@
 //! Whether a connection's large messages go straight to the reader or through the ring: whichever has moved
 //! them faster, measured as they go (`SHUNT_ZCOPY=auto`).
 //!
-//! Pure; kept by the source, asked once for each large message. Messages are counted in *spells*, each by one
-//! way. A spell begins with as many bytes as the buffers hold, which count for nothing: they hide what the
+//! Pure; kept by the source, in the segment (a peer that spoils it does so to its own loss), and asked once for
+//! each large message. Messages are counted in *spells*, each by one way. A spell begins with as many bytes as the buffers hold, which count for nothing: they hide what the
 //! reader does, or are a debt of the spell before. Its pace is the time from there to the beginning of the next,
 //! over the bytes: what the program does meanwhile, and how long it waits for answers, is in it, as it is in the
 //! program's own clock.
@@ -116,7 +116,7 @@ impl Choice {
             let calm = put_off() == self.put_off;
             self.crowd = match calm {
                 true => self.crowd.saturating_sub(1),
-                false => (self.crowd + 2).min(MOST_CROWDED),
+                false => self.crowd.saturating_add(2).min(MOST_CROWDED),
             };
             if calm || len < WORTH {
                 self.end_spell(now);
@@ -151,12 +151,19 @@ impl Choice {
         direct != 0
     }
 
+    /// Whether its reader has come to what went straight, the last time as well.
+    #[must_use]
+    pub const fn is_trusted(&self) -> bool {
+        let [direct, _] = self.paces;
+        direct != 0 && direct != u64::MAX
+    }
+
     /// A message that went straight waited for a reader that did not come: through the ring for long.
     pub fn in_vain(&mut self) {
         (self.since, self.bytes, self.messages) = (0, 0, 0);
         (self.way, self.best) = (Way::Ring, Way::Ring);
         (self.score, self.pairs) = (0, 0);
-        self.rest = (GROWS * self.rest).min(VERY_RARELY);
+        self.rest = self.rest.saturating_mul(GROWS).min(VERY_RARELY);
         self.left = self.rest;
         let [direct, _] = &mut self.paces;
         *direct = u64::MAX;
@@ -217,9 +224,9 @@ impl Choice {
             self.way = second;
             return;
         }
-        self.score += self.lead().clamp(-PAIR, PAIR);
-        if self.score.abs() < CLEAR && self.pairs < PAIRS {
-            self.pairs += 1;
+        self.score = self.score.saturating_add(self.lead().clamp(-PAIR, PAIR));
+        if self.score.unsigned_abs() < CLEAR.unsigned_abs() && self.pairs < PAIRS {
+            self.pairs = self.pairs.saturating_add(1);
             self.way = self.best;
             return;
         }

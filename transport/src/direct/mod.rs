@@ -80,8 +80,8 @@ pub trait Direct {
         Way::Ring
     }
 
-    /// Source: the reader was waited for in vain.
-    fn wait_in_vain(&self) {}
+    /// Source: the reader was waited for in vain, for so many ticks.
+    fn wait_in_vain(&self, _waited: u64) {}
 
     /// Source: how long, in ticks, a sender that could copy waits for the reader.
     fn longest_wait(&self, _comes: bool) -> u64 {

@@ -1,7 +1,8 @@
 //! When a message is large, and in which pieces its two copiers share it.
 
+use super::choice::Choice;
 use crate::clock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// `SHUNT_ZCOPY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +68,74 @@ const AUTO_US: u64 = 5_000;
 const TRIAL_US: u64 = 500;
 const COMES_US: u64 = 50_000;
 
-/// The longest such wait, in ticks.
+/// The longest such wait, in ticks. Where the reader has never come, or not the last time, it is the shorter the
+/// more waits of this process were in vain ([`note_reader`]).
 #[must_use]
-pub fn longest_wait(known: bool, comes: bool) -> u64 {
-    clock::us(match mode() {
-        Mode::Auto if comes => COMES_US,
-        Mode::Auto if known => AUTO_US,
-        Mode::Async => AUTO_US,
-        Mode::Auto => TRIAL_US,
-        _ => SYNC_US,
-    })
+pub fn longest_wait(choice: &Choice, comes: bool) -> u64 {
+    let doubt = if choice.is_trusted() {
+        0
+    } else {
+        DOUBT.load(Ordering::Relaxed)
+    };
+    let most = clock::us(match mode() {
+        Mode::Auto if comes || choice.is_crowded() => COMES_US >> doubt,
+        Mode::Auto if choice.is_known() => AUTO_US >> doubt,
+        Mode::Auto => TRIAL_US >> doubt,
+        Mode::Async => return clock::us(AUTO_US),
+        _ => return clock::us(SYNC_US),
+    });
+    let owed = OWED.load(Ordering::Relaxed);
+    most.min(allowance(clock::ticks(), owed, clock::us(VAIN_US)).max(clock::us(LEAST_US)))
+}
+
+/// Waits in vain may take one part in so many of a process's time, and so much (µs) at once; a wait always has
+/// this long (µs).
+const SHARE: u64 = 32;
+const VAIN_US: u64 = 100_000;
+const LEAST_US: u64 = 100;
+
+/// Until when, in ticks, this process has to work to make up for what it has waited in vain.
+static OWED: AtomicU64 = AtomicU64::new(0);
+
+/// How long a wait may be, of so much at once.
+const fn allowance(now: u64, owed: u64, most: u64) -> u64 {
+    most.saturating_sub(owed.saturating_sub(now) / SHARE)
+}
+
+/// What is owed after a wait in vain.
+fn owed_after(now: u64, owed: u64, waited: u64) -> u64 {
+    owed.max(now).saturating_add(waited.saturating_mul(SHARE))
+}
+
+/// A wait was in vain, of so many ticks.
+pub(super) fn note_vain(waited: u64) {
+    let owed = owed_after(clock::ticks(), OWED.load(Ordering::Relaxed), waited);
+    OWED.store(owed, Ordering::Relaxed);
+    note_reader(false);
+}
+
+/// How often this process's waits were in vain, less how often a reader came that was not trusted: each halves
+/// the next. Otherwise a server whose clients come late, each with a connection of its own, would wait long for
+/// every one of them, and so would two programs of one thread each that send to one another on many connections,
+/// each waiting for the other to read a different one.
+static DOUBT: AtomicU32 = AtomicU32::new(0);
+const MOST_DOUBT: u32 = 9;
+
+fn after(doubt: u32, came: bool) -> u32 {
+    if came {
+        doubt.saturating_sub(1)
+    } else {
+        (doubt + 1).min(MOST_DOUBT)
+    }
+}
+
+/// A wait was in vain, or a reader came that was not trusted.
+pub(super) fn note_reader(came: bool) {
+    let doubt = DOUBT.load(Ordering::Relaxed);
+    let next = after(doubt, came);
+    if next != doubt {
+        DOUBT.store(next, Ordering::Relaxed);
+    }
 }
 
 /// Sets both, once at start.
@@ -115,4 +174,38 @@ pub fn chunk(left: u64) -> u64 {
 #[must_use]
 pub fn patience() -> u64 {
     clock::us(PATIENCE_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COMES_US, MOST_DOUBT, after, allowance, owed_after};
+
+    #[test]
+    fn clients_that_come_late_are_soon_waited_for_no_longer_and_again_once_they_come() {
+        let (mut doubt, mut waited) = (0, 0);
+        for _ in 0..1000 {
+            waited += COMES_US >> doubt;
+            doubt = after(doubt, false);
+        }
+        assert!(waited < 200_000, "{waited} us for 1000 connections");
+        assert_eq!(doubt, MOST_DOUBT);
+        for _ in 0..MOST_DOUBT {
+            doubt = after(doubt, true);
+        }
+        assert_eq!((doubt, after(0, true)), (0, 0));
+    }
+
+    #[test]
+    fn waits_in_vain_take_a_small_part_of_the_time() {
+        let (mut now, mut owed, mut waited) = (1_000_000_u64, 0, 0);
+        let begun = now;
+        for _ in 0..100_000 {
+            let wait = allowance(now, owed, 1_000).min(500);
+            (now, waited) = (now + wait, waited + wait);
+            owed = owed_after(now, owed, wait);
+            now += 300; // and works for a while
+        }
+        assert!(waited < (now - begun) / 20, "{waited} of {}", now - begun);
+        assert_eq!(allowance(owed, owed, 1_000), 1_000);
+    }
 }

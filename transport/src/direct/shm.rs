@@ -42,16 +42,17 @@ impl Direct for Segment {
         }
     }
 
-    fn wait_in_vain(&self) {
+    fn wait_in_vain(&self, waited: u64) {
         let home = &self.mine().home;
         let mut choice = home.choice();
+        policy::note_vain(waited);
         choice.in_vain();
         home.choose(&choice);
     }
 
     fn longest_wait(&self, comes: bool) -> u64 {
         let choice = self.mine().home.choice();
-        policy::longest_wait(choice.is_known(), comes || choice.is_crowded())
+        policy::longest_wait(&choice, comes)
     }
 
     fn moved_on(&self, bytes: usize) {

@@ -215,6 +215,9 @@ impl Segment {
         claims.shut();
         let total = advert.len.load(Ordering::Relaxed);
         let n = self.conclude(&claims, total, 0);
+        if n > 0 && !self.mine().home.choice().is_trusted() {
+            policy::note_reader(true);
+        }
         self.mine().home.open.store(0, Ordering::Release);
         n
     }
