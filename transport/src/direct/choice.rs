@@ -235,12 +235,11 @@ impl Choice {
         } else {
             Way::Ring
         };
-        if winner != self.best {
-            self.rest = OFTEN;
-        }
         (self.best, self.way) = (winner, winner);
         (self.score, self.pairs) = (0, 0);
         self.left = self.rest;
+        // (whoever wins: ways that are nearly alike would have one duel after the other)
+        self.rest = self.rest.saturating_mul(GROWS).min(RARELY.max(self.rest));
     }
 
     /// The loser's spell has ended.
