@@ -1,14 +1,20 @@
 //! Memory that goes away: what `probe` remembers as good is forgotten, so that a send from it says EFAULT, as
-//! by the kernel, and does not crash in here. Called by the program; each call goes straight to the kernel.
+//! by the kernel, and does not crash in here. Called by the program; each call goes straight to the kernel, past
+//! the guard's trap, so what is held there (`guard`) is lifted here.
 //!
 //! The allocator's own calls do not come here, and need not: no program may use what it has freed.
 
-use crate::probe;
 use crate::real::{ret_int, set_errno};
+use crate::{guard, probe};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use transport::sys::Result;
 use transport::syscall;
+
+/// Nothing of these pages is held any more.
+fn lift(at: *mut c_void, len: usize) {
+    guard::before_write(at.cast(), len);
+}
 
 fn told(r: Result<usize>) -> c_int {
     probe::forget();
@@ -17,12 +23,14 @@ fn told(r: Result<usize>) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+    lift(at, len);
     // SAFETY: the program's arguments, passed on.
     told(unsafe { syscall!(munmap, at, len) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+    lift(at, len);
     // SAFETY: the program's arguments, passed on.
     told(unsafe { syscall!(mprotect, at, len, prot) })
 }
@@ -48,6 +56,10 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
+    lift(at, old);
+    if flags & libc::MREMAP_FIXED != 0 {
+        lift(to, new);
+    }
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { syscall!(mremap, at, old, new, flags, to) };
     probe::forget();

@@ -1,4 +1,4 @@
-//! splice and tee. A pipe into an attached socket is read into what the socket sends; for anything else the
+//! splice and tee. An unnamed pipe into an attached socket is read into what the socket sends; for anything else the
 //! kernel itself has to have the stream, so that goes back there first.
 //!
 //! Rule: what was taken out of a pipe cannot be put back, so no more is taken than there is room for.
@@ -151,7 +151,11 @@ pub unsafe extern "C" fn splice(
     {
         engage::step(s, to);
         if s.phase() == Phase::Attached {
-            return ret(pipe_to(s, from, to, n.min(MOST), flags));
+            match pipe_to(s, from, to, n.min(MOST), flags) {
+                // A pipe with a name cannot be read without waiting; nothing has gone.
+                Err(Errno(libc::EOPNOTSUPP)) => {}
+                r => return ret(r),
+            }
         }
     }
     to_kernel(from, Reason::Splice);

@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("splice_in_shared_pipe", shared_pipe),
     Case::pair("splice_in_errors", errors),
     Case::pair("splice_in_gone", gone),
+    Case::pair("splice_in_named", named).any_path("a pipe with a name goes by the kernel"),
 ];
 
 fn splice(pipe: Fd, to: Fd, n: usize, flags: u32) -> Ret {
@@ -221,6 +222,23 @@ fn gone(s: &Side) {
     } else {
         net::close(fd).ok();
         s.sync("closed");
+    }
+    s.sync("done");
+}
+
+/// A pipe with a name.
+fn named(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let path = std::env::temp_dir().join(format!("splice-{}", std::process::id()));
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        call!(libc::mkfifo(name.as_ptr(), 0o600)).ok();
+        let pipe = call!(libc::open(name.as_ptr(), libc::O_RDWR)).ok() as Fd;
+        std::fs::remove_file(&path).unwrap();
+        io::write(pipe, b"named").ok();
+        log!(s, "{}", splice(pipe, fd, 5, 0));
+    } else {
+        log!(s, "{:?}", io::recv_exact(fd, 5).0);
     }
     s.sync("done");
 }
