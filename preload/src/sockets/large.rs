@@ -155,7 +155,16 @@ pub(super) fn await_taken(
         };
         let p = s.segment().filter(|_| s.phase() == Phase::Attached);
         here().advert.store(ptr::null_mut(), Ordering::Relaxed);
-        tx.collect(p, walk)
+        let taken = tx.collect(p, walk);
+        if let Some(p) = p
+            && waited.is_ok()
+            && is_gone(s, p)
+        {
+            // A kernel would have had in its buffers what fits there before the reader left.
+            // SAFETY: the caller's walk, of which nothing is advertised any more.
+            let _ = unsafe { tx.put_late(p, fd, walk) };
+        }
+        taken
     };
     drop(counting);
     waited?;

@@ -305,7 +305,7 @@ fn inside(
         let (_, next) = walk.chunk();
         if !copies && next >= policy::large() {
             match large::await_taken(s, fd, walk, &mut wait) {
-                Ok(true) if walk.left() == 0 => return end(walk, None),
+                Ok(_) if walk.left() == 0 => return end(walk, None),
                 Ok(whole) => {
                     copies = !whole;
                     continue;

@@ -154,6 +154,26 @@ impl Tx {
         Ok(())
     }
 
+    /// [`Tx::put`] of the walk's next buffer to a reader that is gone, as far as the ring has room.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn put_late(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+    ) -> Result<usize, Violation> {
+        if self.leg != Leg::Fast {
+            return Ok(0);
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.put_chunk(p, fd, walk) }
+    }
+
     /// [`Tx::put`] of the walk's next buffer, through the ring. How much of it went.
     ///
     /// # Errors
