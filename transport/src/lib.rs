@@ -47,3 +47,5 @@ pub mod stat;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;
+#[cfg(not(loom))]
+pub mod wire;

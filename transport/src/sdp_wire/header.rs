@@ -90,6 +90,12 @@ impl Written {
 }
 
 impl Header {
+    /// The bytes of the header of a Data message, `total` bytes long with its payload.
+    pub fn write_data(&self, total: u32, out: &mut [u8; HEADER]) {
+        let written: Writer<HEADER> = self.write(Mid::Data, 0, total);
+        *out = written.whole();
+    }
+
     /// The header's bytes.
     pub(super) fn write<const N: usize>(&self, mid: Mid, flags: u8, len: u32) -> Writer<N> {
         let pending = if self.urgent_pending { OOB_PEND } else { 0 };

@@ -89,6 +89,9 @@ pub enum Message<'a> {
         port: u16,
     },
     SuspCommAck,
+    /// This was the last message of the sender's direction: RDMA mode ends here, and what follows on the
+    /// connection are the bytes of the stream. The other side does the same. (Shunt's own.)
+    Plain,
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -124,6 +127,7 @@ impl<'a> Message<'a> {
             Self::ChRcvBufAck { .. } => Mid::ChRcvBufAck,
             Self::SuspComm { .. } => Mid::SuspComm,
             Self::SuspCommAck => Mid::SuspCommAck,
+            Self::Plain => Mid::Plain,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -150,6 +154,7 @@ impl<'a> Message<'a> {
             Self::AbortConn
             | Self::SuspComm { .. }
             | Self::SuspCommAck
+            | Self::Plain
             | Self::SendSm
             | Self::SrcAvailCancel
             | Self::SinkAvailCancel

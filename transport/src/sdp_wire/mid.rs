@@ -21,13 +21,15 @@ pub enum Mid {
     ChRcvBufAck = 0x0C,
     SuspComm = 0x0D,
     SuspCommAck = 0x0E,
+    /// Of the numbers that are left for experiments: the sender's direction goes on with plain bytes.
+    Plain = 0x40,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
 }
 
 impl Mid {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -43,6 +45,7 @@ impl Mid {
         Self::ChRcvBufAck,
         Self::SuspComm,
         Self::SuspCommAck,
+        Self::Plain,
         Self::SinkAvail,
         Self::SrcAvail,
         Self::Data,

@@ -9,7 +9,15 @@ use super::{LARGEST_BUFFER, Violation, buffer_size};
 
 /// One message as it came. Nothing of it is believed.
 #[derive(Clone, Copy, Debug)]
-pub struct Received<'a>(&'a [u8]);
+pub struct Received<'a> {
+    /// Its beginning, headers at least.
+    front: &'a [u8],
+    /// Bytes of all of it.
+    total: usize,
+}
+
+/// Bytes of the longest headers.
+pub const FRONT: usize = HEADER + 20;
 
 /// What a message is checked against.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +31,17 @@ pub struct Sizes {
 impl<'a> Received<'a> {
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self {
+            front: bytes,
+            total: bytes.len(),
+        }
+    }
+
+    /// One of `total` bytes of which only the beginning is here: as many as headers can have, or all. The payload
+    /// of the message is then what is here of it.
+    #[must_use]
+    pub const fn begun(front: &'a [u8], total: usize) -> Self {
+        Self { front, total }
     }
 
     /// The message, if it is one by all rules that need no memory of earlier ones; those are
@@ -32,9 +50,9 @@ impl<'a> Received<'a> {
     /// # Errors
     /// The rule that it breaks.
     pub fn check(self, sizes: &Sizes) -> Result<(Header, Message<'a>), Violation> {
-        let mut from = Reader::new(self.0);
+        let mut from = Reader::new(self.front);
         let written = Written::read(&mut from).ok_or(Violation::Short)?;
-        if u32::try_from(self.0.len()) != Ok(written.len) {
+        if u32::try_from(self.total) != Ok(written.len) {
             return Err(Violation::Length);
         }
         if written.len > sizes.own {
@@ -44,18 +62,17 @@ impl<'a> Received<'a> {
         if matches!(mid, Mid::Hello | Mid::HelloAck) {
             return Err(Violation::Unexpected);
         }
-        let payload = self
-            .0
-            .get(HEADER + mid.extended()..)
-            .ok_or(Violation::ExtendedHeader)?;
-        if !mid.takes_payload() && !payload.is_empty() {
+        let head = HEADER + mid.extended();
+        let payload = self.front.get(head..).ok_or(Violation::ExtendedHeader)?;
+        let payload_len = self.total.saturating_sub(head);
+        if !mid.takes_payload() && payload_len > 0 {
             return Err(Violation::Payload);
         }
         let urgent = written.flags & OOB_PRES != 0;
         if urgent && mid != Mid::Data {
             return Err(Violation::UrgentOutsideData);
         }
-        if urgent && payload.is_empty() {
+        if urgent && payload_len == 0 {
             return Err(Violation::UrgentWithoutPayload);
         }
         let pipelined = written.flags & REQ_PIPE != 0;
@@ -63,7 +80,7 @@ impl<'a> Received<'a> {
             Mid::Data => Message::Data { payload, urgent },
             Mid::SrcAvail => {
                 let advert = advert(&mut from)?;
-                if payload.len() as u64 > u64::from(advert.len) {
+                if payload_len as u64 > u64::from(advert.len) {
                     return Err(Violation::AdvertPayload);
                 }
                 Message::SrcAvail { advert, payload }
@@ -100,6 +117,7 @@ impl<'a> Received<'a> {
             Mid::SinkAvailCancel => Message::SinkAvailCancel,
             Mid::SinkCancelAck => Message::SinkCancelAck,
             Mid::SuspCommAck => Message::SuspCommAck,
+            Mid::Plain => Message::Plain,
             Mid::DisConn => Message::DisConn,
             Mid::AbortConn => Message::AbortConn,
             Mid::Hello | Mid::HelloAck => return Err(Violation::Unexpected),

@@ -42,6 +42,21 @@ pub struct Sequence {
     held: Option<Seq>,
 }
 
+/// What has been heard of the peer: its acknowledgement with its buffers, the number received last with this
+/// side's free buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    pub acknowledged: (Seq, u16),
+    pub received: (Seq, u32),
+}
+
+/// What the peer has been told: the number sent last, and the acknowledgement with this side's buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub sent: Seq,
+    pub told: (Seq, u16),
+}
+
 impl Sequence {
     /// After Hello and HelloAck, which have told of this many free buffers each way.
     #[must_use]
@@ -68,6 +83,36 @@ impl Sequence {
         ] {
             seq.0 = seq.0.wrapping_add(by);
         }
+    }
+
+    /// What the receiving half knows, for a sending half that keeps a copy of its own.
+    #[must_use]
+    pub const fn heard(&self) -> Heard {
+        Heard {
+            acknowledged: (self.acknowledged, self.bufs),
+            received: (self.received, self.free),
+        }
+    }
+
+    /// Takes in what the other copy has heard.
+    pub const fn hear(&mut self, heard: &Heard) {
+        (self.acknowledged, self.bufs) = heard.acknowledged;
+        (self.received, self.free) = heard.received;
+    }
+
+    /// What the sending half has told, for a receiving half that keeps a copy of its own.
+    #[must_use]
+    pub const fn told(&self) -> Told {
+        Told {
+            sent: self.sent,
+            told: self.told,
+        }
+    }
+
+    /// Takes in what the other copy has told.
+    pub const fn note_told(&mut self, told: &Told) {
+        self.sent = told.sent;
+        self.told = told.told;
     }
 
     /// Receive buffers were posted.

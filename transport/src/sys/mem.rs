@@ -23,6 +23,14 @@ static NEXT_RETIRED: AtomicUsize = AtomicUsize::new(0);
 const LEN_BITS: u32 = 28;
 const PAGE_BITS: u32 = 12;
 
+/// Gives memory back that was leaked, but keeps its addresses valid for a while.
+///
+/// # Safety
+/// The whole of a mapping, that nobody uses any more but threads that were on their way to look.
+pub unsafe fn retire_at(base: NonNull<u8>, len: usize) {
+    retire(base, len);
+}
+
 /// Gives the memory back, but keeps the addresses valid for a while.
 fn retire(base: NonNull<u8>, len: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;

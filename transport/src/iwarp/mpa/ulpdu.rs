@@ -19,8 +19,10 @@ impl<'b> Ulpdu<'b> {
         Self { wire, markers, len }
     }
 
-    /// One of `len` octets the payload of which is in its place already: only its header is here.
-    pub(super) const fn hollow(header: &'b [u8], len: usize) -> Self {
+    /// One of `len` octets the payload of which is in its place already, or will be looked at elsewhere: only its
+    /// beginning is here.
+    #[must_use]
+    pub const fn hollow(header: &'b [u8], len: usize) -> Self {
         Self {
             wire: header,
             markers: Markers::OFF,

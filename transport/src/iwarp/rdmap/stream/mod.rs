@@ -4,17 +4,18 @@
 //! The memory is the caller's: an [`Event`] says where octets belong, after every check, and the caller copies them there
 //! before it asks for the next event. The order of events is the order of delivery; a Send therefore sees all Writes before it.
 
+mod few;
 mod foresee;
 mod receive;
 mod send;
-
-use std::collections::VecDeque;
 
 use super::read::{READ_REQUEST, ReadRequest};
 use super::terminate::{self, Terminate};
 use crate::iwarp::ddp::{Queue, Stag, StreamId};
 use crate::iwarp::mpa::setup::{ReadLimits, Role, Terms};
 use crate::iwarp::mpa::{Rtr, Ulpdu};
+
+use few::Few;
 
 pub use foresee::Foreseen;
 pub use send::Refused;
@@ -114,7 +115,7 @@ struct Outstanding {
     received: u32,
 }
 
-/// The state of one stream. Allocates once.
+/// The state of one stream. Holds no pointer; at most 32 Reads each way.
 #[derive(Debug)]
 pub struct Stream {
     id: StreamId,
@@ -126,11 +127,11 @@ pub struct Stream {
     /// The message that goes next in each queue.
     next: [u32; 3],
     ord: u16,
-    outstanding: VecDeque<Outstanding>,
+    outstanding: Few<Outstanding>,
     sends: Queue,
     reads: Queue,
     terminates: Queue,
-    to_answer: VecDeque<ReadRequest>,
+    to_answer: Few<ReadRequest>,
 }
 
 impl Stream {
@@ -150,12 +151,12 @@ impl Stream {
             mute: phase == Phase::Waiting,
             empty_rtr: phase == Phase::Waiting && settings.rtr == Some(Rtr::Fpdu),
             next: [1; 3],
-            ord: settings.ord,
-            outstanding: VecDeque::with_capacity(settings.ord.into()),
+            ord: settings.ord.min(few::MOST),
+            outstanding: Few::new(),
             sends: Queue::new(settings.receive_size, settings.receive_buffers),
-            reads: Queue::new(read, settings.ird.into()),
+            reads: Queue::new(read, settings.ird.min(few::MOST).into()),
             terminates: Queue::new(terminate, 1),
-            to_answer: VecDeque::with_capacity(settings.ird.into()),
+            to_answer: Few::new(),
         }
     }
 

@@ -1,0 +1,115 @@
+//! What the two halves of one side tell each other, without a lock: the receiver what has come and what the peer
+//! has acknowledged, the sender what it has told.
+
+use crate::sdp_wire::header::Seq;
+use crate::sdp_wire::sequence::{Heard, Told};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Words of one side.
+#[derive(Debug)]
+pub struct Common {
+    /// Written by the receiving half: the peer's acknowledgement (upper half) and its buffers.
+    acknowledged: AtomicU64,
+    /// What was received last (upper half), and this side's free buffers.
+    received: AtomicU64,
+    /// Written by the sending half: the number sent last.
+    sent: AtomicU32,
+    /// The acknowledgement told last (upper half), and the buffers told of with it.
+    told: AtomicU64,
+    /// The peer's first FPDU has come: a responder may send (RFC 5044 section 7.1.2).
+    pub heard: AtomicBool,
+    /// The sending half has something to say of its own: an update, an answer.
+    pub due: AtomicBool,
+    /// Half of this side's receive buffers: when to tell of free ones.
+    half: AtomicU32,
+    /// The peer has asked to go on with plain bytes, or its set-up was declined.
+    pub to_plain: AtomicBool,
+    /// Messages that the peer waits for, as bits.
+    asked: AtomicU32,
+}
+
+/// What a peer can wait for: bits of one word. (Of each kind one at a time can be open.)
+pub(super) const SUSP_COMM_ACK: u32 = 1;
+pub(super) const CH_RCV_BUF_ACK: u32 = 2;
+pub(super) const SEND_SM: u32 = 4;
+pub(super) const SINK_CANCEL_ACK: u32 = 8;
+
+const fn pack(seq: Seq, n: u32) -> u64 {
+    (seq.0 as u64) << 32 | n as u64
+}
+
+#[allow(clippy::cast_possible_truncation)]
+const fn unpack(word: u64) -> (Seq, u32) {
+    (Seq((word >> 32) as u32), word as u32)
+}
+
+impl Common {
+    pub(super) const fn new() -> Self {
+        Self {
+            acknowledged: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            sent: AtomicU32::new(0),
+            told: AtomicU64::new(0),
+            heard: AtomicBool::new(false),
+            due: AtomicBool::new(false),
+            half: AtomicU32::new(0),
+            to_plain: AtomicBool::new(false),
+            asked: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn set_buffers(&self, count: u16) {
+        self.half.store(u32::from(count / 2), Ordering::Relaxed);
+    }
+
+    pub(super) fn half(&self) -> u16 {
+        u16::try_from(self.half.load(Ordering::Relaxed)).unwrap_or(u16::MAX)
+    }
+
+    /// The peer waits for this.
+    pub(super) fn ask(&self, what: u32) {
+        self.asked.fetch_or(what, Ordering::AcqRel);
+        self.due.store(true, Ordering::Release);
+    }
+
+    /// What the peer waits for.
+    pub(super) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// It has been told.
+    pub(super) fn answered(&self, what: u32) {
+        self.asked.fetch_and(!what, Ordering::AcqRel);
+    }
+
+    pub(super) fn tell_heard(&self, heard: &Heard) {
+        let (acknowledged, bufs) = heard.acknowledged;
+        let (received, free) = heard.received;
+        self.acknowledged
+            .store(pack(acknowledged, bufs.into()), Ordering::Release);
+        self.received.store(pack(received, free), Ordering::Release);
+    }
+
+    pub(super) fn heard(&self) -> Heard {
+        let (acknowledged, bufs) = unpack(self.acknowledged.load(Ordering::Acquire));
+        Heard {
+            acknowledged: (acknowledged, u16::try_from(bufs).unwrap_or(u16::MAX)),
+            received: unpack(self.received.load(Ordering::Acquire)),
+        }
+    }
+
+    pub(super) fn tell_told(&self, told: &Told) {
+        let (acknowledged, bufs) = told.told;
+        self.told
+            .store(pack(acknowledged, bufs.into()), Ordering::Release);
+        self.sent.store(told.sent.0, Ordering::Release);
+    }
+
+    pub(super) fn told(&self) -> Told {
+        let (acknowledged, bufs) = unpack(self.told.load(Ordering::Acquire));
+        Told {
+            sent: Seq(self.sent.load(Ordering::Acquire)),
+            told: (acknowledged, u16::try_from(bufs).unwrap_or(u16::MAX)),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The receiving half: octets of the kernel connection into bytes of the stream.
+//!
+//! Three places, in the order of the stream: bytes that are *ready* (taken out of their FPDUs), octets that are *raw*
+//! (as they came), and what the kernel still has. A read takes from the front; where a large payload is under way it
+//! goes from the kernel straight to the program's buffer. `parse` follows the FPDUs, `read` moves bytes.
+
+mod parse;
+mod read;
+
+use super::{Agreed, Common};
+use crate::iwarp::ddp::{Segment, StreamId};
+use crate::iwarp::mpa::setup::{ReadLimits, Role};
+use crate::iwarp::mpa::{Deframer, Markers};
+use crate::iwarp::rdmap::{Settings, Stream};
+use crate::sdp_wire::received::Sizes;
+use crate::sdp_wire::sequence::Sequence;
+use crate::sys::{Errno, Result, net};
+use std::sync::atomic::Ordering;
+
+/// Bytes of the two buffers: several of the largest FPDUs.
+const RAW: usize = 256 * 1024;
+const READY: usize = 256 * 1024;
+
+/// A payload from which on the next one is expected to be read straight to the program's buffer, in bytes.
+const LARGE: usize = 8 * 1024;
+
+/// Octets of the headers of an FPDU that carries data: length, DDP, BSDH.
+pub(super) const HEADERS: usize = 2 + 18 + 16;
+
+/// How the direction stands, once everything before has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// More may come.
+    Open,
+    /// The peer has shut its direction.
+    Eof,
+    /// The peer has reset the stream, or broken a rule.
+    Reset,
+    /// RDMA mode is over in this direction, and nothing of it is left: the kernel connection carries the stream.
+    Plain,
+}
+
+/// Where in an FPDU the first raw octet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Header,
+    /// So many bytes of the stream, and so many octets of pad and CRC behind them.
+    Body {
+        left: usize,
+        tail: usize,
+    },
+    /// Octets of no further use.
+    Skip(usize),
+    /// RDMA mode has ended: bytes of the stream.
+    Plain,
+}
+
+/// A message of which segments are still to come.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    left: u32,
+    data: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct In {
+    stream: Stream,
+    deframer: Deframer,
+    crc: bool,
+    seq: Sequence,
+    sizes: Sizes,
+    /// See [`Agreed::slots`].
+    slots: bool,
+    posted: u32,
+    stage: Stage,
+    message: Option<Open>,
+    /// The FPDU at the front is the last of its message, which gives a receive buffer back.
+    ends_message: bool,
+    /// The next thing after the FPDU at the front are plain bytes.
+    ends_mode: bool,
+    /// DisConn has come.
+    fin: bool,
+    reset: bool,
+    /// The kernel connection has ended.
+    over: bool,
+    failed: bool,
+    /// The error that the kernel gave, to be told once.
+    error: Option<Errno>,
+    terminate: Option<Segment>,
+    /// Bytes of the stream that have been seen.
+    arrived: u64,
+    /// What the last payload was like, in bytes.
+    last: usize,
+    start: usize,
+    end: usize,
+    ready_start: usize,
+    ready_end: usize,
+    raw: [u8; RAW],
+    ready: [u8; READY],
+}
+
+impl In {
+    /// Begins in fresh zeroed memory; the buffers are not touched.
+    ///
+    /// # Safety
+    /// `at` is writable zeroed memory of that size and alignment that nobody else uses.
+    pub(super) unsafe fn begin(at: *mut Self) {
+        let nothing = Settings {
+            id: StreamId(0),
+            role: Role::Responder,
+            ird: 0,
+            ord: 0,
+            rtr: None,
+            receive_size: 0,
+            receive_buffers: 0,
+        };
+        // SAFETY: the caller's promise; fields are written where they are, since the whole is too large for a stack.
+        unsafe {
+            (&raw mut (*at).stream).write(Stream::new(&nothing));
+            (&raw mut (*at).deframer).write(Deframer::new(Markers::OFF, false));
+            (&raw mut (*at).seq).write(Sequence::new(0, 0));
+            (&raw mut (*at).sizes).write(Sizes { own: 0, peer: 0 });
+            (&raw mut (*at).stage).write(Stage::Plain);
+            (&raw mut (*at).message).write(None);
+            (&raw mut (*at).error).write(None);
+            (&raw mut (*at).terminate).write(None);
+        }
+    }
+
+    /// How the direction goes on, behind `used` octets of what is here.
+    pub(super) fn settle(&mut self, common: &Common, agreed: Option<&Agreed>, used: usize) {
+        self.start = (self.start + used).min(self.end);
+        let Some(agreed) = agreed else {
+            self.arrived += (self.end - self.start) as u64;
+            return; // plain bytes
+        };
+        let reads = ReadLimits { ird: 1, ord: 1 };
+        self.stream = Stream::new(&Settings {
+            receive_buffers: agreed.own.1.into(),
+            ..Settings::new(StreamId(0), &agreed.mpa, reads, agreed.own.0)
+        });
+        self.crc = agreed.mpa.crc;
+        self.deframer = Deframer::new(Markers::OFF, self.crc);
+        self.seq = Sequence::new(agreed.own.1, agreed.peer.1);
+        self.sizes = Sizes {
+            own: agreed.own.0,
+            peer: agreed.peer.0,
+        };
+        self.slots = agreed.slots;
+        self.posted = agreed.own.1.into();
+        self.stage = Stage::Header;
+        common.set_buffers(agreed.own.1);
+        common.tell_heard(&self.seq.heard());
+        common.tell_told(&self.seq.told());
+        if agreed.mpa.role == Role::Initiator {
+            common.heard.store(true, Ordering::Release);
+        }
+    }
+
+    /// Reads what has come in answer to a request.
+    pub(super) fn receive_reply(&mut self, fd: i32) {
+        self.fill(fd);
+    }
+
+    /// What has come so.
+    pub(super) fn reply(&self) -> &[u8] {
+        self.raw.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Whether the kernel connection has ended.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Bytes of the stream that have been seen: grows with every arrival.
+    #[must_use]
+    pub const fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// What is to be sent because the peer has broken a rule, once.
+    pub const fn take_terminate(&mut self) -> Option<Segment> {
+        self.terminate.take()
+    }
+
+    /// The error that the kernel gave, once.
+    pub const fn take_error(&mut self) -> Option<Errno> {
+        self.error.take()
+    }
+
+    /// How the direction stands behind what is ready and raw.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        if self.reset {
+            return State::Reset;
+        }
+        if self.held() > 0 {
+            return State::Open;
+        }
+        let at_rest = match self.stage {
+            Stage::Plain => true,
+            Stage::Header => self.start == self.end,
+            _ => false,
+        };
+        match (self.fin, self.over) {
+            (true, _) => State::Eof,
+            // It failed, or died in the middle of a frame: then bytes that it counts as sent are missing.
+            (_, true) if self.failed || !at_rest => State::Reset,
+            (_, true) => State::Eof,
+            (_, false) if matches!(self.stage, Stage::Plain) => State::Plain,
+            (_, false) => State::Open,
+        }
+    }
+
+    /// Bytes that can be read without the kernel.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        let ready = self.ready_end - self.ready_start;
+        let here = self.end - self.start;
+        match self.stage {
+            Stage::Body { left, .. } => ready + if left < here { left } else { here },
+            Stage::Plain => ready + here,
+            _ => ready,
+        }
+    }
+
+    /// Whether anything at all is here that has not been read.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ready_start == self.ready_end && self.start == self.end
+    }
+
+    /// Reads octets from the kernel to behind the raw ones. Whether any came.
+    fn fill(&mut self, fd: i32) -> bool {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 && RAW - self.end < RAW / 2 {
+            self.raw.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let Some(space) = self.raw.get_mut(self.end..).filter(|s| !s.is_empty()) else {
+            return false;
+        };
+        // SAFETY: the slice is writable.
+        let came = unsafe { net::recv(fd, space.as_mut_ptr(), space.len(), libc::MSG_DONTWAIT) };
+        match self.took(came) {
+            Some(n) => {
+                self.end += n;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes in what the kernel said to a read of some bytes.
+    fn took(&mut self, came: Result<usize>) -> Option<usize> {
+        match came {
+            Ok(0) => {
+                self.over = true;
+                None
+            }
+            Ok(n) => Some(n),
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Err(e) => {
+                (self.over, self.failed) = (true, true);
+                self.error = Some(e);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Following the FPDUs among the raw octets: each is checked by MPA, DDP and RDMAP, then its message by SDP, before a
+//! byte of it counts as one of the stream.
+//!
+//! Without a CRC a payload is handed on as it comes, once its headers have been checked: nothing at its end
+//! could say that it is wrong. With one it is handed on when the sum has been.
+
+use super::{Common, HEADERS, In, Open, Stage};
+use crate::iwarp::ddp::Regions;
+use crate::iwarp::mpa::{CRC, Error, Found, LENGTH, Ulpdu, pad};
+use crate::iwarp::rdmap::{Breach, Event, Violation};
+use crate::sdp_wire;
+use crate::sdp_wire::message::Message;
+use crate::sdp_wire::mid::Mid;
+use crate::sdp_wire::received::{FRONT, Received};
+use std::sync::atomic::Ordering;
+
+/// Octets of an FPDU that have to be here before its headers can be looked at.
+const FIRST: usize = LENGTH + 18 + FRONT;
+
+/// Octets of an untagged DDP header.
+const DDP: usize = 18;
+
+impl In {
+    /// Goes on as far as the raw octets allow, up to the next bytes of the stream.
+    pub(super) fn parse(&mut self, common: &Common) {
+        while !self.reset {
+            let went_on = match self.stage {
+                Stage::Header => self.header(common),
+                Stage::Body { left: 0, tail } => {
+                    self.stage = Stage::Skip(tail);
+                    true
+                }
+                Stage::Skip(left) => self.skip(left, common),
+                Stage::Body { .. } | Stage::Plain => false,
+            };
+            if !went_on {
+                return;
+            }
+        }
+    }
+
+    fn skip(&mut self, left: usize, common: &Common) -> bool {
+        let n = left.min(self.end - self.start);
+        self.start += n;
+        if n < left {
+            self.stage = Stage::Skip(left - n);
+            return false;
+        }
+        if std::mem::take(&mut self.ends_message) {
+            self.free(common);
+        }
+        self.stage = if self.ends_mode {
+            Stage::Plain
+        } else {
+            Stage::Header
+        };
+        true
+    }
+
+    /// A receive buffer is free again.
+    fn free(&mut self, common: &Common) {
+        self.seq.post(1);
+        self.stream.post(1);
+        common.tell_heard(&self.seq.heard());
+        self.note_due(common);
+    }
+
+    /// The peer is told of free buffers once half of them can be told of anew.
+    fn note_due(&mut self, common: &Common) {
+        self.seq.note_told(&common.told());
+        let half = self.seq.peer_credits().saturating_mul(2) <= self.posted;
+        if self.seq.is_update_due() || (half && self.seq.has_more_to_tell()) {
+            common.due.store(true, Ordering::Release);
+        }
+    }
+
+    /// The FPDU at the front, if enough of it is here. False if more has to come.
+    fn header(&mut self, common: &Common) -> bool {
+        let here = self.raw.get(self.start..self.end).unwrap_or_default();
+        let (ulpdu, len) = if self.crc {
+            match self.deframer.look(here) {
+                Ok(Found::Partial(_)) => return false,
+                Ok(Found::Whole { ulpdu, .. }) => (ulpdu, ulpdu.len()),
+                Err(error) => {
+                    let violation = match error {
+                        Error::Crc => Violation::Crc,
+                        Error::Marker => Violation::Marker,
+                    };
+                    let breach = self.stream.fail(violation);
+                    self.broken(&breach);
+                    return true;
+                }
+            }
+        } else {
+            let Some((length, rest)) = here.split_first_chunk::<LENGTH>() else {
+                return false;
+            };
+            let len = usize::from(u16::from_be_bytes(*length));
+            // (of a large payload only its headers may have come; only data has the short ones)
+            let plain_data = rest.get(DDP) == Some(&(Mid::Data as u8)) && len >= FIRST;
+            let need = if plain_data { HEADERS } else { FIRST } - LENGTH;
+            let Some(front) = rest.get(..len.min(need)) else {
+                return false;
+            };
+            (Ulpdu::hollow(front, len), len)
+        };
+        let mut front = [0; FIRST];
+        let copied = ulpdu.copy_to(&mut front);
+        let front = front.get(..copied).unwrap_or_default();
+        common.heard.store(true, Ordering::Release);
+        let tail = pad(len) + CRC;
+        let mut nowhere = Regions::<()>::new(0);
+        let event = self.stream.receive(Ulpdu::hollow(front, len), &mut nowhere);
+        let (headers, payload) = match event {
+            Err(breach) => {
+                self.broken(&breach);
+                return true;
+            }
+            Ok(Event::Send { offset, last, .. }) => {
+                let payload = len.saturating_sub(DDP);
+                let bytes = front.get(DDP..).unwrap_or_default();
+                match self.segment(common, bytes, payload, offset == 0, last) {
+                    Ok(head) => (DDP + head, payload.saturating_sub(head)),
+                    Err(_) => {
+                        let breach = self.stream.fail(Violation::LocalCatastrophic);
+                        self.broken(&breach);
+                        return true;
+                    }
+                }
+            }
+            Ok(Event::Terminated(_)) => {
+                self.reset = true;
+                return true;
+            }
+            // A "ready to receive"; Reads of nothing, which nobody may rely on; what follows an end.
+            Ok(Event::Nothing | Event::Tagged { .. } | Event::ReadRequest) => (len, 0),
+        };
+        self.start += LENGTH + headers;
+        self.stage = if payload == 0 {
+            Stage::Skip(tail)
+        } else {
+            self.last = payload;
+            self.arrived += payload as u64;
+            Stage::Body {
+                left: payload,
+                tail,
+            }
+        };
+        true
+    }
+
+    /// A segment of a message with `payload` octets, of which the first are `front`. How many of them are the message's
+    /// headers; all of them where they are no bytes of the stream.
+    fn segment(
+        &mut self,
+        common: &Common,
+        front: &[u8],
+        payload: usize,
+        first: bool,
+        last: bool,
+    ) -> Result<usize, sdp_wire::Violation> {
+        let octets = u32::try_from(payload).unwrap_or(u32::MAX);
+        self.ends_message = last;
+        if !first {
+            let open = self.message.take().ok_or(sdp_wire::Violation::Length)?;
+            let left = open
+                .left
+                .checked_sub(octets)
+                .filter(|&left| (left == 0) == last)
+                .ok_or(sdp_wire::Violation::Length)?;
+            self.message = (!last).then_some(Open { left, ..open });
+            return Ok(if open.data { 0 } else { payload });
+        }
+        // Of a message in several segments the header alone says how long it is.
+        let total = if last {
+            payload
+        } else {
+            let said = front.get(4..8).and_then(|b| b.first_chunk::<4>());
+            let said = said.map_or(0, |b| u32::from_be_bytes(*b) as usize);
+            if said <= payload {
+                return Err(sdp_wire::Violation::Length);
+            }
+            said
+        };
+        let (header, message) = Received::begun(front, total).check(&self.sizes)?;
+        self.seq.note_told(&common.told());
+        self.seq.receive(&header)?;
+        common.tell_heard(&self.seq.heard());
+        let head = crate::sdp_wire::header::HEADER + message.mid().extended();
+        let data = message.mid().takes_payload();
+        if !last {
+            let left = u32::try_from(total - payload).unwrap_or(u32::MAX);
+            self.message = Some(Open { left, data });
+        }
+        self.act(common, &message)?;
+        self.note_due(common);
+        Ok(if data { head } else { payload })
+    }
+
+    fn act(&mut self, common: &Common, message: &Message<'_>) -> Result<(), sdp_wire::Violation> {
+        if self.fin && !matches!(message, Message::Data { payload: [], .. }) {
+            // Behind its DisConn a source has nothing more to say but what serves the other direction.
+            match message {
+                Message::Data { .. } | Message::SrcAvail { .. } => {
+                    return Err(sdp_wire::Violation::Unexpected);
+                }
+                Message::AbortConn => self.reset = true,
+                _ => {}
+            }
+        }
+        match message {
+            Message::DisConn => self.fin = true,
+            Message::Plain => {
+                self.ends_mode = true;
+                common.to_plain.store(true, Ordering::Release);
+            }
+            Message::SuspComm { .. } => common.ask(super::super::common::SUSP_COMM_ACK),
+            Message::ChRcvBuf { .. } => common.ask(super::super::common::CH_RCV_BUF_ACK),
+            // The buffer is not looked at: its bytes are asked for as data.
+            Message::SrcAvail { .. } => common.ask(super::super::common::SEND_SM),
+            Message::SinkAvailCancel => common.ask(super::super::common::SINK_CANCEL_ACK),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The peer has broken a rule: the last thing that it is told is which.
+    fn broken(&mut self, breach: &Breach) {
+        self.reset = true;
+        self.terminate = self.stream.terminate(breach);
+    }
+}

@@ -1,0 +1,234 @@
+//! Moving bytes of the stream to where they are wanted.
+
+use super::{Common, HEADERS, In, LARGE, READY, Stage, State};
+use crate::sdp::Walk;
+use crate::sys::net;
+use std::ptr;
+
+impl In {
+    /// Reads into the program's buffers what has come, without waiting; with `discard` it is thrown away. How many
+    /// bytes.
+    ///
+    /// # Safety
+    /// The walk's buffers are writable.
+    pub unsafe fn read(
+        &mut self,
+        common: &Common,
+        fd: i32,
+        walk: &mut Walk,
+        discard: bool,
+    ) -> usize {
+        let before = walk.done();
+        loop {
+            // SAFETY: the caller's promise.
+            unsafe { self.drain(common, walk, discard) };
+            let done = walk.done() > before;
+            if walk.left() == 0 || self.reset {
+                break;
+            }
+            // With something to show for it, the kernel is asked again only in the middle of a large payload.
+            if done && !matches!(self.stage, Stage::Body { left, .. } if left >= LARGE) {
+                break;
+            }
+            // SAFETY: as above.
+            if !unsafe { self.receive(fd, walk, discard) } {
+                break;
+            }
+        }
+        walk.done() - before
+    }
+
+    /// Copies what will be read next, as far as it fits here, and leaves it.
+    ///
+    /// # Safety
+    /// The walk's buffers are writable.
+    pub unsafe fn peek(
+        &mut self,
+        common: &Common,
+        fd: i32,
+        walk: &mut Walk,
+        discard: bool,
+    ) -> usize {
+        let before = walk.done();
+        self.gather(common, fd, walk.left());
+        let held = self.ready.get(self.ready_start..self.ready_end);
+        // SAFETY: the caller's promise.
+        unsafe { put(held.unwrap_or_default(), walk, discard) };
+        walk.done() - before
+    }
+
+    /// Bytes that can be read now, as far as they fit here.
+    pub fn available(&mut self, common: &Common, fd: i32) -> usize {
+        self.gather(common, fd, READY);
+        self.ready_end - self.ready_start
+    }
+
+    /// Whether a read would bring something: bytes, the end, or an error. Takes from the kernel what it has to
+    /// look at, and no more.
+    pub fn is_readable(&mut self, common: &Common, fd: i32) -> bool {
+        loop {
+            self.parse(common);
+            if self.held() > 0 || !matches!(self.state(), State::Open) {
+                return true;
+            }
+            if matches!(self.stage, Stage::Body { .. }) {
+                return net::ready_now(fd, libc::POLLIN) != 0;
+            }
+            if !self.fill(fd) {
+                return !matches!(self.state(), State::Open);
+            }
+        }
+    }
+
+    /// Makes bytes ready, `want` at least if so many have come and fit.
+    fn gather(&mut self, common: &Common, fd: i32, want: usize) {
+        loop {
+            self.parse(common);
+            let run = self.run();
+            let have = self.ready_end - self.ready_start;
+            if run > 0 {
+                if self.ready_start > 0 && READY - self.ready_end < run {
+                    self.ready.copy_within(self.ready_start..self.ready_end, 0);
+                    (self.ready_start, self.ready_end) = (0, have);
+                }
+                let n = run.min(READY - self.ready_end);
+                let from = self.raw.get(self.start..self.start + n);
+                let to = self.ready.get_mut(self.ready_end..self.ready_end + n);
+                if let (Some(from), Some(to)) = (from, to) {
+                    to.copy_from_slice(from);
+                }
+                self.ready_end += n;
+                self.pass(n);
+                if n < run {
+                    return;
+                }
+                continue;
+            }
+            if have >= want || have == READY || self.reset || !self.fill(fd) {
+                return;
+            }
+        }
+    }
+
+    /// Bytes of the stream at the front of the raw octets.
+    const fn run(&self) -> usize {
+        let here = self.end - self.start;
+        match self.stage {
+            Stage::Body { left, .. } if left < here => left,
+            Stage::Body { .. } | Stage::Plain => here,
+            _ => 0,
+        }
+    }
+
+    /// So many of them have been taken.
+    const fn pass(&mut self, n: usize) {
+        self.start += n;
+        if let Stage::Body { left, .. } = &mut self.stage {
+            *left -= n;
+        }
+    }
+
+    /// Takes from what is here.
+    unsafe fn drain(&mut self, common: &Common, walk: &mut Walk, discard: bool) {
+        let held = self.ready.get(self.ready_start..self.ready_end);
+        // SAFETY: the caller's promise.
+        self.ready_start += unsafe { put(held.unwrap_or_default(), walk, discard) };
+        if self.ready_start < self.ready_end {
+            return;
+        }
+        (self.ready_start, self.ready_end) = (0, 0);
+        loop {
+            self.parse(common);
+            let run = self.run();
+            if run == 0 || walk.left() == 0 {
+                return;
+            }
+            let here = self.raw.get(self.start..self.start + run);
+            // SAFETY: as above.
+            let n = unsafe { put(here.unwrap_or_default(), walk, discard) };
+            self.pass(n);
+            if n < run {
+                return;
+            }
+        }
+    }
+
+    /// Takes from the kernel: a payload that is under way straight to the program's buffer, with what frames the next
+    /// one; else octets to look at. Whether anything came.
+    unsafe fn receive(&mut self, fd: i32, walk: &mut Walk, discard: bool) -> bool {
+        let (to, room) = walk.chunk();
+        let (left, tail) = match self.stage {
+            Stage::Body { left, tail } => (left, tail + HEADERS),
+            Stage::Plain => (usize::MAX, 0),
+            _ => (0, 0),
+        };
+        // With a sum to be made the octets have to pass by here: nobody may have them before it is.
+        let direct = !self.crc || self.stage == Stage::Plain;
+        if !direct || left == 0 || discard || self.start < self.end {
+            return self.expect(fd);
+        }
+        (self.start, self.end) = (0, 0);
+        let n = room.min(left);
+        let behind = if n == left { tail } else { 0 };
+        let mut both = [
+            libc::iovec {
+                iov_base: to.cast(),
+                iov_len: n,
+            },
+            libc::iovec {
+                iov_base: self.raw.as_mut_ptr().cast(),
+                iov_len: behind,
+            },
+        ];
+        // SAFETY: the program's buffer by the caller's promise, and our own.
+        let came = unsafe { net::recv_vec(fd, both.as_mut_ptr(), both.len(), libc::MSG_DONTWAIT) };
+        let Some(came) = self.took(came) else {
+            return false;
+        };
+        let placed = came.min(n);
+        walk.advance(placed);
+        self.end = came - placed;
+        if let Stage::Body { left, .. } = &mut self.stage {
+            *left -= placed;
+        }
+        true
+    }
+
+    /// Octets to look at: after a large payload only the headers of what is likely one more.
+    fn expect(&mut self, fd: i32) -> bool {
+        if self.crc || self.last < LARGE || self.stage != Stage::Header || self.start < self.end {
+            return self.fill(fd);
+        }
+        (self.start, self.end) = (0, 0);
+        // SAFETY: our own buffer, which is longer.
+        let came = unsafe { net::recv(fd, self.raw.as_mut_ptr(), HEADERS, libc::MSG_DONTWAIT) };
+        // (what is not data may be shorter: then the rest is asked for as it comes)
+        self.last = 0;
+        self.took(came).is_some_and(|n| {
+            self.end = n;
+            true
+        })
+    }
+}
+
+/// Copies to the program's buffers as much as they take; returns how much.
+///
+/// # Safety
+/// They are writable.
+unsafe fn put(mut from: &[u8], walk: &mut Walk, discard: bool) -> usize {
+    let before = walk.done();
+    while !from.is_empty() {
+        let (to, room) = walk.chunk();
+        let n = room.min(from.len());
+        if n == 0 {
+            break;
+        }
+        if !discard {
+            // SAFETY: the caller's promise; our buffer is none of the program's.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
+        }
+        walk.advance(n);
+        from = from.get(n..).unwrap_or_default();
+    }
+    walk.done() - before
+}

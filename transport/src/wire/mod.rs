@@ -1,0 +1,179 @@
+//! SDP over software iWARP on the program's own kernel connection: what stands between `send`/`recv` and the
+//! octets on the wire once both ends have agreed. The kernel connection *is* the iWARP stream, so what blocks,
+//! times out, is full or has ended is the kernel's to say, as for any TCP socket.
+//!
+//! | part | owns | used under |
+//! |---|---|---|
+//! | [`Out`] | numbers, credits, framing of what goes; octets that the kernel has not taken | the sending lock |
+//! | [`In`] | octets that came, the FPDU that is being read, bytes ready to be read | the receiving lock |
+//! | [`Common`] | the few words by which the two tell each other | nothing: atomics |
+//! | [`set_up`] | MPA Request and Reply with Hello and HelloAck in their private data | nothing: pure |
+//!
+//! Called by `preload::sockets::wired`, which owns the locks and does the waiting; nothing here waits. A [`Wire`]
+//! lies in memory that children of fork share and holds no pointer, so that whoever makes the next call finds it
+//! where the last one left it.
+//!
+//! Rules: a payload byte counts as sent once the FPDU that it is in has begun to go; the rest of such an FPDU is
+//! kept here and goes first. Whatever the peer writes is checked by `iwarp` and `sdp_wire`; what breaks a rule ends
+//! the stream with the Terminate that the RFC names.
+
+mod common;
+mod incoming;
+mod outgoing;
+pub mod set_up;
+#[cfg(test)]
+mod tests;
+
+pub use common::Common;
+pub use incoming::{In, State};
+pub use outgoing::{Out, Sent};
+
+use crate::iwarp::mpa::setup::Terms;
+use crate::sys::Result;
+use crate::sys::mem::Mapping;
+use set_up::{Asker, Reply};
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+
+/// Bytes of one receive buffer (private buffer) that this side tells of where it keeps no slots: a message fills
+/// one FPDU.
+pub const RECEIVE_SIZE: u32 = 64 * 1024;
+
+/// By what two sides carry a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    pub mpa: Terms,
+    /// Bytes of a receive buffer, and how many were posted at first: this side's, and the peer's.
+    pub own: (u32, u16),
+    pub peer: (u32, u16),
+    /// A receive buffer is free again once the program has read what came in it; else once it has been taken off
+    /// the connection.
+    pub slots: bool,
+}
+
+/// What this side has heard since it asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Nothing,
+    Agreed,
+    Declined,
+}
+
+/// One connection's state.
+#[derive(Debug)]
+pub struct Wire {
+    pub common: Common,
+    asker: UnsafeCell<Option<Asker>>,
+    out: UnsafeCell<Out>,
+    incoming: UnsafeCell<In>,
+}
+
+// SAFETY: the halves are reached under their locks (see `out` and `incoming`), the rest is atomics.
+unsafe impl Sync for Wire {}
+
+impl Wire {
+    /// A connection that has agreed (the side that was asked).
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn agreed(agreed: &Agreed) -> Result<NonNull<Self>> {
+        let at = Self::asking(None)?;
+        // SAFETY: nobody else has it yet.
+        unsafe { at.as_ref().settle(Some(agreed), 0) };
+        Ok(at)
+    }
+
+    /// A connection that is about to ask, and will be told.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn asking(asker: Option<Asker>) -> Result<NonNull<Self>> {
+        let at = Mapping::family(size_of::<Self>())?.leak().cast::<Self>();
+        // SAFETY: fresh zeroed memory of that size and page alignment, not seen by anybody else. The large buffers are
+        // left as they are: bytes, for which zero is as good as anything, and untouched pages cost nothing.
+        unsafe {
+            (&raw mut (*at.as_ptr()).common).write(Common::new());
+            (&raw mut (*at.as_ptr()).asker).write(UnsafeCell::new(asker));
+            Out::begin((&raw mut (*at.as_ptr()).out).cast());
+            In::begin((&raw mut (*at.as_ptr()).incoming).cast());
+        }
+        Ok(at)
+    }
+
+    /// Takes in what has come since this side has asked. True once it is decided how both go on: then the sending
+    /// half is to be served, for what it has taken meanwhile.
+    ///
+    /// # Safety
+    /// The caller holds both locks.
+    pub unsafe fn hear(&self, fd: i32) -> Heard {
+        // SAFETY: the caller's promise.
+        let (asker, incoming) = unsafe { (*self.asker.get(), self.incoming()) };
+        let Some(asker) = asker else {
+            return Heard::Agreed;
+        };
+        incoming.receive_reply(fd);
+        let (heard, agreed, used) = match asker.hear(incoming.reply()) {
+            Reply::Partial if !incoming.is_over() => return Heard::Nothing,
+            // It ended, or said something else, before it has answered.
+            Reply::Partial | Reply::Foreign => (Heard::Declined, None, 0),
+            Reply::Declined(used) => (Heard::Declined, None, used),
+            Reply::Agreed(agreed, used) => (Heard::Agreed, Some(agreed), used),
+        };
+        // SAFETY: as above.
+        unsafe { self.settle(agreed.as_ref(), used) };
+        heard
+    }
+
+    /// Both go on so: in RDMA mode, or with plain bytes. So many octets of what has come are used up.
+    ///
+    /// # Safety
+    /// The caller holds both locks.
+    unsafe fn settle(&self, agreed: Option<&Agreed>, used: usize) {
+        // SAFETY: the caller's promise.
+        let (incoming, out) = unsafe {
+            *self.asker.get() = None;
+            (self.incoming(), self.out())
+        };
+        incoming.settle(&self.common, agreed, used);
+        out.settle(agreed);
+    }
+
+    /// Whether this side has asked and has not been told.
+    ///
+    /// # Safety
+    /// The caller holds one of the locks.
+    #[must_use]
+    pub unsafe fn is_asking(&self) -> bool {
+        // SAFETY: the caller's promise: it changes under both.
+        unsafe { (*self.asker.get()).is_some() }
+    }
+
+    /// Gives the memory back; its addresses stay valid for threads that were on their way to look.
+    ///
+    /// # Safety
+    /// From [`Self::agreed`] or [`Self::asking`], once.
+    pub unsafe fn release(at: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe { crate::sys::mem::retire_at(at.cast(), size_of::<Self>()) };
+    }
+
+    /// The sending half.
+    ///
+    /// # Safety
+    /// The caller holds the sending lock of the connection for as long as it uses this.
+    #[expect(clippy::mut_from_ref, reason = "the lock excludes all others")]
+    pub unsafe fn out(&self) -> &mut Out {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.out.get() }
+    }
+
+    /// The receiving half.
+    ///
+    /// # Safety
+    /// The caller holds the receiving lock of the connection for as long as it uses this.
+    #[expect(clippy::mut_from_ref, reason = "the lock excludes all others")]
+    pub unsafe fn incoming(&self) -> &mut In {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.incoming.get() }
+    }
+}

@@ -1,0 +1,208 @@
+//! Large messages: from where they lie, several FPDUs in one vectored write.
+
+use super::{CRC, HEAD, LENGTH, Numbers, Out, Sent, pad};
+use crate::iwarp::mpa::Crc;
+use crate::sdp::Walk;
+use crate::sys::{Errno, Result, net};
+use crate::wire::Common;
+
+/// FPDUs of one write, and entries of its list.
+const FPDUS: usize = 8;
+const ENTRIES: usize = 64;
+
+/// The octets behind a payload: pad and CRC.
+const TAIL: usize = 3 + CRC;
+
+/// One FPDU of a write.
+#[derive(Clone, Copy)]
+struct Framed {
+    head: [u8; HEAD],
+    tail: [u8; TAIL],
+    tail_len: usize,
+    payload: usize,
+    /// What the numbers are once it has gone.
+    after: Numbers,
+}
+
+impl Out {
+    /// Sends as much as the kernel takes of a large message.
+    ///
+    /// # Errors
+    /// As send(2).
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    pub(super) unsafe fn send_large(
+        &mut self,
+        common: &Common,
+        fd: i32,
+        walk: &mut Walk,
+        more: i32,
+    ) -> Result<Sent> {
+        let before = self.numbers;
+        let mut framed = [Framed {
+            head: [0; HEAD],
+            tail: [0; TAIL],
+            tail_len: 0,
+            payload: 0,
+            after: before,
+        }; FPDUS];
+        let mut list = List::new();
+        let mut ahead = walk.part(walk.left());
+        let mut count = 0;
+        for slot in &mut framed {
+            // SAFETY: passed on to the caller.
+            if ahead.left() == 0 || !unsafe { self.frame_large(&mut ahead, slot, &mut list) } {
+                break;
+            }
+            count += 1;
+        }
+        // (numbers that are seen too early are numbers that the peer cannot have acknowledged yet)
+        common.tell_told(&self.numbers.seq.told());
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+        // SAFETY: the caller's buffers, and `framed`, which outlives the call.
+        let sent = unsafe { net::send_vec(fd, list.entries.as_mut_ptr(), list.len, flags) };
+        let mut left = match sent {
+            Ok(n) => n,
+            Err(e) => {
+                self.numbers = before;
+                return match e {
+                    Errno::AGAIN => Ok(Sent::Full),
+                    e => Err(e),
+                };
+            }
+        };
+        self.numbers = before;
+        let done = walk.done();
+        for fpdu in framed.iter().take(count) {
+            let whole = HEAD + fpdu.payload + fpdu.tail_len;
+            if left == 0 {
+                break;
+            }
+            self.numbers = fpdu.after;
+            self.messages += 1;
+            if left < whole {
+                // SAFETY: passed on to the caller.
+                unsafe { self.keep(walk, fpdu, left) };
+                left = 0;
+            } else {
+                left -= whole;
+            }
+            walk.skip(fpdu.payload);
+        }
+        Ok(Sent::Bytes(walk.done() - done))
+    }
+
+    /// Lists the next FPDU. False if there is no room for it in the list, or no credit.
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    unsafe fn frame_large(&mut self, ahead: &mut Walk, slot: &mut Framed, list: &mut List) -> bool {
+        if list.len + 3 > ENTRIES {
+            return false;
+        }
+        let head_at = list.len;
+        list.len += 1;
+        let want = ahead.left().min(self.most);
+        let mut payload = 0;
+        while payload < want && list.len + 1 < ENTRIES {
+            let (at, here) = ahead.chunk();
+            let n = here.min(want - payload);
+            if n == 0 {
+                break;
+            }
+            list.push(at, n);
+            ahead.advance(n);
+            payload += n;
+        }
+        let Some(head) = self.data_head(payload) else {
+            list.len = head_at;
+            return false;
+        };
+        let ulpdu = head.len() + payload;
+        #[allow(clippy::cast_possible_truncation)] // (bounded by `most`)
+        let field = (ulpdu as u16).to_be_bytes();
+        let (first, rest) = slot.head.split_at_mut(LENGTH);
+        first.copy_from_slice(&field);
+        rest.copy_from_slice(&head);
+        slot.payload = payload;
+        slot.tail_len = pad(ulpdu) + CRC;
+        slot.tail = [0; TAIL];
+        if self.crc {
+            let mut crc = Crc::new();
+            crc.update(&slot.head);
+            for entry in list.entries.get(head_at + 1..list.len).unwrap_or_default() {
+                // SAFETY: the program's buffers, by the caller's promise.
+                crc.update(unsafe {
+                    std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), entry.iov_len)
+                });
+            }
+            crc.update(slot.tail.get(..pad(ulpdu)).unwrap_or_default());
+            if let Some(place) = slot.tail.get_mut(pad(ulpdu)..slot.tail_len) {
+                place.copy_from_slice(&crc.field());
+            }
+        }
+        slot.after = self.numbers;
+        list.set(head_at, slot.head.as_mut_ptr(), HEAD);
+        list.push(slot.tail.as_mut_ptr(), slot.tail_len);
+        true
+    }
+
+    /// Keeps what the kernel has not taken of an FPDU, of which `gone` octets went. The walk is at its payload.
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    unsafe fn keep(&mut self, walk: &Walk, fpdu: &Framed, gone: usize) {
+        (self.start, self.end) = (0, 0);
+        self.put_behind(fpdu.head.get(gone.min(HEAD)..).unwrap_or_default());
+        let mut skip = gone.saturating_sub(HEAD);
+        let mut part = walk.part(fpdu.payload);
+        let first = skip.min(fpdu.payload);
+        part.skip(first);
+        skip -= first;
+        while part.left() > 0 {
+            let (at, here) = part.chunk();
+            // SAFETY: the caller's promise.
+            self.put_behind(unsafe { std::slice::from_raw_parts(at, here) });
+            part.advance(here);
+        }
+        self.put_behind(fpdu.tail.get(skip..fpdu.tail_len).unwrap_or_default());
+    }
+
+    fn put_behind(&mut self, bytes: &[u8]) {
+        if let Some(place) = self.pending.get_mut(self.end..self.end + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.end += bytes.len();
+        }
+    }
+}
+
+/// What one write sends.
+struct List {
+    entries: [libc::iovec; ENTRIES],
+    len: usize,
+}
+
+impl List {
+    const fn new() -> Self {
+        Self {
+            entries: [libc::iovec {
+                iov_base: std::ptr::null_mut(),
+                iov_len: 0,
+            }; ENTRIES],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, at: *mut u8, len: usize) {
+        self.set(self.len, at, len);
+        self.len += 1;
+    }
+
+    fn set(&mut self, index: usize, at: *mut u8, len: usize) {
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.iov_base = at.cast();
+            entry.iov_len = len;
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! The sending half: bytes of the stream into FPDUs on the kernel connection.
+//!
+//! Small messages are put together here, in one copy, and go in one piece; large ones go from where they lie, with
+//! what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
+//! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way.
+
+mod large;
+
+use super::{Agreed, Common, common};
+use crate::iwarp::ddp::{self, Segment, Untagged};
+use crate::iwarp::mpa::setup::Role;
+use crate::iwarp::mpa::{CRC, Framer, LARGEST_ULPDU, LENGTH, Markers, Parts, Rtr, pad};
+use crate::iwarp::rdmap::{Opcode, queue};
+use crate::sdp::Walk;
+use crate::sdp_wire::header::HEADER;
+use crate::sdp_wire::message::Message;
+use crate::sdp_wire::sequence::Sequence;
+use crate::sys::{Errno, Result, net};
+use std::sync::atomic::Ordering;
+
+/// Octets that can wait here to go.
+const PENDING: usize = 256 * 1024;
+
+/// Bytes that are taken from the program while it is not known how the two sides go on.
+const EARLY: usize = 64 * 1024;
+
+/// Messages up to here are put together in one copy: that is cheaper than a list.
+const SMALL: usize = 16 * 1024;
+
+/// Octets in front of a payload: length, DDP, BSDH.
+const HEAD: usize = LENGTH + ddp::UNTAGGED + HEADER;
+
+/// What came of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// This many bytes went.
+    Bytes(usize),
+    /// The kernel takes no more now.
+    Full,
+    /// The peer has to say something first: it grants no credit, or has not been heard yet.
+    NoCredit,
+}
+
+/// What changes with every FPDU; copied, so that those the kernel did not take can be taken back.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    framer: Framer,
+    seq: Sequence,
+    message: u32,
+}
+
+/// How this direction goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The peer has been asked.
+    Undecided,
+    Rdma,
+    /// RDMA mode is over, or was declined.
+    Plain,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Out {
+    numbers: Numbers,
+    crc: bool,
+    markers: bool,
+    /// Bytes of payload in one message at most.
+    most: usize,
+    /// DisConn was asked for, and has gone; and AbortConn.
+    finish_due: bool,
+    finished: bool,
+    mode: Mode,
+    /// A Terminate has gone: nothing may follow.
+    ended: bool,
+    messages: u64,
+    starved: u64,
+    start: usize,
+    end: usize,
+    early_start: usize,
+    early_end: usize,
+    pending: [u8; PENDING],
+    early: [u8; EARLY],
+}
+
+impl Out {
+    /// Begins in fresh zeroed memory; the buffers are not touched. Bytes are taken, and wait until it is known how
+    /// the two sides go on.
+    ///
+    /// # Safety
+    /// `at` is writable zeroed memory of that size and alignment that nobody else uses.
+    pub(super) unsafe fn begin(at: *mut Self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (&raw mut (*at).numbers).write(Numbers {
+                framer: Framer::new(Markers::OFF, false),
+                seq: Sequence::new(0, 0),
+                message: 1,
+            });
+            (&raw mut (*at).mode).write(Mode::Undecided);
+        }
+    }
+
+    /// How this direction goes on. An initiator's "ready to receive" goes first, then what has been taken.
+    pub(super) fn settle(&mut self, agreed: Option<&Agreed>) {
+        let Some(agreed) = agreed else {
+            self.mode = Mode::Plain;
+            return;
+        };
+        self.mode = Mode::Rdma;
+        self.crc = agreed.mpa.crc;
+        self.markers = agreed.mpa.send_markers;
+        self.most = (agreed.peer.0 as usize).min(LARGEST_ULPDU - ddp::UNTAGGED) - HEADER;
+        self.numbers = Numbers {
+            framer: Framer::new(Markers::wanted(self.markers), self.crc),
+            seq: Sequence::new(agreed.own.1, agreed.peer.1),
+            message: 1,
+        };
+        if agreed.mpa.role == Role::Initiator
+            && let Some(rtr) = agreed.mpa.rtr
+        {
+            self.ready_to_receive(rtr);
+        }
+    }
+
+    /// Takes bytes while it is not known how the two sides go on. How many: there is room for a few.
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    unsafe fn take_early(&mut self, walk: &mut Walk) -> usize {
+        let before = walk.done();
+        while walk.left() > 0 {
+            let (from, here) = walk.chunk();
+            let room = self.early.get_mut(self.early_end..).unwrap_or_default();
+            let n = here.min(room.len());
+            if n == 0 {
+                break;
+            }
+            // SAFETY: the caller's buffer, and room that is ours.
+            unsafe { std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), n) };
+            self.early_end += n;
+            walk.advance(n);
+        }
+        walk.done() - before
+    }
+
+    /// Sends what was taken early. True once it has all gone.
+    fn send_early(&mut self, common: &Common, fd: i32) -> Result<bool> {
+        while self.early_start < self.early_end {
+            let at = self.early.as_mut_ptr().wrapping_add(self.early_start);
+            let len = (self.early_end - self.early_start).min(SMALL);
+            let mut walk = Walk::one(at, len);
+            // SAFETY: our own bytes, which this does not write to.
+            match unsafe { self.send_now(common, fd, &mut walk, 0) }? {
+                Sent::Bytes(n) => self.early_start += n,
+                Sent::Full | Sent::NoCredit => return Ok(false),
+            }
+        }
+        (self.early_start, self.early_end) = (0, 0);
+        Ok(true)
+    }
+
+    fn ready_to_receive(&mut self, rtr: Rtr) {
+        let write = ddp::Tagged {
+            last: true,
+            upper: Opcode::Write.control(),
+            stag: ddp::Stag(0),
+            offset: 0,
+        };
+        let mut head = Vec::with_capacity(ddp::TAGGED);
+        if rtr == Rtr::Write {
+            ddp::Header::Tagged(write).write(|bytes| head.extend_from_slice(bytes));
+        }
+        self.frame(&head, &mut Parts::one(&[]), 0);
+    }
+
+    /// Octets that wait to go.
+    #[must_use]
+    pub const fn pending(&self) -> usize {
+        self.end - self.start + self.early_end - self.early_start
+    }
+
+    /// Bytes that could be taken now, as far as it does not depend on the kernel; nothing while octets wait.
+    #[must_use]
+    pub const fn is_roomy(&self) -> bool {
+        match self.mode {
+            Mode::Undecided => self.early_end < EARLY / 2,
+            _ => self.pending() == 0,
+        }
+    }
+
+    /// Messages that were sent, and how often credits were lacking.
+    #[must_use]
+    pub const fn counts(&self) -> (u64, u64) {
+        (self.messages, self.starved)
+    }
+
+    /// Whether this direction goes on with plain bytes, all of RDMA mode having gone.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        matches!(self.mode, Mode::Plain) && self.pending() == 0
+    }
+
+    /// Whether DisConn has gone.
+    #[must_use]
+    pub const fn is_finished(&self) -> bool {
+        self.finished && self.start == self.end
+    }
+
+    /// Whether a message could be begun now, as far as the peer's credits go.
+    pub fn has_credit(&mut self, common: &Common) -> bool {
+        self.numbers.seq.hear(&common.heard());
+        common.heard.load(Ordering::Acquire) && self.numbers.seq.may_send(true)
+    }
+
+    /// Sends what waits here. True if nothing is left.
+    ///
+    /// # Errors
+    /// As send(2); EAGAIN is none.
+    pub fn flush(&mut self, fd: i32, more: i32) -> Result<bool> {
+        while self.start < self.end {
+            let Some(waiting) = self.pending.get(self.start..self.end) else {
+                return Err(Errno::CONNRESET);
+            };
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+            // SAFETY: a readable slice.
+            match unsafe { net::send(fd, waiting.as_ptr(), waiting.len(), flags) } {
+                Ok(n) => self.start += n,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+        (self.start, self.end) = (0, 0);
+        Ok(true)
+    }
+
+    /// Sends as much of the program's buffers as the kernel takes, without waiting. `more`: MSG_MORE or 0.
+    ///
+    /// # Errors
+    /// As send(2).
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    pub unsafe fn send(
+        &mut self,
+        common: &Common,
+        fd: i32,
+        walk: &mut Walk,
+        more: i32,
+    ) -> Result<Sent> {
+        if self.mode == Mode::Undecided {
+            // SAFETY: passed on to the caller.
+            return Ok(match unsafe { self.take_early(walk) } {
+                0 => Sent::NoCredit,
+                n => Sent::Bytes(n),
+            });
+        }
+        if self.early_start < self.early_end && !self.send_early(common, fd)? {
+            return Ok(Sent::Full);
+        }
+        // SAFETY: as above.
+        unsafe { self.send_now(common, fd, walk, more) }
+    }
+
+    /// [`Self::send`] behind everything that was taken before.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn send_now(
+        &mut self,
+        common: &Common,
+        fd: i32,
+        walk: &mut Walk,
+        more: i32,
+    ) -> Result<Sent> {
+        if !self.flush(fd, more)? {
+            return Ok(Sent::Full);
+        }
+        if self.ended {
+            return Err(Errno::CONNRESET);
+        }
+        if self.mode == Mode::Plain {
+            // SAFETY: passed on to the caller.
+            return unsafe { by_kernel(fd, walk, more) };
+        }
+        if !self.has_credit(common) {
+            self.starved += 1;
+            return Ok(Sent::NoCredit);
+        }
+        let sent = if walk.left() <= SMALL.min(self.most) || self.markers {
+            // SAFETY: passed on to the caller.
+            unsafe { self.send_small(fd, walk, more) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.send_large(common, fd, walk, more) }
+        };
+        common.tell_told(&self.numbers.seq.told());
+        sent
+    }
+
+    /// One message, put together here.
+    unsafe fn send_small(&mut self, fd: i32, walk: &mut Walk, more: i32) -> Result<Sent> {
+        let before = self.numbers;
+        let len = walk.left().min(self.most);
+        let Some(head) = self.data_head(len) else {
+            return Ok(Sent::NoCredit);
+        };
+        let mut part = walk.part(len);
+        let at = self.end;
+        // SAFETY: passed on to the caller.
+        unsafe { self.frame_walk(&head, &mut part, len) };
+        match self.flush(fd, more) {
+            Ok(_) if self.start == at && self.end > at => {
+                // Nothing has gone: it was not sent.
+                self.end = at;
+                self.numbers = before;
+                Ok(Sent::Full)
+            }
+            Ok(_) => {
+                walk.skip(len);
+                self.messages += 1;
+                Ok(Sent::Bytes(len))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Says something of SDP's own. False if it cannot be said now: there is no room here, or no credit.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn say(&mut self, common: &Common, fd: i32, message: &Message<'_>) -> Result<bool> {
+        self.numbers.seq.hear(&common.heard());
+        let room = PENDING - self.end >= 2 * (HEAD + 64);
+        if self.mode != Mode::Rdma || self.ended || !room || !common.heard.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let Some(header) = self.numbers.seq.send(false, false) else {
+            return Ok(false);
+        };
+        if let Some(head) = message.head(&header) {
+            let head = self.ddp_head(message.is_solicited(false), head.as_ref());
+            self.frame(&head, &mut Parts::one(&[]), 0);
+        }
+        common.tell_told(&self.numbers.seq.told());
+        self.flush(fd, 0)?;
+        Ok(true)
+    }
+
+    /// Says what is due: updates of credits, answers, the end of this direction.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn serve(&mut self, common: &Common, fd: i32) -> Result<()> {
+        common.due.store(false, Ordering::Release);
+        if self.mode == Mode::Undecided || !self.flush(fd, 0)? || !self.send_early(common, fd)? {
+            common.due.store(true, Ordering::Release);
+            return Ok(());
+        }
+        if self.mode == Mode::Plain {
+            return Ok(());
+        }
+        let answers = [
+            (common::SUSP_COMM_ACK, Message::SuspCommAck),
+            (common::SEND_SM, Message::SendSm),
+            (common::SINK_CANCEL_ACK, Message::SinkCancelAck),
+            (
+                common::CH_RCV_BUF_ACK,
+                Message::ChRcvBufAck {
+                    size: super::RECEIVE_SIZE,
+                },
+            ),
+        ];
+        for (what, message) in answers {
+            if common.asked() & what != 0 && self.say(common, fd, &message)? {
+                common.answered(what);
+            }
+        }
+        if self.finish_due && !self.finished && self.say(common, fd, &Message::DisConn)? {
+            self.finished = true;
+        }
+        self.numbers.seq.hear(&common.heard());
+        let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());
+        if self.numbers.seq.has_more_to_tell() && updates {
+            let update = Message::Data {
+                payload: &[],
+                urgent: false,
+            };
+            self.say(common, fd, &update)?;
+        }
+        if common.asked() != 0 || (self.finish_due && !self.finished) {
+            common.due.store(true, Ordering::Release); // once the peer allows it
+        }
+        Ok(())
+    }
+
+    /// Shuts this direction: the peer is told as soon as it can be.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn finish(&mut self, common: &Common, fd: i32) -> Result<()> {
+        self.finish_due = true;
+        self.serve(common, fd)
+    }
+
+    /// Ends RDMA mode in this direction: what is sent from now on are plain bytes. False if that cannot be said now.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn go_plain(&mut self, common: &Common, fd: i32) -> Result<bool> {
+        if self.mode == Mode::Rdma
+            && self.send_early(common, fd)?
+            && self.say(common, fd, &Message::Plain)?
+        {
+            self.mode = Mode::Plain;
+        }
+        self.flush(fd, 0)?;
+        Ok(self.is_plain())
+    }
+
+    /// The last thing that is said: which rule the peer has broken.
+    pub fn terminate(&mut self, fd: i32, segment: &Segment) {
+        if !self.ended && PENDING - self.end > 256 {
+            self.frame(segment.head.bytes(), &mut Parts::one(&[]), 0);
+            let _ = self.flush(fd, 0);
+        }
+        self.ended = true;
+    }
+
+    /// What stands in front of the next message of data, DDP header first. Nothing without credit.
+    fn data_head(&mut self, len: usize) -> Option<[u8; HEAD - LENGTH]> {
+        let header = self.numbers.seq.send(true, false)?;
+        let mut bsdh = [0; HEADER];
+        let total = u32::try_from(HEADER + len).unwrap_or(u32::MAX);
+        header.write_data(total, &mut bsdh);
+        let mut head = [0; HEAD - LENGTH];
+        let ddp = self.next_untagged(false);
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            if let Some(place) = head.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+                at += bytes.len();
+            }
+        };
+        ddp.write(&mut put);
+        put(&bsdh);
+        Some(head)
+    }
+
+    /// The DDP header of the next Send.
+    fn next_untagged(&mut self, solicited: bool) -> ddp::Header {
+        let opcode = Opcode::Send {
+            solicited,
+            invalidate: false,
+        };
+        let message = self.numbers.message;
+        self.numbers.message = message.wrapping_add(1);
+        ddp::Header::Untagged(Untagged {
+            last: true,
+            upper: opcode.control(),
+            upper_word: 0,
+            queue: queue::SEND,
+            message,
+            offset: 0,
+        })
+    }
+
+    fn ddp_head(&mut self, solicited: bool, sdp: &[u8]) -> Vec<u8> {
+        let mut head = Vec::with_capacity(ddp::UNTAGGED + sdp.len());
+        self.next_untagged(solicited)
+            .write(|bytes| head.extend_from_slice(bytes));
+        head.extend_from_slice(sdp);
+        head
+    }
+
+    /// Puts an FPDU behind what waits.
+    fn frame(&mut self, head: &[u8], payload: &mut Parts<'_>, len: usize) {
+        let out = self.pending.get_mut(self.end..).unwrap_or_default();
+        if let Ok(n) = self.numbers.framer.frame(head, payload, len, out) {
+            self.end += n;
+        }
+    }
+
+    /// [`Self::frame`] of the program's buffers.
+    ///
+    /// # Safety
+    /// They are readable.
+    unsafe fn frame_walk(&mut self, head: &[u8], part: &mut Walk, len: usize) {
+        let (at, here) = part.chunk();
+        if here == len {
+            // SAFETY: the caller's promise. (The program may write to it meanwhile: then it is undefined what is
+            // sent, as with the kernel, but the sum is made of what was copied.)
+            let bytes = unsafe { std::slice::from_raw_parts(at, len) };
+            return self.frame(head, &mut Parts::one(bytes), len);
+        }
+        let mut slices = [std::io::IoSlice::new(&[]); PIECES];
+        let mut n = 0;
+        let mut copied = Vec::new();
+        let mut left = part.part(len);
+        while left.left() > 0 && n < PIECES {
+            let (at, here) = left.chunk();
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(at, here) };
+            if let Some(slot) = slices.get_mut(n) {
+                *slot = std::io::IoSlice::new(bytes);
+                n += 1;
+            }
+            left.advance(here);
+        }
+        if left.left() == 0 {
+            return self.frame(
+                head,
+                &mut Parts::many(slices.get(..n).unwrap_or_default()),
+                len,
+            );
+        }
+        while part.left() > 0 {
+            let (at, here) = part.chunk();
+            // SAFETY: as above.
+            copied.extend_from_slice(unsafe { std::slice::from_raw_parts(at, here) });
+            part.advance(here);
+        }
+        self.frame(head, &mut Parts::one(&copied), len);
+    }
+}
+
+/// Buffers of the program's that one message is put together from without a copy in between.
+const PIECES: usize = 32;
+
+/// After RDMA mode.
+///
+/// # Safety
+/// The walk's buffers are readable.
+unsafe fn by_kernel(fd: i32, walk: &mut Walk, more: i32) -> Result<Sent> {
+    let mut iov = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }; crate::sdp::walk::BATCH];
+    let n = walk.batch(&mut iov, usize::MAX);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+    // SAFETY: the caller's promise.
+    match unsafe { net::send_vec(fd, iov.as_mut_ptr(), n, flags) } {
+        Ok(n) => {
+            walk.skip(n);
+            Ok(Sent::Bytes(n))
+        }
+        Err(Errno::AGAIN) => Ok(Sent::Full),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,355 @@
+//! Two ends on a pair of sockets, in one thread: whatever pieces the kernel takes and gives, the bytes are the same.
+
+use super::set_up::{Asker, LONGEST, Reply, Verdict, Want, answer};
+use super::{Agreed, Sent, State, Wire};
+use crate::sdp::Walk;
+use crate::sys::Errno;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// Mostly small, sometimes large.
+    fn size(&mut self) -> usize {
+        match self.below(4) {
+            0 => 1 + self.below(20),
+            1 => 1 + self.below(3000),
+            2 => 1 + self.below(70_000),
+            _ => 1 + self.below(600_000),
+        }
+    }
+}
+
+/// The byte at a position of the stream of this end.
+fn byte(end: usize, at: usize) -> u8 {
+    (at.wrapping_mul(31) ^ (at >> 9) ^ end.wrapping_mul(77)) as u8
+}
+
+struct End {
+    number: usize,
+    wire: NonNull<Wire>,
+    fd: OwnedFd,
+    sent: usize,
+    received: usize,
+    buffer: Vec<u8>,
+}
+
+impl End {
+    fn new(number: usize, agreed: &Agreed, fd: OwnedFd) -> Self {
+        Self {
+            number,
+            wire: Wire::agreed(agreed).unwrap(),
+            fd,
+            sent: 0,
+            received: 0,
+            buffer: vec![0; 1 << 20],
+        }
+    }
+
+    fn wire(&self) -> &Wire {
+        unsafe { self.wire.as_ref() }
+    }
+
+    fn send(&mut self, random: &mut Random, most: usize) -> Sent {
+        let n = random.size().min(most);
+        for (i, b) in self.buffer[..n].iter_mut().enumerate() {
+            *b = byte(self.number, self.sent + i);
+        }
+        let (first, second) = self.buffer[..n].split_at_mut(random.below(n + 1));
+        let entries = [first, second].map(|s| libc::iovec {
+            iov_base: s.as_mut_ptr().cast(),
+            iov_len: s.len(),
+        });
+        let mut walk = unsafe { Walk::many(entries.as_ptr(), 2, n) };
+        let wire = unsafe { self.wire.as_ref() };
+        let sent = unsafe {
+            wire.out()
+                .send(&wire.common, self.fd.as_raw_fd(), &mut walk, 0)
+        };
+        self.buffer[..n].fill(0xee); // what is sent is sent
+        let sent = sent.unwrap();
+        if let Sent::Bytes(n) = sent {
+            assert_eq!(n, walk.done());
+            self.sent += n;
+        }
+        sent
+    }
+
+    fn receive(&mut self, random: &mut Random) -> usize {
+        let wire = unsafe { self.wire.as_ref() };
+        let incoming = unsafe { wire.incoming() };
+        let (fd, other) = (self.fd.as_raw_fd(), 1 - self.number);
+        match random.below(6) {
+            0 => drop(incoming.available(&wire.common, fd)),
+            1 => drop(incoming.is_readable(&wire.common, fd)),
+            2 => {
+                let mut walk = Walk::one(self.buffer.as_mut_ptr(), random.size());
+                let n = unsafe { incoming.peek(&wire.common, fd, &mut walk, false) };
+                for i in 0..n {
+                    assert_eq!(self.buffer[i], byte(other, self.received + i), "peeked");
+                }
+            }
+            _ => {}
+        }
+        let want = random.size();
+        let mut walk = Walk::one(self.buffer.as_mut_ptr(), want);
+        let n = unsafe { incoming.read(&wire.common, fd, &mut walk, false) };
+        for i in 0..n {
+            assert_eq!(
+                self.buffer[i],
+                byte(other, self.received + i),
+                "byte {}",
+                self.received + i
+            );
+        }
+        self.received += n;
+        self.serve();
+        n
+    }
+
+    fn serve(&self) {
+        let wire = self.wire();
+        if wire.common.due.load(std::sync::atomic::Ordering::Acquire) {
+            unsafe { wire.out().serve(&wire.common, self.fd.as_raw_fd()).unwrap() };
+        }
+    }
+
+    fn flush(&self) -> bool {
+        unsafe { self.wire().out().flush(self.fd.as_raw_fd(), 0).unwrap() }
+    }
+
+    fn state(&self) -> State {
+        unsafe { self.wire().incoming().state() }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        unsafe { Wire::release(self.wire) };
+    }
+}
+
+fn agree(wants: [Want; 2]) -> [Agreed; 2] {
+    let (mut request, mut reply) = ([0; LONGEST], [0; LONGEST]);
+    let (asker, len) = Asker::ask(wants[0], &mut request).unwrap();
+    for n in 0..len {
+        let partial = answer(&request[..n], wants[1], false, &mut reply);
+        assert_eq!(partial, Verdict::Partial);
+    }
+    let Verdict::Agreed {
+        agreed,
+        used,
+        reply: n,
+    } = answer(&request[..len], wants[1], false, &mut reply)
+    else {
+        panic!("not agreed");
+    };
+    assert_eq!(used, len);
+    for n in 0..n {
+        assert_eq!(asker.hear(&reply[..n]), Reply::Partial);
+    }
+    let Reply::Agreed(first, used) = asker.hear(&reply[..n]) else {
+        panic!("not agreed");
+    };
+    assert_eq!(used, n);
+    [first, agreed]
+}
+
+fn pair(wants: [Want; 2], buffer: i32) -> [End; 2] {
+    let [first, second] = agree(wants);
+    let (a, b) = UnixStream::pair().unwrap();
+    for s in [&a, &b] {
+        let len = size_of_val(&buffer) as u32;
+        let r = unsafe {
+            libc::setsockopt(
+                s.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_SNDBUF,
+                (&raw const buffer).cast(),
+                len,
+            )
+        };
+        assert_eq!(r, 0);
+    }
+    let ends = [
+        End::new(0, &first, a.into()),
+        End::new(1, &second, b.into()),
+    ];
+    assert!(ends[0].flush());
+    ends
+}
+
+const fn want(crc: bool, buffers: (u32, u16), slots: bool) -> Want {
+    Want {
+        crc,
+        buffers,
+        slots,
+    }
+}
+
+#[test]
+fn the_bytes_arrive_whatever_the_pieces() {
+    for seed in 1..40_u64 {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut one = || match random.below(3) {
+            0 => want(seed % 2 == 0, (1024 + random.below(9000) as u32, 5), true),
+            1 => want(seed % 2 == 0, (8192, 8), true),
+            _ => want(seed % 2 == 0, (65536, 32768), false),
+        };
+        let wants = [one(), one()];
+        let buffer = [4096, 20_000, 200_000, 2_000_000][random.below(4)];
+        let mut ends = pair(wants, buffer);
+        let total = [random.size() * 3, random.size() * 3];
+        for _ in 0..1_000_000 {
+            let who = random.below(2);
+            if ends[who].sent < total[who] && random.below(2) == 0 {
+                let most = total[who] - ends[who].sent;
+                ends[who].send(&mut random, most);
+            } else {
+                ends[who].flush();
+                ends[who].receive(&mut random);
+            }
+            if ends[0].received == total[1] && ends[1].received == total[0] {
+                break;
+            }
+        }
+        assert_eq!([ends[1].received, ends[0].received], total, "seed {seed}");
+        // Both halves end.
+        for who in [0, 1] {
+            for _ in 0..10_000 {
+                let (wire, fd) = (ends[who].wire(), ends[who].fd.as_raw_fd());
+                unsafe { wire.out().finish(&wire.common, fd).unwrap() };
+                ends[1 - who].receive(&mut random);
+                ends[who].receive(&mut random);
+                if ends[1 - who].state() == State::Eof {
+                    break;
+                }
+            }
+            assert_eq!(ends[1 - who].state(), State::Eof, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn plain_bytes_follow_where_the_mode_ends() {
+    for seed in 1..30_u64 {
+        let mut random = Random(seed.wrapping_mul(0xd134_2543_de82_ef95));
+        let w = want(seed % 2 == 0, (65536, 100), false);
+        let mut ends = pair([w, w], 100_000);
+        let turn = [random.size(), random.size()];
+        let total = turn.map(|n| n + 200_000);
+        let mut turned = [false; 2];
+        for _ in 0..1_000_000 {
+            let who = random.below(2);
+            let sent = ends[who].sent;
+            if !turned[who] && sent >= turn[who] {
+                let (wire, fd) = (ends[who].wire(), ends[who].fd.as_raw_fd());
+                turned[who] = unsafe { wire.out().go_plain(&wire.common, fd).unwrap() };
+            } else if sent < total[who] && random.below(2) == 0 {
+                let most = if turned[who] { total[who] } else { turn[who] } - sent;
+                ends[who].send(&mut random, most);
+            } else {
+                ends[who].flush();
+                ends[who].receive(&mut random);
+            }
+            if ends[0].received == total[1] && ends[1].received == total[0] {
+                break;
+            }
+        }
+        assert_eq!([ends[1].received, ends[0].received], total, "seed {seed}");
+        assert_eq!([ends[0].state(), ends[1].state()], [State::Plain; 2]);
+        assert!(
+            [0, 1]
+                .iter()
+                .all(|&i| unsafe { ends[i].wire().out().is_plain() })
+        );
+    }
+}
+
+#[test]
+fn credits_stop_the_sender_and_reading_lets_it_go_on() {
+    let mut random = Random(7);
+    let mut ends = pair([want(false, (1000, 8), true); 2], 2_000_000);
+    ends[1].receive(&mut random); // (a responder has to hear first)
+    let mut most = 0;
+    while ends[1].send(&mut random, 500) != Sent::NoCredit {
+        most += 1;
+        assert!(most < 20);
+    }
+    assert_eq!(most, 6); // two of eight are kept
+    while ends[0].receive(&mut random) > 0 {}
+    ends[1].receive(&mut random);
+    assert!(matches!(ends[1].send(&mut random, 500), Sent::Bytes(_)));
+}
+
+#[test]
+fn a_responder_waits_until_it_has_heard() {
+    let mut random = Random(3);
+    let mut ends = pair([want(true, (65536, 100), false); 2], 100_000);
+    assert_eq!(ends[1].send(&mut random, 100), Sent::NoCredit);
+    ends[1].receive(&mut random);
+    assert!(matches!(ends[1].send(&mut random, 100), Sent::Bytes(_)));
+}
+
+#[test]
+fn nonsense_resets_and_is_answered_with_a_terminate() {
+    for crc in [false, true] {
+        let mut random = Random(5);
+        let ends = pair([want(crc, (65536, 100), false); 2], 100_000);
+        ends[1].wire();
+        let junk: Vec<u8> = (0..200_000).map(|_| random.next() as u8).collect();
+        let r = unsafe {
+            crate::sys::net::send(
+                ends[0].fd.as_raw_fd(),
+                junk.as_ptr(),
+                60_000,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        assert_ne!(r, Err(Errno::AGAIN));
+        let wire = ends[1].wire();
+        let incoming = unsafe { wire.incoming() };
+        let mut buffer = vec![0; 4096];
+        for _ in 0..100 {
+            let mut walk = Walk::one(buffer.as_mut_ptr(), buffer.len());
+            unsafe { incoming.read(&wire.common, ends[1].fd.as_raw_fd(), &mut walk, false) };
+        }
+        if incoming.state() == State::Reset {
+            assert!(incoming.take_terminate().is_some());
+        } else {
+            assert!(crc, "an FPDU that is not whole yet");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_request_is_left_alone() {
+    let mut reply = [0; LONGEST];
+    let w = want(false, (65536, 100), false);
+    for plain in [&b"GET / HTTP/1.1\r\n"[..], b"M", b"MPA ID R", b"\0"] {
+        let verdict = answer(plain, w, false, &mut reply);
+        let begins = b"MPA ID Req Frame".starts_with(plain);
+        assert_eq!(verdict == Verdict::Partial, begins);
+        assert_eq!(verdict == Verdict::Foreign, !begins);
+    }
+    let mut request = [0; LONGEST];
+    let (asker, len) = Asker::ask(w, &mut request).unwrap();
+    let Verdict::Declined { used, reply: n } = answer(&request[..len], w, true, &mut reply) else {
+        panic!("not declined");
+    };
+    assert_eq!((used, asker.hear(&reply[..n])), (len, Reply::Declined(n)));
+    assert_eq!(asker.hear(b"220 mail.example ESMTP"), Reply::Foreign);
+}
