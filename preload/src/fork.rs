@@ -54,7 +54,7 @@ pub(crate) extern "C" fn before_fork() {
     let mut streams: Vec<(&'static Socket, i32)> = Vec::new();
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry
-            && matches!(s.phase(), Phase::Fresh | Phase::Announced | Phase::Attached)
+            && (matches!(s.phase(), Phase::Fresh | Phase::Announced) || s.phase().is_fast())
         {
             streams.push((s, fd));
         }

@@ -66,6 +66,20 @@ pub(crate) fn listen(fd: i32) -> Result<(), Reason> {
     permitted(|rules| rules.listen(net::local(fd)?.std()))
 }
 
+/// What a connect to this address is to use.
+pub(crate) fn wanted_to(peer: &Endpoint) -> Wanted {
+    let rule = RULES.get().and_then(|rules| rules.connect(peer.std()));
+    rule.unwrap_or_else(|| world::settings().transport)
+}
+
+/// What is accepted from this listener is to use.
+pub(crate) fn wanted_at(fd: i32) -> Wanted {
+    let rule = RULES
+        .get()
+        .and_then(|rules| rules.listen(net::local(fd)?.std()));
+    rule.unwrap_or_else(|| world::settings().transport)
+}
+
 fn permitted(ask: impl FnOnce(&Rules) -> Option<Wanted>) -> Result<(), Reason> {
     match RULES.get().and_then(ask) {
         Some(wanted) => wanted.shm(Reason::Rule),

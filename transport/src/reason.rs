@@ -37,6 +37,7 @@ reasons! {
     PeerUser "peer_user" "the other end belongs to another user and SHUNT_PEER_USERS does not allow that",
     PeerForged "peer_forged" "the offer did not come from the owner of the connection",
     PeerGone "peer_gone" "the other end took its offer back or went away",
+    Declined "declined" "the other end asked for software iWARP, and this end could not agree: its program had sent something already, or shares the socket",
     PeerSilent "peer_silent" "the other end runs Shunt but did not answer the offer",
     NoSockDiag "no_sock_diag" "the kernel does not answer who owns a connection (sock_diag)",
     NoMemory "no_memory" "no shared memory, address space or descriptor could be had",

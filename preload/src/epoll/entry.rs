@@ -5,7 +5,7 @@
 //! ONESHOT ones once until modified; ERR and HUP are always reported.
 
 use super::set::Set;
-use crate::sockets::{Phase, Socket, ready};
+use crate::sockets::{Phase, Socket, ready, wired};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 
@@ -111,8 +111,14 @@ impl Entry {
     }
 
     /// What the kernel's registration of a managed entry asks for.
-    pub(crate) const fn kernel_events() -> u32 {
-        (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI).cast_unsigned() | ET
+    pub(crate) fn kernel_events(&self) -> u32 {
+        // On software iWARP the kernel says when there is room.
+        let room = if self.socket().is_some_and(wired::is_wired) {
+            libc::EPOLLOUT.cast_unsigned()
+        } else {
+            0
+        };
+        room | (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI).cast_unsigned() | ET
     }
 
     /// What the program's own registration would be in the kernel now.

@@ -44,7 +44,7 @@ pub(crate) fn manage(m: &Membership) {
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     e.managed = true;
     let counted = e.hot;
-    let (events, tag) = (Entry::kernel_events(), TAG | m.index as u64);
+    let (events, tag) = (e.kernel_events(), TAG | m.index as u64);
     let changed = if exclusive {
         // The kernel does not modify exclusive registrations.
         m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0)
@@ -157,7 +157,7 @@ pub(crate) fn add(
     if s.is_shared() {
         set.hear_others();
     }
-    if phase == Phase::Attached {
+    if phase.is_fast() {
         manage(&m);
     }
 }
@@ -185,7 +185,7 @@ pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<boo
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;
     let ours = e.managed
-        && s.phase() == Phase::Attached
+        && s.phase().is_fast()
         && e.events & EXCLUSIVE == 0
         && e.socket().is_some_and(|x| std::ptr::eq(x, s));
     if !ours {

@@ -246,7 +246,7 @@ impl Set {
 
     pub(super) fn rouse(&self, e: &Entry, index: usize) {
         // Asking for writability, which the kernel always grants an idle connection, is an event.
-        let events = Entry::kernel_events() | libc::EPOLLOUT.cast_unsigned();
+        let events = e.kernel_events() | libc::EPOLLOUT.cast_unsigned();
         self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64);
     }
 

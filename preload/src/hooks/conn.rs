@@ -5,7 +5,7 @@
 //! program's answer, and `errno` is as the kernel left it.
 
 use crate::real::{self, set_errno};
-use crate::sockets::{Phase, Socket, Way, accept, close, engage, operator, parked};
+use crate::sockets::{Phase, Socket, Way, accept, close, engage, operator, parked, wired};
 use crate::world::World;
 use crate::{rules, table, world};
 use std::ffi::c_int;
@@ -112,7 +112,12 @@ fn listening(s: &'static Socket, fd: c_int) {
         u32::try_from(index).map_err(|_| Reason::NoMemory)
     });
     // SAFETY: under the registry lock.
-    unsafe { *s.way.get() = Way::Listener { family: index } };
+    unsafe {
+        *s.way.get() = Way::Listener {
+            family: index,
+            wired: wired::is_wanted_at(fd),
+        }
+    };
     s.set_phase(Phase::Listening);
 }
 

@@ -84,8 +84,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             r
         }
         libc::FIONREAD
-            if matches!(s.phase(), Phase::Attached | Phase::Announced | Phase::Plain)
-                && writable() =>
+            if matches!(s.phase(), Phase::Announced | Phase::Plain)
+                || s.phase().is_fast() && writable() =>
         {
             engage::step(s, fd);
             let n = options::countable(s, fd);
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             unsafe { at.write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };
             0
         }
-        libc::TIOCOUTQ => match options::unsent(s) {
+        libc::TIOCOUTQ => match options::unsent(s, fd) {
             Some(n) if writable() => {
                 // SAFETY: probed.
                 unsafe { at.write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };

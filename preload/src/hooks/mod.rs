@@ -39,7 +39,11 @@ const MOST: usize = 0x7fff_f000;
 #[inline]
 fn is_kernels(s: &'static Socket, fd: i32) -> bool {
     match s.phase() {
-        Phase::Attached | Phase::Announced => false,
+        Phase::Attached | Phase::Announced | Phase::Wired => false,
+        Phase::Opening => {
+            engage::step(s, fd);
+            s.phase() == Phase::Plain
+        }
         Phase::Fresh => {
             engage::step(s, fd);
             s.phase() == Phase::Plain

@@ -6,7 +6,7 @@
 use crate::real;
 use crate::sockets::demote::{Unread, attend, demote};
 use crate::sockets::ending::{Ending, ending, settle_both_shut};
-use crate::sockets::{Phase, Socket, engage, recv, rouse, send};
+use crate::sockets::{Phase, Socket, engage, recv, rouse, send, wired};
 use crate::table;
 use std::ffi::c_int;
 use std::sync::atomic::{Ordering, fence};
@@ -19,6 +19,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(s) = table::socket(fd) else {
         return kernel(how);
     };
+    if wired::is_wired(s) {
+        return wired::shut(s, fd, how).map_or(0, kernel);
+    }
     if !matches!(s.phase(), Phase::Attached | Phase::Announced) {
         if s.phase() == Phase::Fresh {
             // The kernel's FIN would come before bytes of a fast leg: stay.

@@ -7,7 +7,7 @@ use super::transfer::to_kernel;
 use super::{MOST, is_kernels};
 use crate::real::{self, ret};
 use crate::signals::since::Since;
-use crate::sockets::{Phase, Socket, engage, residual, send};
+use crate::sockets::{Socket, engage, residual, send};
 use crate::table;
 use std::ffi::c_int;
 use transport::reason::Reason;
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn splice(
         && is_pipe(from)
     {
         engage::step(s, to);
-        if s.phase() == Phase::Attached {
+        if s.phase().is_fast() {
             match pipe_to(s, from, to, n.min(MOST), flags) {
                 // A pipe with a name cannot be read without waiting; nothing has gone.
                 Err(Errno(libc::EOPNOTSUPP)) => {}

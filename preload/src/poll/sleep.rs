@@ -9,8 +9,8 @@ use super::{Ours, Time, kernel, look, ours, told};
 use crate::real;
 use crate::signals::since::{self, Since};
 use crate::sockets::counted::{Counting, What};
-use crate::sockets::wait::{ROOM_NAP_NS, prepare};
-use crate::sockets::{Phase, Socket, operator, parked, ready, recv, rouse};
+use crate::sockets::wait::{ROOM_NAP_NS, Want, prepare};
+use crate::sockets::{Socket, operator, parked, ready, recv, rouse, wired};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::doorbell;
@@ -29,7 +29,7 @@ type Asleep = Array<Option<&'static Socket>>;
 fn holds(asleep: &mut Asleep, all: &[libc::pollfd]) -> bool {
     asleep.slice().iter().zip(all).all(|(counted, p)| {
         let now = match ours(p.fd) {
-            Some(Ours::Socket(s)) if s.phase() == Phase::Attached => Some(s),
+            Some(Ours::Socket(s)) if s.phase().is_fast() => Some(s),
             _ => None,
         };
         counted.map(std::ptr::from_ref) == now.map(std::ptr::from_ref)
@@ -53,18 +53,24 @@ pub(super) fn sleep(
     for ((to, p), counted) in slice.iter_mut().zip(all.iter()).zip(asleep.slice()) {
         *to = libc::pollfd { revents: 0, ..*p };
         match ours(p.fd) {
-            Some(Ours::Socket(s)) if s.phase() == Phase::Attached => {
+            Some(Ours::Socket(s)) if s.phase().is_fast() => {
                 to.events = libc::POLLIN | libc::POLLRDHUP | libc::POLLPRI;
+                let wired = wired::is_wired(s);
                 if s.woken_hard.load(Ordering::Acquire) {
                     to.events = 0;
                     time = Some(time.unwrap_or(u64::MAX).min(SHUT_SLICE));
                 }
                 if ready::wishes(p.events) & doorbell::SPACE != 0
                     && s.tx_leg() != transport::sdp::Leg::Fast
+                    && (!wired || wired::event(s, Want::Room) == libc::POLLOUT)
                 {
                     to.events |= libc::POLLOUT;
                 }
-                quiet &= prepare(s, p.fd, &counting);
+                if wired {
+                    counting.add(What::Asleep(s));
+                } else {
+                    quiet &= prepare(s, p.fd, &counting);
+                }
                 if !quiet {
                     break;
                 }
@@ -127,7 +133,7 @@ pub(super) fn sleep(
     let slice = copy.slice();
     for (from, p) in slice.iter().zip(all.iter_mut()) {
         match ours(p.fd) {
-            Some(Ours::Socket(s)) if s.phase() == Phase::Attached => {
+            Some(Ours::Socket(s)) if s.phase().is_fast() => {
                 if from.revents != 0 {
                     recv::kernel_shows(s, p.fd, from.revents);
                 }

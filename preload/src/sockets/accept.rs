@@ -61,7 +61,10 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
     let why = match way {
-        Way::Listener { family: Ok(family) } => {
+        Way::Listener { wired: true, .. } => return super::wired::begin_as_server(s),
+        Way::Listener {
+            family: Ok(family), ..
+        } => {
             if let Some(f) = w.family(family)
                 && !f.hears_nobody()
             {
@@ -81,7 +84,9 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
             }
             Reason::PeerPlain
         }
-        Way::Listener { family: Err(why) } => why,
+        Way::Listener {
+            family: Err(why), ..
+        } => why,
         _ => {
             let asked = crate::world::settings().transport;
             asked

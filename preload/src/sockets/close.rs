@@ -172,6 +172,10 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
     if s.phase() == Phase::Attached {
         say_goodbye(s, fd);
     }
+    if super::wired::is_wired(s) {
+        super::wired::begin_to_close(s, fd);
+    }
+    super::wired::let_go(s);
     s.note_direct();
     let_go(w, s);
     registered::closed(w, s);
@@ -180,7 +184,7 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
         s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
     }
-    if let Way::Listener { family: Ok(f) } = super::demote::way(s)
+    if let Way::Listener { family: Ok(f), .. } = super::demote::way(s)
         && let Some(slot) = w.families.get_mut(f as usize)
     {
         if let Some(family) = slot {

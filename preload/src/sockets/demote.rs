@@ -66,7 +66,9 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     }
     s.note_direct();
     s.set_phase(Phase::Plain);
-    if was == Phase::Attached {
+    if matches!(was, Phase::Attached | Phase::Wired)
+        && s.record.transport.load(Ordering::Relaxed) != 0
+    {
         s.record.set_demoted(why);
     } else {
         s.record.set_kernel(why);
@@ -119,6 +121,7 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
             }
         }
         Phase::Attached => cut(w, s, fd, why, unread),
+        Phase::Opening | Phase::Wired => super::wired::demote(w, s, fd, why),
         _ => {}
     }
 }

@@ -5,7 +5,7 @@
 //! willing opens its fast leg. Until then bytes go by the kernel, counted.
 
 use super::demote::become_plain;
-use super::{Phase, Socket, Way, seats};
+use super::{Phase, Socket, Way, seats, wired};
 use crate::epoll::registered;
 use crate::rules;
 use crate::world::{self, World};
@@ -38,6 +38,7 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
     match s.phase() {
         Phase::Fresh => first_use(s, fd),
         Phase::Announced if is_answered(s) => answered(s),
+        Phase::Opening => wired::step(s, fd),
         _ => {}
     }
 }
@@ -79,6 +80,7 @@ fn first_use(s: &'static Socket, fd: i32) {
     match unsafe { *s.way.get() } {
         Way::Client { target, .. } => announce(&mut w, s, fd, target),
         Way::Inherited => find_server(&mut w, s, fd),
+        Way::Caller => wired::ask(&mut w, s, fd),
         Way::Server {
             family,
             looks,
@@ -373,8 +375,15 @@ pub(crate) fn give_up_if_silent(s: &'static Socket, fd: i32, calls: u64) {
     }
 }
 
+/// The target of a connection that is to ask for software iWARP.
+const WIRED: u32 = u32::MAX;
+
 /// A non-listening socket was connected, or began to be.
 pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<u32, Reason> {
+    if wired::is_wanted_to(address) {
+        s.record.set_peer(address);
+        return Ok(WIRED);
+    }
     let settings = world::settings();
     let permitted = rules::connect(address);
     if let Err(why) = permitted
@@ -418,7 +427,13 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
         return; // somebody else's connect on the same socket was faster
     }
     match target {
-        Ok(_) if ok => {
+        Ok(WIRED) if !ok => {}
+        Ok(target) if ok => {
+            if target == WIRED {
+                let _w = world::lock();
+                // SAFETY: under the registry lock.
+                unsafe { *s.way.get() = Way::Caller };
+            }
             s.record.role.store(1, Ordering::Relaxed);
             s.record.set_kernel(Reason::Undecided);
             s.set_phase(Phase::Fresh);

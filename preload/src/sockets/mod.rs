@@ -30,6 +30,7 @@ pub(crate) mod send;
 pub(crate) mod spin;
 pub(crate) mod stream;
 pub(crate) mod wait;
+pub(crate) mod wired;
 
 use crate::epoll::set::Membership;
 use flowctl::{Scheme, Terms};
@@ -59,9 +60,19 @@ pub(crate) enum Phase {
     Announced = 4,
     /// Both have agreed; each direction is on its fast leg, or moving.
     Attached = 5,
+    /// It may be moved to software iWARP: the client has asked, or the server may be asked.
+    Opening = 6,
+    /// Carried by software iWARP.
+    Wired = 7,
 }
 
 impl Phase {
+    /// Whether what comes by the kernel connection is for the library to look at.
+    #[inline]
+    pub(crate) const fn is_fast(self) -> bool {
+        matches!(self, Self::Attached | Self::Opening | Self::Wired)
+    }
+
     const fn from_number(n: u8) -> Self {
         match n {
             1 => Self::Listening,
@@ -69,6 +80,8 @@ impl Phase {
             3 => Self::Fresh,
             4 => Self::Announced,
             5 => Self::Attached,
+            6 => Self::Opening,
+            7 => Self::Wired,
             _ => Self::Idle,
         }
     }
@@ -95,10 +108,14 @@ pub(crate) enum Way {
     },
     /// Held since before this process was forked, from a parent whose client side knew of the server.
     Inherited,
+    /// Connected, and to ask for software iWARP at its first use.
+    Caller,
     /// A listener.
     Listener {
         /// Or why its connections stay on kernel TCP.
         family: Result<u32, Reason>,
+        /// What it accepts may ask for software iWARP.
+        wired: bool,
     },
 }
 

@@ -3,7 +3,7 @@
 
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, was_answered};
-use super::{Phase, Socket, residual};
+use super::{Phase, Socket, residual, wired};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
 use transport::direct::Direct;
@@ -27,7 +27,10 @@ pub(crate) fn countable(s: &'static Socket, fd: i32) -> usize {
 }
 
 /// Bytes that can be read now.
-pub(crate) fn unread(s: &Socket, fd: i32) -> usize {
+pub(crate) fn unread(s: &'static Socket, fd: i32) -> usize {
+    if wired::is_wired(s) {
+        return wired::available(s, fd);
+    }
     let kept = residual::left(s);
     let (Phase::Attached, Some(p)) = (s.phase(), s.segment()) else {
         return kept + net::unread(fd);
@@ -53,7 +56,10 @@ pub(crate) fn is_before_kernel(s: &Socket) -> bool {
 
 /// Bytes sent that the peer's host has not acknowledged (SIOCOUTQ): of the buffer, half counts as the
 /// receiver's, where bytes are acknowledged unread, and half as the sender's.
-pub(crate) fn unsent(s: &Socket) -> Option<usize> {
+pub(crate) fn unsent(s: &Socket, fd: i32) -> Option<usize> {
+    if wired::is_wired(s) {
+        return Some(wired::unsent(s) + net::unsent(fd));
+    }
     let p = s
         .segment()
         .filter(|_| s.phase() == Phase::Attached && s.tx_leg() == Leg::Fast)?;
@@ -106,6 +112,7 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
             let whole = s.rx_leg() == Leg::Fast;
             match s.phase() {
                 Phase::Attached if whole => net::wake_at_once(fd), // a bell is one byte
+                Phase::Opening | Phase::Wired => net::wake_at_once(fd), // whose bytes are not the stream's
                 Phase::Announced | Phase::Attached if n > 1 => {
                     demote(s, fd, Reason::SocketOption, Unread::Keep);
                 }

@@ -8,7 +8,7 @@
 //!
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
 
-use super::{Phase, Socket, operator};
+use super::{Phase, Socket, coarse, operator};
 use crate::guard;
 use flowctl::Word;
 use std::ptr;
@@ -108,11 +108,11 @@ pub(crate) fn ends_patience(s: &Socket) -> bool {
     let now = clock::ticks();
     let since = s.starving.load(Ordering::Relaxed);
     if since == 0 {
-        s.starving.store(now.max(1), Ordering::Relaxed);
+        s.starving.store(coarse(now).max(1), Ordering::Relaxed);
         NAPS_UNTIL.fetch_max(now + clock::us(2 * PATIENCE_US), Ordering::Relaxed);
         return false;
     }
-    let over = now.saturating_sub(since) > clock::us(PATIENCE_US);
+    let over = coarse(now).wrapping_sub(since) > coarse(clock::us(PATIENCE_US));
     if over {
         s.pulls.store(true, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 //! epoll alike. Looks only; nothing is taken or changed but what has been learnt of the kernel side.
 
 use super::ending::{Ending, ending, settle_both_shut, was_answered};
-use super::{Phase, Socket, engage, parked, recv, residual};
+use super::{Phase, Socket, engage, parked, recv, residual, wired};
 use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
 use transport::direct::Direct;
@@ -19,7 +19,7 @@ const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 pub(crate) fn is_ours(s: &Socket) -> bool {
     match s.phase() {
         Phase::Attached => true,
-        Phase::Announced => true,
+        Phase::Announced | Phase::Opening | Phase::Wired => true,
         Phase::Plain => !s.residual.load(Ordering::Relaxed).is_null(),
         _ => false,
     }
@@ -67,6 +67,9 @@ pub(crate) fn settle(s: &'static Socket, fd: i32) {
 /// The bits that hold now; those of writing only if `want` has them. `fresh` asks the kernel too where the stream is wholly on the segment (for
 /// the end of the connection); elsewhere the kernel is asked whenever it has the answer.
 pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
+    if wired::is_wired(s) {
+        return wired::bits(s, fd, want);
+    }
     if s.phase() != Phase::Attached {
         let mut b = net::ready_now(fd, IN | OUT | libc::POLLPRI | libc::POLLRDHUP);
         let kept = residual::left(s);

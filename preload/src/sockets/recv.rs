@@ -3,7 +3,7 @@
 use super::counted::{Counting, What};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, coarse, demote, engage, held, large, parked, residual, seats};
+use super::{Phase, Socket, coarse, demote, engage, held, large, parked, residual, seats, wired};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -419,6 +419,8 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
             return Ok(got);
         }
         // SAFETY: the caller's promise.
+        Phase::Opening | Phase::Wired => return unsafe { wired::receive(s, fd, walk, how) },
+        // SAFETY: as above.
         _ => return unsafe { kernel_once(s, fd, walk, flags, how) },
     }
     let Some(p) = s.segment() else {

@@ -4,7 +4,7 @@ use super::counted::{Counting, What};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, held, large, operator, parked};
+use super::{Phase, Socket, demote, engage, held, large, operator, parked, wired};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::direct::policy::{self, Mode};
@@ -162,6 +162,9 @@ pub(crate) fn send_from(
             match s.phase() {
                 Phase::Attached => {}
                 Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
+                Phase::Opening | Phase::Wired => {
+                    return wire_little(s, fd, walk, &mut fill, &mut put_back);
+                }
                 // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
                 _ => return copy_little(s, fd, walk, &mut fill, &mut put_back),
             }
@@ -205,6 +208,32 @@ fn moved(walk: &mut Walk, n: Result<usize>) -> Result<Step> {
         Err(e) => Err(e),
     }
 }
+
+/// A piece of a file to a connection on software iWARP: what is not taken is put back.
+fn wire_little(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
+    put_back: &mut impl FnMut(usize),
+) -> Result<Step> {
+    let mut buf = vec![0u8; walk.left().min(FILE_PIECE)];
+    let n = fill(buf.as_mut_ptr(), buf.len())?;
+    if n == 0 {
+        return Ok(Step::End);
+    }
+    let mut piece = Walk::one(buf.as_mut_ptr(), n);
+    // SAFETY: the buffer holds that many bytes.
+    let step = unsafe { once(s, fd, &mut piece, 0, true) };
+    if piece.left() > 0 {
+        put_back(piece.left());
+    }
+    walk.skip(piece.done());
+    step
+}
+
+/// Bytes of a file that are copied at a time where they have to be framed.
+const FILE_PIECE: usize = 256 * 1024;
 
 fn copy_little(
     s: &'static Socket,
@@ -294,7 +323,7 @@ fn inside(
             Ok(Step::NoRoom) => {}
             Err(e) => return end(walk, Some(e)),
         }
-        record::add(&s.no_room, 1);
+        s.no_room.fetch_add(1, Ordering::Relaxed);
         s.note_flow();
         if dont_wait {
             if walk.done() == 0 && is_due(s) && check_kernel(s, fd) {
@@ -335,6 +364,14 @@ unsafe fn once(
     engage::step(s, fd);
     if s.phase() == Phase::Announced {
         engage::await_answer(s);
+    }
+    if wired::is_wired(s) {
+        // SAFETY: the caller's promise.
+        match unsafe { wired::send(s, fd, walk, flags) }? {
+            None => return Ok(Step::NoRoom),
+            Some(0) => {} // the program speaks first, or it is the kernel's
+            Some(_) => return Ok(Step::Moved),
+        }
     }
     demote::attend(s, fd);
     let Ok(mut tx) = s.tx.lock() else {

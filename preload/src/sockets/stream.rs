@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 use transport::sdp::{Leg, Rx, Tx};
 use transport::shm::layout::{State, generation};
 use transport::shm::segment::Segment;
+use transport::wire::Wire;
 
 /// One connection, for all that hold it.
 #[repr(C, align(64))]
@@ -55,6 +56,8 @@ pub(crate) struct Stream {
     pub(crate) ended: AtomicBool,
     /// What the peer has parked is pulled from now on (see `starving`).
     pub(crate) pulls: AtomicBool,
+    /// A sender on software iWARP waits for a word of the peer's, not for room in the kernel.
+    pub(crate) hungry: AtomicBool,
     /// Mirror of the receiving leg, for looks without the lock.
     rx_leg: AtomicU8,
     tx_leg: AtomicU8,
@@ -72,12 +75,14 @@ pub(crate) struct Stream {
     pub(crate) tx: Direction<Tx>,
     pub(crate) rx: Direction<Rx>,
     /// Times that a send found no room: what an edge of writability is an answer to.
-    pub(crate) no_room: AtomicU64,
-    /// Since when, in ticks, the peer is seen to have parked bytes and nothing else has come; 0 if not.
-    pub(crate) starving: AtomicU64,
+    pub(crate) no_room: AtomicU32,
+    /// Since when ([`super::coarse`]) the peer is seen to have parked bytes and nothing else has come; 0 if not.
+    pub(crate) starving: AtomicU32,
     /// Slot state to look at while announced.
     pub(crate) answer_at: AtomicPtr<AtomicU32>,
     pub(crate) residual: AtomicPtr<Residual>,
+    /// The state of software iWARP.
+    pub(crate) wire: AtomicPtr<Wire>,
     /// What it needs while others hold it too.
     sharing: AtomicPtr<Sharing>,
 }
@@ -106,6 +111,7 @@ impl Stream {
             was_shared: false.into(),
             ended: false.into(),
             pulls: false.into(),
+            hungry: false.into(),
             rx_leg: 0.into(),
             tx_leg: 0.into(),
             answer_open: 0.into(),
@@ -121,6 +127,7 @@ impl Stream {
             starving: 0.into(),
             answer_at: AtomicPtr::new(ptr::null_mut()),
             residual: AtomicPtr::new(ptr::null_mut()),
+            wire: AtomicPtr::new(ptr::null_mut()),
             sharing: AtomicPtr::new(sharing),
         }
     }

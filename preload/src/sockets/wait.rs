@@ -12,7 +12,7 @@
 
 use super::counted::{Counting, What};
 use super::spin;
-use super::{Phase, Socket, engage, large, operator, parked};
+use super::{Phase, Socket, engage, large, operator, parked, wired};
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
@@ -93,7 +93,10 @@ fn by_kernel(s: &Socket, want: Want) -> bool {
         }
 }
 
-fn kernel_event(want: Want) -> i16 {
+fn kernel_event(s: &Socket, want: Want) -> i16 {
+    if wired::is_wired(s) {
+        return wired::event(s, want);
+    }
     match want {
         Want::Data => libc::POLLIN,
         Want::Room | Want::Taken => libc::POLLOUT,
@@ -108,7 +111,7 @@ fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     if want == Want::Taken {
         large::help(s);
     }
-    may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(want)) != 0)
+    may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(s, want)) != 0)
 }
 
 /// Spins within the socket's budget. True once there is something to do. The wish for a bell rests
@@ -336,7 +339,7 @@ impl Wait {
             };
         }
         let events = if kernel {
-            kernel_event(self.want)
+            kernel_event(s, self.want)
         } else {
             libc::POLLIN | libc::POLLRDHUP
         };

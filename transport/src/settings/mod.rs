@@ -38,6 +38,8 @@ pub struct Settings {
     pub zcopy_min: usize,
     /// What is done about a write to a message that is held in place.
     pub zcopy_write: Touch,
+    /// Checksums on software iWARP.
+    pub crc: bool,
     /// The file of rules.
     pub rules: Option<String>,
     pub report: Option<String>,
@@ -47,7 +49,7 @@ pub struct Settings {
 /// to measure what does not run.
 fn not_there_yet(name: &str, value: &str) -> Option<&'static str> {
     match (name, value) {
-        ("SHUNT_TRANSPORT", "iwarp" | "verbs") => Some("connections stay on kernel TCP"),
+        ("SHUNT_TRANSPORT", "verbs") => Some("connections stay on kernel TCP"),
         _ => None,
     }
 }
@@ -117,6 +119,7 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
             "wait" => Touch::Wait,
             _ => Touch::Measured,
         },
+        crc: get("SHUNT_CRC") != "off",
         rules: file("SHUNT_RULES"),
         report: file("SHUNT_REPORT"),
     };

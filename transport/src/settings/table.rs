@@ -126,6 +126,13 @@ pub const ALL: &[Setting] = &[
         help: "whose processes may share memory with this one (same: same user, or either is root)",
     },
     Setting {
+        variable: "SHUNT_CRC",
+        option: "crc",
+        kind: Kind::Choice(&["on", "off"]),
+        default: "on",
+        help: "checksums (CRC32C) on software iWARP; off only if both ends say so",
+    },
+    Setting {
         variable: "SHUNT_RULES",
         option: "rules",
         kind: Kind::File,

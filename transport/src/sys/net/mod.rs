@@ -95,6 +95,15 @@ pub fn unread(fd: i32) -> usize {
     }
 }
 
+/// Bytes that the kernel has not been told of as received (SIOCOUTQ).
+#[must_use]
+pub fn unsent(fd: i32) -> usize {
+    let mut n: i32 = 0;
+    // SAFETY: TIOCOUTQ writes one int.
+    let r = unsafe { syscall!(ioctl, fd, libc::TIOCOUTQ, &raw mut n) };
+    r.map_or(0, |_| usize::try_from(n).unwrap_or(0))
+}
+
 /// What a descriptor is ready for now, in poll(2) bits, out of `events` (plus ERR, HUP, NVAL).
 #[must_use]
 pub fn ready_now(fd: i32, events: i16) -> i16 {

@@ -214,6 +214,12 @@ impl In {
         }
     }
 
+    /// Whether what follows, here and in the kernel, are plain bytes.
+    #[must_use]
+    pub const fn is_past_mode(&self) -> bool {
+        matches!(self.stage, Stage::Plain)
+    }
+
     /// Bytes that can be read without the kernel.
     #[must_use]
     pub const fn held(&self) -> usize {

@@ -1,0 +1,246 @@
+//! The ends of a connection in RDMA mode: a half is shut, the socket is closed, or it goes back to plain bytes.
+//!
+//! Going back is said in each direction by the side that sends there (`Plain`, transport::sdp_wire), at the byte where
+//! it is; the peer follows. Until it has, what it sends is framed. Who needs the kernel connection as it is waits for
+//! that, for a bounded time; after it the stream is reset, never wrong.
+
+use super::super::demote::become_plain;
+use super::super::{Phase, Socket, residual};
+use super::{io, opening, wire};
+use crate::world::{self, World};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::reason::Reason;
+use transport::sdp::Walk;
+use transport::sys::{net, time};
+use transport::wire::{State, Wire};
+
+/// How long (µs) a close waits for an answer that bytes of the program wait for, and for the kernel to take the last
+/// octets.
+const LINGER_US: u64 = 5_000_000;
+
+/// How long (µs) to wait for a peer to go back to plain bytes.
+const FOLLOW_US: u64 = 3_000_000;
+
+/// Waits until `done`, looking again after every event of the connection. False if that took too long.
+fn wait_until(fd: i32, events: i16, most_us: u64, mut done: impl FnMut() -> bool) -> bool {
+    let begun = clock::ticks();
+    while !done() {
+        if clock::ticks() - begun > clock::us(most_us) {
+            return false;
+        }
+        if net::ready_now(fd, events) == 0 || events == 0 {
+            let _ = time::nap(100);
+        }
+    }
+    true
+}
+
+/// The program shuts a half. What the kernel is to be told of it, if anything.
+pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
+    opening::step(s, fd);
+    let Some(wire) = wire(s) else {
+        return Some(how);
+    };
+    if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
+        let finish = || {
+            let Ok(_tx) = s.tx.lock() else { return true };
+            // SAFETY: the lock is held.
+            let out = unsafe { wire.out() };
+            out.finish(&wire.common, fd).is_err() || out.is_finished() || out.is_plain()
+        };
+        if s.phase() == Phase::Wired {
+            wait_until(fd, 0, LINGER_US, || {
+                io::available(s, fd);
+                finish()
+            });
+        } else {
+            finish();
+        }
+        let plain =
+            s.tx.lock()
+                // SAFETY: the lock is held while it is looked at.
+                .is_ok_and(|_tx| unsafe { wire.out() }.is_plain());
+        if plain {
+            return Some(how);
+        }
+    }
+    if how != libc::SHUT_WR {
+        s.rx_shut.store(true, Ordering::Release);
+        if s.sleepers() > 0 || s.set_count.load(Ordering::Acquire) > 0 {
+            super::super::rouse::all(s);
+            s.woken_hard.store(true, Ordering::Release);
+            return Some(libc::SHUT_RD);
+        }
+    }
+    settle_both_shut(s, fd);
+    None
+}
+
+/// Once both directions have ended the kernel connection can end as TCP's would.
+pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
+    if s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.load(Ordering::Acquire) {
+        let over = wire(s).is_some_and(|wire| {
+            let eof =
+                s.rx.lock()
+                    // SAFETY: the lock is held while it is looked at.
+                    .is_ok_and(|_rx| unsafe { wire.incoming() }.state() == State::Eof);
+            eof && s
+                .tx
+                .lock()
+                // SAFETY: as above.
+                .is_ok_and(|_tx| unsafe { wire.out() }.is_finished())
+        });
+        if over && !s.fin_sent.swap(true, Ordering::AcqRel) {
+            // SAFETY: no pointers.
+            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        }
+    }
+}
+
+/// The last descriptor is about to be closed: the last words. The kernel's close comes after.
+pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
+    let Some(wire) = wire(s) else {
+        // A request that nobody has looked at would make the kernel's end a reset.
+        let _ = net::discard(fd, usize::MAX >> 1);
+        return;
+    };
+    if s.linger_zero.load(Ordering::Acquire) {
+        return net::reset_on_close(fd);
+    }
+    let waits = || {
+        s.tx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_tx| unsafe { wire.out() }.pending() > 0)
+    };
+    // What was taken before there was an answer goes once there is.
+    if s.phase() == Phase::Opening {
+        wait_until(fd, 0, LINGER_US, || {
+            opening::hear_closing(s, fd, wire);
+            !waits() || s.phase() != Phase::Opening
+        });
+    }
+    // What the program has not read makes it a reset, what is only SDP's own does not.
+    let unread = s.rx.lock().is_ok_and(|_rx| {
+        // SAFETY: the lock is held.
+        let incoming = unsafe { wire.incoming() };
+        let readable = incoming.is_readable(&wire.common, fd);
+        readable && matches!(incoming.state(), State::Open | State::Plain) && {
+            incoming.held() > 0 || net::unread(fd) > 0
+        }
+    });
+    if unread {
+        return net::reset_on_close(fd);
+    }
+    if s.phase() != Phase::Wired {
+        return;
+    }
+    wait_until(fd, 0, LINGER_US, || {
+        let Ok(_tx) = s.tx.lock() else { return true };
+        // SAFETY: the lock is held.
+        let out = unsafe { wire.out() };
+        let failed = out.finish(&wire.common, fd).is_err();
+        failed || out.pending() == 0
+    });
+}
+
+/// The socket is done with: its state goes.
+pub(crate) fn let_go(s: &Socket) {
+    if let Some(at) = NonNull::new(s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel)) {
+        // SAFETY: taken out by whoever gets here first.
+        unsafe { Wire::release(at) };
+    }
+}
+
+/// The peer goes on with plain bytes: so does this side.
+pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if let Ok(_tx) = s.tx.lock() {
+        // SAFETY: the lock is held. (What fails shows by the next call.)
+        let _ = unsafe { wire.out().go_plain(&wire.common, fd) };
+    }
+}
+
+/// Whether nothing of RDMA mode is left.
+fn is_all_plain(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
+    follow_to_plain(s, fd, wire);
+    let out =
+        s.tx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_tx| unsafe { wire.out() }.is_plain());
+    out && s.rx.lock().is_ok_and(|_rx| {
+        // SAFETY: as above.
+        let incoming = unsafe { wire.incoming() };
+        incoming.is_readable(&wire.common, fd);
+        incoming.is_past_mode()
+    })
+}
+
+/// If nothing of RDMA mode is left, and nothing of it unread, the connection is a plain one from now on.
+pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
+    let Some(wire) = wire(s) else { return };
+    let held = |s: &Socket| {
+        s.rx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_rx| unsafe { wire.incoming() }.held() > 0)
+    };
+    if s.phase() == Phase::Wired && is_all_plain(s, fd, wire) && !held(s) {
+        let mut w = world::lock();
+        if s.phase() == Phase::Wired {
+            let was = s.record.transport.load(Ordering::Relaxed) != 0;
+            let why = if was {
+                Reason::PeerDemoted
+            } else {
+                Reason::PeerPlain
+            };
+            become_plain(&mut w, s, fd, why);
+        }
+    }
+}
+
+/// The program, or one that it starts, will use the kernel connection as it is: RDMA mode ends in both directions, and
+/// what was received is kept where it is found. With the registry lock held.
+pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    let Some(wire) = wire(s) else {
+        return demote_unasked(w, s, fd, why);
+    };
+    let mut kept = Vec::new();
+    let mut part = vec![0; 64 * 1024];
+    let ended = wait_until(fd, 0, FOLLOW_US, || {
+        if s.phase() == Phase::Opening {
+            opening::hear_closing(s, fd, wire);
+            return false;
+        }
+        let plain = is_all_plain(s, fd, wire);
+        let Ok(_rx) = s.rx.lock() else { return true };
+        // SAFETY: the lock is held.
+        let incoming = unsafe { wire.incoming() };
+        // (no more than is here: of plain bytes the rest is the kernel's)
+        while incoming.held() > 0 {
+            let want = part.len().min(incoming.held());
+            let mut walk = Walk::one(part.as_mut_ptr(), want);
+            // SAFETY: our own buffer.
+            let n = unsafe { incoming.read(&wire.common, fd, &mut walk, false) };
+            kept.extend_from_slice(part.get(..n).unwrap_or_default());
+            if n == 0 {
+                break;
+            }
+        }
+        plain && incoming.held() == 0 || !matches!(incoming.state(), State::Open | State::Plain)
+    });
+    if !ended || !residual::keep(s, fd, &kept) {
+        s.broken.store(true, Ordering::Release);
+        net::disconnect(fd); // a reset, never a gap
+    }
+    become_plain(w, s, fd, why);
+}
+
+/// A server that may be asked yet, and from now on cannot answer.
+fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    // The request may be under way: who asks does so at once.
+    wait_until(fd, 0, UNASKED_US, || net::unread(fd) > 0);
+    opening::decline(w, s, fd, why);
+}
+
+/// How long (µs) to wait for a request that may be under way.
+const UNASKED_US: u64 = 20_000;

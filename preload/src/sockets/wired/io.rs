@@ -1,0 +1,191 @@
+//! Receiving and sending on a connection in RDMA mode. One attempt each; the loops around them, with their waits and
+//! time-outs, are `recv`'s and `send`'s.
+
+use super::super::{Phase, Socket};
+use super::{ending, opening, wire};
+use std::sync::atomic::Ordering;
+use transport::reason::Reason;
+use transport::sdp::rx::How;
+use transport::sdp::{Got, Walk};
+use transport::sys::{Errno, Result, net, time};
+use transport::wire::{Sent, State, Wire};
+
+/// One look for something to read.
+///
+/// # Errors
+/// As recv(2).
+///
+/// # Safety
+/// The walk's buffers are writable.
+pub(crate) unsafe fn receive(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    how: How,
+) -> Result<Got> {
+    opening::step(s, fd);
+    let (Phase::Wired, Some(wire)) = (s.phase(), wire(s)) else {
+        // Nothing has come, or it is the kernel's now, where the next look goes.
+        return Ok(match s.phase() {
+            Phase::Opening => Got::Empty,
+            _ => Got::Bytes(0),
+        });
+    };
+    let (n, state) = {
+        let Ok(_rx) = s.rx.lock() else {
+            return Err(Errno::AGAIN);
+        };
+        // SAFETY: the lock is held.
+        let incoming = unsafe { wire.incoming() };
+        // SAFETY: the caller's promise.
+        let n = unsafe {
+            if how.peek {
+                incoming.peek(&wire.common, fd, walk, how.discard)
+            } else {
+                incoming.read(&wire.common, fd, walk, how.discard)
+            }
+        };
+        (n, incoming.state())
+    };
+    after(s, fd, wire, state);
+    if n > 0 {
+        return Ok(Got::Bytes(n));
+    }
+    Ok(match state {
+        State::Open => Got::Empty,
+        State::Eof => {
+            ending::settle_both_shut(s, fd);
+            Got::Eof
+        }
+        State::Reset => Got::Reset,
+        State::Plain => {
+            ending::settle_plain(s, fd);
+            match s.phase() {
+                Phase::Wired => Got::Empty,
+                _ => Got::Bytes(0),
+            }
+        }
+    })
+}
+
+/// What has to be done after octets were looked at: what the peer is owed, and what it may have broken.
+pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: State) {
+    if state == State::Reset {
+        let terminate =
+            s.rx.lock()
+                .ok()
+                // SAFETY: the lock is held while it is looked at.
+                .and_then(|_rx| unsafe { wire.incoming() }.take_terminate());
+        if let Some(segment) = terminate {
+            if let Ok(_tx) = s.tx.lock() {
+                // SAFETY: the lock is held.
+                unsafe { wire.out().terminate(fd, &segment) };
+            }
+            s.record.set_demoted(Reason::PeerBroke);
+            // Gracefully, so that it arrives (RFC 5040 section 6.2.1).
+            // SAFETY: no pointers.
+            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        }
+    }
+    if wire.common.due.load(Ordering::Acquire) {
+        serve_due(s, fd);
+    }
+    if wire.common.to_plain.load(Ordering::Acquire) {
+        ending::follow_to_plain(s, fd, wire);
+    }
+}
+
+/// Says what the peer is owed.
+pub(crate) fn serve_due(s: &'static Socket, fd: i32) {
+    if let Some(wire) = wire(s)
+        && s.phase() == Phase::Wired
+        && let Ok(_tx) = s.tx.lock()
+    {
+        // SAFETY: the lock is held. (What fails shows by the next call.)
+        let _ = unsafe { wire.out().serve(&wire.common, fd) };
+    }
+}
+
+/// Sends what can be sent now. `None`: no room; [`Socket::hungry`] then says whether it is the peer that has to say
+/// something first.
+///
+/// # Errors
+/// As send(2); SIGPIPE has been raised, if it was to be.
+///
+/// # Safety
+/// The walk's buffers are readable.
+pub(crate) unsafe fn send(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+) -> Result<Option<usize>> {
+    opening::step(s, fd);
+    let Some(wire) = wire(s) else {
+        return Ok(Some(0)); // before anybody has asked, or the kernel's: see `speak_first`
+    };
+    for turn in 0..2 {
+        let sent = {
+            let Ok(_tx) = s.tx.lock() else {
+                return Err(Errno::AGAIN);
+            };
+            // SAFETY: the lock is held, and the caller's promise.
+            unsafe {
+                wire.out()
+                    .send(&wire.common, fd, walk, flags & libc::MSG_MORE)
+            }
+        };
+        match sent {
+            Ok(Sent::Bytes(n)) => {
+                s.hungry.store(false, Ordering::Relaxed);
+                return Ok(Some(n));
+            }
+            Ok(Sent::Full) => {
+                s.hungry.store(false, Ordering::Relaxed);
+                return Ok(None);
+            }
+            Ok(Sent::NoCredit) if turn == 0 && s.phase() == Phase::Wired => {
+                available(s, fd); // what it grants may lie behind bytes that nobody has read
+            }
+            Ok(Sent::NoCredit) => break,
+            Err(e) => {
+                if e == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
+                    time::raise(libc::SIGPIPE);
+                }
+                if e == Errno::CONNRESET {
+                    s.reset_told.store(true, Ordering::Release);
+                }
+                return Err(e);
+            }
+        }
+    }
+    s.hungry.store(true, Ordering::Relaxed);
+    Ok(None)
+}
+
+/// Bytes that can be read now, as far as this side has room for them.
+pub(crate) fn available(s: &'static Socket, fd: i32) -> usize {
+    opening::step(s, fd);
+    let Some(wire) = wire(s) else {
+        return if s.phase() == Phase::Opening {
+            0
+        } else {
+            net::unread(fd)
+        };
+    };
+    let (n, state) = {
+        let Ok(_rx) = s.rx.lock() else { return 0 };
+        // SAFETY: the lock is held.
+        let incoming = unsafe { wire.incoming() };
+        (incoming.available(&wire.common, fd), incoming.state())
+    };
+    after(s, fd, wire, state);
+    n
+}
+
+/// Octets that the kernel has not taken yet.
+pub(crate) fn unsent(s: &Socket) -> usize {
+    let Some(wire) = wire(s) else { return 0 };
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock().map_or(0, |_tx| unsafe { wire.out() }.pending())
+}

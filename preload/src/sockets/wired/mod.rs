@@ -1,0 +1,41 @@
+//! Connections that are carried by software iWARP (`transport::wire`): how they come to be, and what the calls on them
+//! do. The kernel connection of the program is the iWARP stream, so it goes on to say when there is room, when
+//! something has come and when all is over; here is what stands in between.
+//!
+//! | module | what |
+//! |---|---|
+//! | `opening` | asking and being asked, at the first use of a connection |
+//! | `io` | receiving and sending |
+//! | `ready` | what the socket is ready for |
+//! | `ending` | shutdown, close, and the way back to plain bytes |
+//!
+//! Called by the modules beside it, which own the loops and the waiting. Rules:
+//! - [`Phase::Opening`] is a connection of which it is not known yet how it goes on: a client that has asked, or a
+//!   server that may be asked. [`Phase::Wired`] is one in RDMA mode, in both directions or what is left of them.
+//! - The halves of a `Wire` are used under the stream's locks, one at a time, or both in the order sending, receiving.
+
+mod ending;
+mod io;
+mod opening;
+mod ready;
+
+pub(crate) use ending::{begin_to_close, demote, let_go, shut};
+pub(crate) use io::{available, receive, send, unsent};
+pub(crate) use opening::{ask, begin_as_server, is_wanted_at, is_wanted_to, step};
+pub(crate) use ready::{bits, event};
+
+use super::{Phase, Socket};
+use std::sync::atomic::Ordering;
+use transport::wire::Wire;
+
+/// The connection's state, once it has any.
+pub(super) fn wire(s: &Socket) -> Option<&'static Wire> {
+    // SAFETY: null, or memory whose addresses stay valid for whoever was on the way to look.
+    unsafe { s.wire.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the socket is one of these.
+#[inline]
+pub(crate) fn is_wired(s: &Socket) -> bool {
+    matches!(s.phase(), Phase::Opening | Phase::Wired)
+}

@@ -1,0 +1,235 @@
+//! How a connection gets into RDMA mode. A client asks at its first use, on the connection itself; a server looks at
+//! the first octets that come.
+//!
+//! Rules:
+//! - What a client sends before it has been answered is taken, up to a bound, and goes out once it is known how.
+//! - A server whose program has sent anything has declined: it swallows the request and says nothing of it, and the
+//!   client takes whatever is no answer for the program's bytes.
+
+use super::super::demote::become_plain;
+use super::super::{Phase, Socket};
+use super::wire;
+use crate::epoll::registered;
+use crate::rules;
+use crate::world::{self, World};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use transport::reason::Reason;
+use transport::record::Transport;
+use transport::settings::Wanted;
+use transport::sys::diag;
+use transport::sys::net::{self, Endpoint};
+use transport::wire::set_up::{self, Asker, LONGEST, Verdict, Want};
+use transport::wire::{Heard, Wire};
+
+/// Whether a connect to this address is to be asked for.
+pub(crate) fn is_wanted_to(peer: &Endpoint) -> bool {
+    rules::wanted_to(peer) == Wanted::Iwarp
+}
+
+/// Whether what this listener accepts may be asked.
+pub(crate) fn is_wanted_at(fd: i32) -> bool {
+    rules::wanted_at(fd) == Wanted::Iwarp
+}
+
+fn want() -> Want {
+    let settings = world::settings();
+    Want::new(&settings.terms, settings.crc)
+}
+
+fn set_wire(s: &Socket, at: NonNull<Wire>) {
+    s.wire.store(at.as_ptr(), Ordering::Release);
+}
+
+/// A connection was accepted that the other end may want to move.
+pub(crate) fn begin_as_server(s: &'static Socket) {
+    s.record.set_kernel(Reason::Undecided);
+    s.set_phase(Phase::Opening);
+}
+
+/// A client's first use of its connection: asks, if it is connected. Under the registry lock.
+#[cold]
+pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32) {
+    let Some(carried) = diag::carried(fd) else {
+        return become_plain(w, s, fd, Reason::Uncounted);
+    };
+    if !carried.connected {
+        return; // not yet
+    }
+    if carried.sent > 0 {
+        return become_plain(w, s, fd, Reason::Uncounted);
+    }
+    if carried.received > 0 {
+        return become_plain(w, s, fd, Reason::PeerPlain); // it spoke first
+    }
+    if s.lowat.load(Ordering::Relaxed) > 1 {
+        return become_plain(w, s, fd, Reason::SocketOption);
+    }
+    if let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) {
+        s.record.set_names(&local, &peer);
+    }
+    let mut request = [0; LONGEST];
+    let Ok((asker, len)) = Asker::ask(want(), &mut request) else {
+        return become_plain(w, s, fd, Reason::NoMemory);
+    };
+    let Ok(at) = Wire::asking(Some(asker)) else {
+        return become_plain(w, s, fd, Reason::NoMemory);
+    };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let rx = s.rx.lock();
+    // SAFETY: the buffer is that long.
+    let sent = unsafe { net::send(fd, request.as_ptr(), len, flags) };
+    if sent != Ok(len) {
+        // SAFETY: nobody has seen it.
+        unsafe { Wire::release(at) };
+        drop(rx);
+        if sent.is_ok() {
+            net::disconnect(fd); // a part of a request is worse than none
+        }
+        return become_plain(w, s, fd, Reason::PeerGone);
+    }
+    set_wire(s, at);
+    s.set_phase(Phase::Opening);
+    drop(rx);
+    registered::attached(w, s);
+}
+
+/// Takes the next step of an opening connection, if there is one to take. Cheap when there is none but for one
+/// system call.
+pub(crate) fn step(s: &'static Socket, fd: i32) {
+    if s.phase() != Phase::Opening {
+        return;
+    }
+    match wire(s) {
+        Some(wire) => hear(s, fd, wire),
+        None => look(s, fd),
+    }
+}
+
+/// A client looks for the answer.
+fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    match hear_closing(s, fd, wire) {
+        Heard::Nothing => {}
+        Heard::Agreed => registered::kick_others(s, std::ptr::null()),
+        Heard::Declined => {
+            super::ending::settle_plain(s, fd);
+            registered::kick_others(s, std::ptr::null());
+        }
+    }
+}
+
+/// [`hear`] without a word to those who watch the socket.
+pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> Heard {
+    let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return Heard::Nothing;
+    };
+    if s.phase() != Phase::Opening {
+        return Heard::Nothing;
+    }
+    // SAFETY: both locks are held.
+    let heard = unsafe { wire.hear(fd) };
+    if heard == Heard::Nothing {
+        return heard;
+    }
+    if heard == Heard::Agreed {
+        attached(s);
+    } else {
+        s.record.set_kernel(Reason::PeerPlain);
+    }
+    s.set_phase(Phase::Wired);
+    // SAFETY: as above. (What fails shows by the next call.)
+    let _ = unsafe { wire.out().serve(&wire.common, fd) };
+    heard
+}
+
+/// A server that has not been asked will not agree any more.
+pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    let Ok(rx) = s.rx.lock() else { return };
+    let mut came = [0; LONGEST];
+    let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: the buffer is that long.
+    let n = unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) }.unwrap_or(0);
+    let mut reply = [0; LONGEST];
+    let came = came.get(..n).unwrap_or_default();
+    if let Verdict::Declined { used, reply: len } = set_up::answer(came, want(), true, &mut reply) {
+        let _ = net::discard(fd, used);
+        if s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() == 0) {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: the buffer is that long.
+            let _ = unsafe { net::send(fd, reply.as_ptr(), len, flags) };
+        }
+    }
+    drop(rx);
+    become_plain(w, s, fd, why);
+}
+
+fn attached(s: &Socket) {
+    s.record.set_transport(Transport::Iwarp);
+    s.note_scheme();
+}
+
+/// A server looks at what has come first.
+fn look(s: &'static Socket, fd: i32) {
+    let mut w = world::lock();
+    let Ok(rx) = s.rx.lock() else { return };
+    if s.phase() != Phase::Opening || wire(s).is_some() {
+        return;
+    }
+    let mut came = [0; LONGEST];
+    let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: the buffer is that long.
+    let n = match unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) } {
+        Err(transport::sys::Errno::AGAIN | transport::sys::Errno::INTR) => return,
+        // Whatever it is, the kernel tells it.
+        Ok(0) | Err(_) => {
+            drop(rx);
+            return become_plain(&mut w, s, fd, Reason::PeerPlain);
+        }
+        Ok(n) => n,
+    };
+    let spoke = s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() > 0);
+    let unfit = spoke || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
+    let mut reply = [0; LONGEST];
+    let came = came.get(..n).unwrap_or_default();
+    let (used, len, agreed) = match set_up::answer(came, want(), unfit, &mut reply) {
+        Verdict::Partial => return,
+        Verdict::Foreign => {
+            drop(rx);
+            return become_plain(&mut w, s, fd, Reason::PeerPlain);
+        }
+        Verdict::Declined { used, reply } => (used, reply, None),
+        Verdict::Agreed {
+            agreed,
+            used,
+            reply,
+        } => (used, reply, Some(agreed)),
+    };
+    let wire = agreed.map(|agreed| Wire::agreed(&agreed));
+    let _ = net::discard(fd, used);
+    let (wire, len) = match wire {
+        Some(Ok(at)) => (Some(at), len),
+        // Without memory it is as if it had been declined; the answer is to say so.
+        Some(Err(_)) => match set_up::answer(came, want(), true, &mut reply) {
+            Verdict::Declined { reply, .. } => (None, reply),
+            _ => (None, 0),
+        },
+        None => (None, len),
+    };
+    if !spoke {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the buffer is that long; an answer fits an empty connection.
+        let _ = unsafe { net::send(fd, reply.as_ptr(), len, flags) };
+    }
+    let Some(wire) = wire else {
+        drop(rx);
+        return become_plain(&mut w, s, fd, Reason::Declined);
+    };
+    if let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) {
+        s.record.set_names(&local, &peer);
+    }
+    set_wire(s, wire);
+    attached(s);
+    s.set_phase(Phase::Wired);
+    drop(rx);
+    registered::attached(&mut w, s);
+}
