@@ -67,6 +67,11 @@ fn flow() -> Option<String> {
     schemes.get(next % schemes.len()).map(|&s| s.to_owned())
 }
 
+/// The transport that every program is asked to use, if SHUNT_TEST_TRANSPORT names one: iwarp.
+pub fn transport() -> Option<String> {
+    std::env::var("SHUNT_TEST_TRANSPORT").ok()
+}
+
 /// A program about to be started.
 #[derive(Debug)]
 pub struct Launch {
@@ -124,6 +129,9 @@ impl Launch {
             .env("SHUNT_REPORT", &report);
         if let Some(scheme) = flow() {
             self.command.env("SHUNT_FLOW", scheme);
+        }
+        if let Some(transport) = transport() {
+            self.command.env("SHUNT_TRANSPORT", transport);
         }
         if let Some(way) = std::env::var_os("SHUNT_TEST_ZCOPY") {
             self.command.env("SHUNT_ZCOPY", way);

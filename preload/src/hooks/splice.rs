@@ -7,7 +7,7 @@ use super::transfer::to_kernel;
 use super::{MOST, is_kernels};
 use crate::real::{self, ret};
 use crate::signals::since::Since;
-use crate::sockets::{Socket, engage, residual, send};
+use crate::sockets::{Socket, engage, recv, residual, send, wired};
 use crate::table;
 use std::ffi::c_int;
 use transport::reason::Reason;
@@ -132,6 +132,46 @@ fn splice_kept(s: &Socket, to: c_int, n: usize, flags: u32) -> Option<Result<usi
     Some(r)
 }
 
+/// From a connection on software iWARP into a pipe, by a copy: what frames the bytes has to be taken off. `None` if it
+/// is not one.
+fn splice_wired(
+    s: &'static Socket,
+    from: c_int,
+    to: c_int,
+    n: usize,
+    flags: u32,
+) -> Option<Result<usize>> {
+    engage::step(s, from);
+    if !wired::is_wired(s) {
+        return None;
+    }
+    let dont_wait = flags & libc::SPLICE_F_NONBLOCK != 0;
+    if dont_wait && net::ready_now(to, libc::POLLOUT) & libc::POLLOUT == 0 {
+        return Some(Err(Errno::AGAIN));
+    }
+    // As much as goes into the pipe at once; a part of it may.
+    let mut buf = vec![0u8; n.min(PIPE)];
+    let waits = if dont_wait { libc::MSG_DONTWAIT } else { 0 };
+    let mut walk = Walk::one(buf.as_mut_ptr(), buf.len());
+    // SAFETY: the buffer is that long.
+    let there = match unsafe { recv::recv(s, from, &mut walk, libc::MSG_PEEK | waits) } {
+        Ok(0) => return Some(Ok(0)),
+        Ok(there) => there,
+        Err(e) => return Some(Err(e)),
+    };
+    // SAFETY: the buffer holds that many bytes.
+    let written = unsafe { syscall!(write, to, buf.as_ptr(), there) };
+    if let Ok(written) = written {
+        let mut walk = Walk::one(buf.as_mut_ptr(), written);
+        // SAFETY: as above.
+        let _ = unsafe { recv::recv(s, from, &mut walk, libc::MSG_DONTWAIT) };
+    }
+    Some(written)
+}
+
+/// Bytes that go into a pipe at once: what one holds.
+const PIPE: usize = 64 * 1024;
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splice(
     from: c_int,
@@ -157,6 +197,15 @@ pub unsafe extern "C" fn splice(
                 r => return ret(r),
             }
         }
+    }
+    if let Some(s) = table::socket(from)
+        && off_in.is_null()
+        && off_out.is_null()
+        && n > 0
+        && is_pipe(to)
+        && let Some(r) = splice_wired(s, from, to, n.min(MOST), flags)
+    {
+        return ret(r);
     }
     to_kernel(from, Reason::Splice);
     to_kernel(to, Reason::Splice);

@@ -6,9 +6,12 @@
 //! something that depends on those bytes, would wait for ever, as it never does on kernel TCP. So a
 //! reader that finds nothing else for [`PATIENCE_US`] takes them by itself, then and from then on.
 //!
+//! Octets on software iWARP that the kernel has not taken, or that wait for the peer's answer, are moved in the same
+//! way; as long as there are any, sleeps are naps.
+//!
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
 
-use super::{Phase, Socket, coarse, operator};
+use super::{Phase, Socket, coarse, operator, wired};
 use crate::guard;
 use flowctl::Word;
 use std::ptr;
@@ -23,6 +26,10 @@ const NAP_NS: u64 = 5_000_000;
 
 /// Until when, in ticks, some reader's patience runs: no sleep may be longer than a nap.
 static NAPS_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Until when, in ticks, sleeps are that short (ns).
+static SHORT_NAPS_UNTIL: AtomicU64 = AtomicU64::new(0);
+const SHORT_NAP_NS: u64 = 1_000_000;
 
 /// Sockets that can have parked bytes at one time.
 const PLACES: usize = 64;
@@ -79,6 +86,9 @@ fn all() {
 }
 
 fn post(s: &'static Socket) {
+    if wired::is_wired(s) {
+        return wired::post(s);
+    }
     // A socket that was closed meanwhile has let go of its bytes then; what is here now has none parked,
     // or parked them itself.
     if s.phase() == Phase::Attached
@@ -119,9 +129,19 @@ pub(crate) fn ends_patience(s: &Socket) -> bool {
     over
 }
 
+/// Something on software iWARP waits to go: no sleep is longer than a short nap for a while.
+pub(crate) fn keep_awake() {
+    let until = clock::ticks() + clock::us(2 * PATIENCE_US);
+    SHORT_NAPS_UNTIL.fetch_max(until, Ordering::Relaxed);
+}
+
 /// How long (ns) a sleep may be that is to last so long.
 #[inline]
 pub(crate) fn nap(ns: u64) -> u64 {
+    let short = SHORT_NAPS_UNTIL.load(Ordering::Relaxed);
+    if short != 0 && clock::ticks() <= short {
+        return ns.min(SHORT_NAP_NS);
+    }
     let until = NAPS_UNTIL.load(Ordering::Relaxed);
     if until == 0 || clock::ticks() > until {
         return ns;

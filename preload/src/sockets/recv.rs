@@ -381,7 +381,12 @@ fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
             return true;
         }
         check_kernel(s, fd);
-        if s.segment().is_none_or(|p| ending(s, p) != Ending::Open) || time::nap(500).is_err() {
+        let over = if wired::is_wired(s) {
+            wired::is_ended(s)
+        } else {
+            s.segment().is_none_or(|p| ending(s, p) != Ending::Open)
+        };
+        if over || time::nap(500).is_err() {
             return false;
         }
     }
@@ -418,8 +423,14 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
             engage::give_up_if_silent(s, fd, s.record.messages_received.load(Ordering::Relaxed));
             return Ok(got);
         }
-        // SAFETY: the caller's promise.
-        Phase::Opening | Phase::Wired => return unsafe { wired::receive(s, fd, walk, how) },
+        Phase::Opening | Phase::Wired => {
+            // SAFETY: the caller's promise.
+            return match unsafe { wired::receive(s, fd, walk, how) }? {
+                Some(got) => Ok(got),
+                // SAFETY: as above.
+                None => unsafe { look(s, fd, walk, flags, how) },
+            };
+        }
         // SAFETY: as above.
         _ => return unsafe { kernel_once(s, fd, walk, flags, how) },
     }

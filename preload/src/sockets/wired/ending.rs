@@ -78,6 +78,19 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     None
 }
 
+/// Whether nothing more will come.
+pub(crate) fn is_ended(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held while it is looked at.
+            matches!(
+                unsafe { wire.incoming() }.state(),
+                State::Eof | State::Reset
+            )
+        })
+    })
+}
+
 /// Once both directions have ended the kernel connection can end as TCP's would.
 pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
     if s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.load(Ordering::Acquire) {

@@ -1,8 +1,9 @@
 //! Receiving and sending on a connection in RDMA mode. One attempt each; the loops around them, with their waits and
 //! time-outs, are `recv`'s and `send`'s.
 
-use super::super::{Phase, Socket};
-use super::{ending, opening, wire};
+use super::super::{Phase, Socket, parked};
+use super::{ending, is_wired, opening, wire};
+use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::sdp::rx::How;
@@ -10,7 +11,7 @@ use transport::sdp::{Got, Walk};
 use transport::sys::{Errno, Result, net, time};
 use transport::wire::{Sent, State, Wire};
 
-/// One look for something to read.
+/// One look for something to read. `None`: the connection is not one of these any more, look elsewhere.
 ///
 /// # Errors
 /// As recv(2).
@@ -22,14 +23,10 @@ pub(crate) unsafe fn receive(
     fd: i32,
     walk: &mut Walk,
     how: How,
-) -> Result<Got> {
+) -> Result<Option<Got>> {
     opening::step(s, fd);
     let (Phase::Wired, Some(wire)) = (s.phase(), wire(s)) else {
-        // Nothing has come, or it is the kernel's now, where the next look goes.
-        return Ok(match s.phase() {
-            Phase::Opening => Got::Empty,
-            _ => Got::Bytes(0),
-        });
+        return Ok((s.phase() == Phase::Opening).then_some(Got::Empty));
     };
     let (n, state) = {
         let Ok(_rx) = s.rx.lock() else {
@@ -37,6 +34,9 @@ pub(crate) unsafe fn receive(
         };
         // SAFETY: the lock is held.
         let incoming = unsafe { wire.incoming() };
+        if walk.left() == 0 && incoming.is_readable(&wire.common, fd) && incoming.held() > 0 {
+            return Ok(Some(Got::Bytes(0))); // nothing is wanted, and there is something
+        }
         // SAFETY: the caller's promise.
         let n = unsafe {
             if how.peek {
@@ -49,9 +49,9 @@ pub(crate) unsafe fn receive(
     };
     after(s, fd, wire, state);
     if n > 0 {
-        return Ok(Got::Bytes(n));
+        return Ok(Some(Got::Bytes(n)));
     }
-    Ok(match state {
+    Ok(Some(match state {
         State::Open => Got::Empty,
         State::Eof => {
             ending::settle_both_shut(s, fd);
@@ -60,12 +60,12 @@ pub(crate) unsafe fn receive(
         State::Reset => Got::Reset,
         State::Plain => {
             ending::settle_plain(s, fd);
-            match s.phase() {
-                Phase::Wired => Got::Empty,
-                _ => Got::Bytes(0),
+            if s.phase() != Phase::Wired {
+                return Ok(None);
             }
+            Got::Empty
         }
-    })
+    }))
 }
 
 /// What has to be done after octets were looked at: what the peer is owed, and what it may have broken.
@@ -92,6 +92,29 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
     }
     if wire.common.to_plain.load(Ordering::Acquire) {
         ending::follow_to_plain(s, fd, wire);
+    }
+}
+
+/// Moves what waits to go, at any call of the library: see `parked`.
+pub(crate) fn post(s: &'static Socket) {
+    let own = |fd: i32| matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s));
+    let noted = s.parked_fd.load(Ordering::Relaxed);
+    #[allow(clippy::cast_possible_wrap)]
+    let first = s.record.fd.load(Ordering::Relaxed) as i32;
+    let Some(fd) = [noted, first].into_iter().find(|&fd| own(fd)) else {
+        return;
+    };
+    opening::step(s, fd);
+    serve_due(s, fd);
+    note_pending(s, fd);
+}
+
+/// Remembers a socket that has something left to send.
+fn note_pending(s: &'static Socket, fd: i32) {
+    let waits = is_wired(s) && unsent(s) > 0;
+    if waits {
+        parked::keep_awake();
+        parked::note(s, fd);
     }
 }
 
@@ -122,8 +145,11 @@ pub(crate) unsafe fn send(
 ) -> Result<Option<usize>> {
     opening::step(s, fd);
     let Some(wire) = wire(s) else {
-        return Ok(Some(0)); // before anybody has asked, or the kernel's: see `speak_first`
+        return Ok(Some(0)); // before anybody has asked, or the kernel's: it goes as it is
     };
+    if walk.left() == 0 {
+        return Ok(Some(0));
+    }
     for turn in 0..2 {
         let sent = {
             let Ok(_tx) = s.tx.lock() else {
@@ -138,6 +164,7 @@ pub(crate) unsafe fn send(
         match sent {
             Ok(Sent::Bytes(n)) => {
                 s.hungry.store(false, Ordering::Relaxed);
+                note_pending(s, fd);
                 return Ok(Some(n));
             }
             Ok(Sent::Full) => {
