@@ -88,7 +88,9 @@ impl Hosts {
         );
         self.ip(
             Host::One,
-            &format!("link add {DEVICE} type veth peer name {DEVICE} netns {far}"),
+            &format!(
+                "link add {DEVICE} index 11 type veth peer name {DEVICE} index 12 netns {far}"
+            ),
         )?;
         for host in [Host::One, Host::Two] {
             self.ip(host, "link set lo up")?;
