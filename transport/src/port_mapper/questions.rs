@@ -2,7 +2,8 @@
 //! nothing is known, and goes on; whoever wants to know takes in what has come by then.
 //!
 //! - A service is asked once at a time, and not while its last answer holds.
-//! - Time passes only in calls: a request is sent again, and silence is noted, when somebody next looks.
+//! - Time passes only in calls: a request is sent again, and silence is noted, when somebody next looks. What is found
+//!   then has come since the last look, when there was nothing, and holds from that on.
 //! - An acceptance that names another address than was asked for is taken for a denial: a connection never goes
 //!   elsewhere than the program said.
 //! - What was not answered yet is not known, whatever that costs: nobody waits in here.
@@ -29,8 +30,7 @@ pub struct Holds {
 /// What came by a link.
 #[derive(Debug)]
 pub enum Arrived<'a> {
-    /// A datagram, which arrived so many µs ago.
-    Datagram { bytes: &'a [u8], age_us: u64 },
+    Datagram(&'a [u8]),
     /// Word that nobody listens there, or that there is no way.
     Unreachable,
 }
@@ -58,6 +58,8 @@ struct Open<L> {
     service: SocketAddr,
     asker: Asker,
     link: L,
+    /// When there was nothing yet.
+    looked: u64,
 }
 
 /// Everything that a process has asked.
@@ -111,6 +113,7 @@ impl<L: Link> Questions<L> {
             service,
             asker,
             link,
+            looked: now,
         });
     }
 
@@ -188,32 +191,37 @@ impl<L: Link> Questions<L> {
     }
 }
 
-/// What has come of a question, and when.
+/// What has come of a question, and since when that holds.
 fn look<L: Link>(open: &mut Open<L>, now: u64) -> Option<(Answer, u64)> {
     let Open {
         service,
         asker,
         link,
+        looked,
     } = open;
-    let from = service.ip();
-    // (bounded, as is what the kernel keeps for a socket: a flood must not keep a connect)
+    // (bounded: a flood must not keep a connect)
     for _ in 0..MOST {
         let arrived = link.receive(|arrived| match arrived {
-            Arrived::Datagram { bytes, age_us } => {
-                (asker.receive(from, bytes), now.saturating_sub(age_us))
-            }
-            Arrived::Unreachable => {
-                let answer = Some(Answer::Silence);
-                (Step { send: None, answer }, now)
-            }
+            Arrived::Datagram(bytes) => asker.receive(service.ip(), bytes),
+            Arrived::Unreachable => Step {
+                send: None,
+                answer: Some(Answer::Silence),
+            },
         });
-        let Some((step, at)) = arrived else { break };
+        let Some(step) = arrived else {
+            let step = asker.timeout(now);
+            *looked = now;
+            return act(&step, link).map(|answer| (answer, now));
+        };
         if let Some(answer) = act(&step, link) {
-            return Some((answer, at));
+            let since = match answer {
+                Answer::Accepted { .. } => *looked,
+                Answer::Denied | Answer::Silence => now,
+            };
+            return Some((answer, since));
         }
     }
-    let step = asker.timeout(now);
-    act(&step, link).map(|answer| (answer, now))
+    None
 }
 
 fn act(step: &Step, link: &mut impl Link) -> Option<Answer> {

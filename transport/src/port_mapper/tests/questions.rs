@@ -20,7 +20,7 @@ const HOLDS: Holds = Holds {
 };
 
 enum Coming {
-    Bytes(Vec<u8>, u64),
+    Bytes(Vec<u8>),
     Unreachable,
 }
 
@@ -51,10 +51,7 @@ impl Link for Near {
     fn receive<T>(&mut self, show: impl FnOnce(Arrived<'_>) -> T) -> Option<T> {
         let coming = self.0.0.borrow_mut().coming.pop_front()?;
         Some(match &coming {
-            Coming::Bytes(bytes, age_us) => show(Arrived::Datagram {
-                bytes,
-                age_us: *age_us,
-            }),
+            Coming::Bytes(bytes) => show(Arrived::Datagram(bytes)),
             Coming::Unreachable => show(Arrived::Unreachable),
         })
     }
@@ -69,14 +66,13 @@ impl Far {
         self.0.borrow().sent.iter().map(|m| m.kind).collect()
     }
 
-    fn answer(&self, message: Message, age_us: u64) {
-        let bytes = message.encode().as_ref().to_vec();
-        let coming = Coming::Bytes(bytes, age_us);
+    fn answer(&self, message: Message) {
+        let coming = Coming::Bytes(message.encode().as_ref().to_vec());
         self.0.borrow_mut().coming.push_back(coming);
     }
 
-    fn accept(&self, time: u8, age_us: u64) {
-        self.answer(self.first().with(Kind::Accept(PmTime(time))), age_us);
+    fn accept(&self, time: u8) {
+        self.answer(self.first().with(Kind::Accept(PmTime(time))));
     }
 
     fn is_closed(&self) -> bool {
@@ -103,16 +99,16 @@ fn new() -> (Questions<Near>, SocketAddr) {
 }
 
 #[test]
-fn an_acceptance_holds_as_long_as_it_says_from_its_arrival() {
+fn an_acceptance_holds_as_long_as_it_says_from_the_last_look() {
     let (mut q, service) = new();
     let far = asked(&mut q, service, 0);
-    assert_eq!(q.verdict(service, 0), None, "not answered yet");
+    assert_eq!(q.verdict(service, 10), None, "not answered yet");
     assert!(q.link(service).is_some());
-    far.accept(4, 30);
+    far.accept(4);
     assert_eq!(q.verdict(service, 50), Some(Verdict::Accepted));
     assert!(far.is_closed() && q.link(service).is_none());
     assert_eq!(far.kinds(), [Kind::Request, Kind::Ack]);
-    let end = 20 + 1_000_000;
+    let end = 10 + 1_000_000;
     assert!(!q.is_wanted(service, end - 1));
     assert_eq!(q.verdict(service, end - 1), Some(Verdict::Accepted));
     assert_eq!(q.verdict(service, end), None);
@@ -125,11 +121,11 @@ fn a_late_answer_is_for_the_next_and_an_old_one_for_nobody() {
     let (mut q, service) = new();
     let far = asked(&mut q, service, 0);
     assert_eq!(q.verdict(service, 90), None);
-    far.accept(4, 600_000);
+    far.accept(4);
     assert_eq!(q.verdict(service, 900_000), Some(Verdict::Accepted));
     let (mut q, service) = new();
     let far = asked(&mut q, service, 0);
-    far.accept(4, 2_000_000);
+    far.accept(4);
     assert!(
         q.is_wanted(service, 3_000_000),
         "it was over before it was read"
@@ -141,7 +137,7 @@ fn a_late_answer_is_for_the_next_and_an_old_one_for_nobody() {
 fn a_denial_silence_and_no_way_are_remembered_for_their_times() {
     let (mut q, service) = new();
     let far = asked(&mut q, service, 0);
-    far.answer(far.first().with(Kind::Deny), 0);
+    far.answer(far.first().with(Kind::Deny));
     assert_eq!(q.verdict(service, 10), Some(Verdict::Denied));
     assert!(!q.is_wanted(service, 5_009) && q.is_wanted(service, 5_010));
 
@@ -182,7 +178,7 @@ fn nobody_is_sent_elsewhere() {
             service: at(elsewhere),
             ..accept
         };
-        far.answer(accept, 0);
+        far.answer(accept);
         assert_eq!(q.verdict(service, 0), Some(Verdict::Denied), "{elsewhere}");
         (q, _) = new();
     }
@@ -192,13 +188,13 @@ fn nobody_is_sent_elsewhere() {
 fn what_is_for_one_connection_is_for_one() {
     let (mut q, service) = new();
     let far = asked(&mut q, service, 0);
-    far.accept(0, 0);
+    far.accept(0);
     assert!(!q.is_wanted(service, 10), "it is there to be taken");
     assert_eq!(q.verdict(service, 20), Some(Verdict::Accepted));
     assert_eq!(q.verdict(service, 20), None);
     assert!(q.is_wanted(service, 20));
     let far = asked(&mut q, service, 2_000);
-    far.accept(0, 0);
+    far.accept(0);
     assert!(!q.is_wanted(service, 2_000));
     assert_eq!(q.verdict(service, 3_000), None, "nobody came for it");
 }
@@ -207,7 +203,7 @@ fn what_is_for_one_connection_is_for_one() {
 fn who_was_refused_by_the_service_itself_does_not_ask_again_soon() {
     let (mut q, service) = new();
     let far = asked(&mut q, service, 0);
-    far.accept(255, 0);
+    far.accept(255);
     assert_eq!(q.verdict(service, 0), Some(Verdict::Accepted));
     q.note_refused(service, 10);
     assert_eq!(q.verdict(service, 5_009), Some(Verdict::Denied));
@@ -222,8 +218,8 @@ fn strangers_are_not_listened_to() {
         handle: 1234,
         ..far.first()
     };
-    far.answer(wrong.with(Kind::Accept(PmTime(255))), 0);
-    let noise = Coming::Bytes(vec![1; 48], 0);
+    far.answer(wrong.with(Kind::Accept(PmTime(255))));
+    let noise = Coming::Bytes(vec![1; 48]);
     far.0.borrow_mut().coming.push_back(noise);
     assert_eq!(q.verdict(service, 0), None);
     assert!(far.0.borrow().coming.is_empty() && !far.is_closed());
@@ -237,7 +233,7 @@ fn open_questions_are_bounded_and_a_child_has_none() {
     let open: Vec<bool> = all.iter().map(|f| !f.is_closed()).collect();
     assert_eq!(open.iter().filter(|&&o| o).count(), 64);
     assert!(open[6..].iter().all(|&o| o), "the oldest have gone");
-    all[69].accept(255, 0);
+    all[69].accept(255);
     assert_eq!(q.verdict(service(70), 0), Some(Verdict::Accepted));
     q.part();
     assert!(all.iter().all(Far::is_closed));
