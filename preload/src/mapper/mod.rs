@@ -24,8 +24,10 @@ pub(crate) use asking::{asked, refused, verdict};
 pub(crate) use transport::port_mapper::questions::Verdict;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use transport::sys;
+use transport::sys::fd::as_fd;
 
-/// The process limits its system calls: nothing is asked or answered any more.
+/// Nothing is asked or answered any more: the process limits its system calls, or its first thread has left.
 static OVER: AtomicBool = AtomicBool::new(false);
 
 fn is_over() -> bool {
@@ -36,6 +38,16 @@ fn is_over() -> bool {
 pub(crate) fn end() {
     OVER.store(true, Ordering::SeqCst);
     answering::stop();
+}
+
+/// A thread of the program leaves by `pthread_exit`. If it is the first, the process lives until its last thread ends,
+/// which must not be ours.
+pub(crate) fn leaving() {
+    // SAFETY: no pointers.
+    let thread = || unsafe { transport::syscall!(gettid) }.map_or(0, as_fd);
+    if !is_over() && thread() == sys::pid() {
+        end();
+    }
 }
 
 /// Before fork: nobody is inside while memory is copied. After the registry lock, before the heap's.

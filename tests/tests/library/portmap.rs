@@ -36,6 +36,21 @@ def status(name, key):
         if open("/proc/self/task/%s/comm" % t).read().strip() == name:
             lines = open("/proc/self/task/%s/status" % t).read().splitlines()
             return next(l.split(None, 1)[1] for l in lines if l.startswith(key))
+stormy, failed = set(), []
+def fork_often(name):
+    for _ in range(150):
+        child = os.fork()
+        if not child:
+            s = socket.socket()
+            os._exit(s.connect_ex(("127.0.0.1", 1)) != 111)
+        if os.waitpid(child, 0)[1]:
+            failed.append(child)
+    stormy.discard(name)
+def storm():
+    for name in range(3):
+        stormy.add(name)
+        threading.Thread(target=fork_often, args=[name]).start()
+    return "begun"
 def move():
     "Goes on in a child; the process itself ends."
     if os.fork():
@@ -351,6 +366,78 @@ fn the_service_answers_instead() {
     );
     assert!(scene.becomes(7001, Verdict::Accepted));
     assert!(waiting.running());
+}
+
+/// The first thread leaves by pthread_exit: the process ends with the program's last thread, not with ours.
+#[test]
+fn a_process_ends_with_the_programs_last_thread() {
+    const LEAVES: &str = r#"
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+static pthread_t first;
+static int before;
+static int tasks(void) {
+    int n = -2;
+    DIR *d = opendir("/proc/self/task");
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+static void *last(void *unused) {
+    pthread_join(first, 0);
+    printf("%d threads, then %d\n", before, tasks());
+    return 0;
+}
+int main(void) {
+    pthread_t t;
+    first = pthread_self();
+    listen(socket(AF_INET, SOCK_STREAM, 0), 1);
+    before = tasks();
+    pthread_create(&t, 0, last, 0);
+    pthread_exit(0);
+}
+"#;
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let source = scene.stage.file("leaves.c", LEAVES.as_bytes());
+    let words = ["-pthread", "-o", "leaves"];
+    let compile = scene.stage.plain("gcc").args(words).args([source]).start();
+    compile.finish(LONG).expect_ok("gcc");
+    let program = scene.stage.folder.path("leaves");
+    for (settings, says) in [
+        (IWARP, "2 threads, then 2\n"),
+        (("SHUNT_TRANSPORT", "auto"), "1 threads, then 2\n"),
+    ] {
+        let start = scene.stage.launch("sh");
+        let start = start.args(["-c", "exec \"$0\"", program.to_str().unwrap()]);
+        let start = start.env(settings.0, settings.1);
+        let done = scene.hosts.launch(Host::Two, start).start().finish(LONG);
+        done.expect_ok("leaves");
+        assert_eq!(done.stdout, says, "{settings:?}");
+    }
+}
+
+/// Threads fork, and their children connect, while questions come.
+#[test]
+fn forks_and_questions_do_not_get_into_each_others_way() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let _one = scene.puppet(7001, &[IWARP]);
+    assert!(scene.becomes(7001, Verdict::Accepted));
+    assert_eq!(scene.tell(7001, "storm()"), "'begun'");
+    let mut asked = 0;
+    assert!(eventually(|| {
+        asked += 1;
+        scene.ask(Host::Two.v4(), 7001) == Some(Verdict::Accepted)
+            && scene.tell(7001, "len(stormy)") == "0"
+    }));
+    assert!(asked > 1);
+    assert_eq!(scene.tell(7001, "failed"), "[]");
+    assert_eq!(scene.threads(7001), 1);
 }
 
 /// A port mapper on the second host that only listens in, and a plain server beside it.

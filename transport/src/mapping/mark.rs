@@ -86,7 +86,7 @@ impl Marks {
             self.seen.push(Seen {
                 inode,
                 user: maker,
-                channel: channel.hide(),
+                channel: channel.hide_within(),
             });
         }
         true

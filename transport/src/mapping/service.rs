@@ -53,7 +53,7 @@ impl Service {
             socket: Answering::open(PORT)?,
             answerer: Answerer::new(STANDS_US),
             marks: Marks::default(),
-            diag: None,
+            diag: Diag::open().ok(),
         })
     }
 
@@ -77,7 +77,8 @@ impl Service {
             } = self;
             // (what is longer than any message is none)
             let bytes = room.get(..datagram.len).unwrap_or_default();
-            let judge = |request: &Message| judge(marks, diag, datagram.to, request.service);
+            let judge =
+                |request: &Message| judge(marks, diag.as_ref(), datagram.to, request.service);
             let now = clock::monotonic_ns() / 1000;
             if let Some(answer) = answerer.receive(now, bytes, judge) {
                 let _ = self.socket.reply(&datagram, answer.as_ref());
@@ -92,7 +93,7 @@ impl Service {
 }
 
 /// Whether SDP is taken at an address of this host.
-fn judge(marks: &mut Marks, diag: &mut Option<Diag>, to: IpAddr, service: SocketAddr) -> Verdict {
+fn judge(marks: &mut Marks, diag: Option<&Diag>, to: IpAddr, service: SocketAddr) -> Verdict {
     let takes = to == service.ip().to_canonical() && is_marked(marks, diag, service);
     if takes {
         Verdict::Accept {
@@ -105,10 +106,7 @@ fn judge(marks: &mut Marks, diag: &mut Option<Diag>, to: IpAddr, service: Socket
 }
 
 /// Whether all who take connections there have their marks.
-fn is_marked(marks: &mut Marks, diag: &mut Option<Diag>, service: SocketAddr) -> bool {
-    if diag.is_none() {
-        *diag = Diag::open().ok();
-    }
+fn is_marked(marks: &mut Marks, diag: Option<&Diag>, service: SocketAddr) -> bool {
     let Some(diag) = diag else { return false };
     let endpoint = |ip: IpAddr, port| Endpoint {
         ip: match ip {
@@ -145,7 +143,12 @@ mod tests {
 
     fn takes(marks: &mut Marks, to: &str, service: (&str, u16)) -> bool {
         let service = service.to_socket_addrs().unwrap().next().unwrap();
-        let verdict = judge(marks, &mut None, to.parse().unwrap(), service);
+        let verdict = judge(
+            marks,
+            Diag::open().ok().as_ref(),
+            to.parse().unwrap(),
+            service,
+        );
         match verdict {
             Verdict::Accept { at, time } => {
                 assert_eq!((at, time.lifetime()), (service, PmTime(8).lifetime()));
