@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use transport::mapping::mark::Mark;
 use transport::mapping::service::Service;
 use transport::rules::Iwarp;
-use transport::sys::fd::{Fd, as_fd};
+use transport::sys::fd::{self, Fd, as_fd};
 use transport::sys::time;
 use transport::{clock, syscall};
 
@@ -83,8 +83,9 @@ pub(crate) fn listening(fd: i32) {
 
 /// The program is about to close its last descriptor of a listener.
 pub(crate) fn closed(fd: i32) {
+    let Ok(inode) = fd::inode(fd) else { return };
     let mut a = ANSWERING.lock();
-    a.marks.retain(|m| !m.is_of(fd));
+    a.marks.retain(|m| m.listener() != inode);
     if a.marks.is_empty() {
         DUE.store(0, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! The SDP port mapper between two hosts: who answers, for whom, and what a connect asks. The programs know nothing
 //! of it; the test asks with the client's own code, and listens in as a port mapper of its own.
 
-use shunt_tests::apps::{LONG, Stage};
+use shunt_tests::apps::{LONG, Stage, have};
 use shunt_tests::netns::{Host, Hosts};
 use shunt_tests::run::{Job, Launch, library};
 use shunt_tests::sys::wait::eventually;
@@ -234,6 +234,9 @@ fn rules_say_which_listeners_take_it() {
 #[test]
 fn silence_and_no_port_mapper_are_told_apart() {
     let Some(scene) = Scene::new() else { return };
+    if !have(&["nft"]) {
+        return;
+    }
     let service = SocketAddr::new(Host::Two.v4().into(), 7001);
     // A first wait of an hour: what is known before that is known by ICMP.
     let patient = Timing {

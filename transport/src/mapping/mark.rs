@@ -32,10 +32,10 @@ impl Mark {
         })
     }
 
-    /// Whether it is the mark of this listener.
+    /// The inode number of the listener.
     #[must_use]
-    pub fn is_of(&self, listener: i32) -> bool {
-        fd::inode(listener) == Ok(self.inode)
+    pub const fn listener(&self) -> u64 {
+        self.inode
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let (mut marks, me) = (Marks::default(), sys::euid());
         assert!(!marks.has(inode, me));
         let mark = Mark::put_up(listener.as_raw_fd()).unwrap();
-        assert!(mark.is_of(listener.as_raw_fd()) && !mark.is_of(0));
+        assert_eq!(mark.listener(), inode);
         assert!(Mark::put_up(listener.as_raw_fd()).is_err(), "one");
         assert!(marks.has(inode, me) && marks.has(inode, me));
         assert_eq!(marks.seen.len(), 1, "looked up once");

@@ -21,8 +21,9 @@ use std::time::Duration;
 
 /// How long an acceptance holds.
 const HOLDS: Duration = Duration::from_secs(2);
-/// How long (µs) one stands here for a client that does not acknowledge it: as long as iwpmd waits for a request.
-const STANDS_US: u64 = 10_000_000;
+/// How long (µs) one stands here for a client that does not acknowledge it: longer than clients go on asking, and not
+/// much, since whoever sends false questions can have as many stand as there may.
+const STANDS_US: u64 = 1_000_000;
 /// Questions taken at a time.
 const BATCH: usize = 64;
 
