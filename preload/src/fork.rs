@@ -10,7 +10,7 @@
 use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::{Phase, Socket, Way, family, operator, rouse, seats};
 use crate::world::World;
-use crate::{alloc, guard, report, table, world};
+use crate::{alloc, guard, mapper, report, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::reason::Reason;
 use transport::sys;
@@ -77,17 +77,20 @@ pub(crate) extern "C" fn before_fork() {
         }
     }
     drop(streams);
+    mapper::before_fork();
     alloc::OWN.hold();
 }
 
 pub(crate) extern "C" fn in_parent() {
     alloc::OWN.let_go();
+    mapper::in_parent();
     world::raw().let_go(MASK.load(Ordering::Relaxed));
 }
 
 pub(crate) extern "C" fn in_child() {
     alloc::OWN.let_go();
     world::set_pid(sys::pid());
+    mapper::in_child();
     guard::in_child();
     // SAFETY: held since `before_fork`, and there is no other thread.
     let w = unsafe { world::raw().held() };

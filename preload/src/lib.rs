@@ -12,6 +12,7 @@ mod fork;
 mod guard;
 mod hooks;
 mod init;
+mod mapper;
 mod poll;
 mod probe;
 mod real;

@@ -184,6 +184,7 @@ pub(crate) mod other {
         pthread_cancel c"pthread_cancel",
         pthread_setcanceltype c"pthread_setcanceltype",
         pthread_testcancel c"pthread_testcancel",
+        pthread_exit c"pthread_exit",
         _pthread_cleanup_push c"_pthread_cleanup_push",
         _pthread_cleanup_pop c"_pthread_cleanup_pop",
         longjmp c"longjmp",

@@ -8,7 +8,7 @@ use crate::init::complain;
 use crate::world;
 use std::sync::OnceLock;
 use transport::reason::Reason;
-use transport::rules::{self, Identity, Rules};
+use transport::rules::{self, Identity, Plan, Rules};
 use transport::settings::Wanted;
 use transport::sys;
 use transport::sys::net::{self, Endpoint};
@@ -56,33 +56,25 @@ pub(crate) fn are_there() -> bool {
     RULES.get().is_some()
 }
 
-/// Whether a connect to this address may leave kernel TCP, or why not.
-pub(crate) fn connect(peer: &Endpoint) -> Result<(), Reason> {
-    permitted(|rules| rules.connect(peer.std()))
-}
-
-/// Whether what is accepted from this listener may leave kernel TCP, or why not.
+/// Whether what is accepted from this listener may use shared memory, or why not.
 pub(crate) fn listen(fd: i32) -> Result<(), Reason> {
-    permitted(|rules| rules.listen(net::local(fd)?.std()))
+    listen_wanted(fd).shm
 }
 
 /// What a connect to this address is to use.
-pub(crate) fn wanted_to(peer: &Endpoint) -> Wanted {
-    let rule = RULES.get().and_then(|rules| rules.connect(peer.std()));
-    rule.unwrap_or_else(|| world::settings().transport)
+pub(crate) fn connect_wanted(peer: &Endpoint) -> Plan {
+    plan(|rules| rules.connect(peer.std()))
 }
 
-/// What is accepted from this listener is to use.
-pub(crate) fn wanted_at(fd: i32) -> Wanted {
-    let rule = RULES
-        .get()
-        .and_then(|rules| rules.listen(net::local(fd)?.std()));
-    rule.unwrap_or_else(|| world::settings().transport)
+/// What connections that are accepted from this listener are to use. ([`Iwarp::IfMapped`] is no less than
+/// [`Iwarp::Always`] here: it is the client that asks.)
+///
+/// [`Iwarp::IfMapped`]: rules::Iwarp::IfMapped
+/// [`Iwarp::Always`]: rules::Iwarp::Always
+pub(crate) fn listen_wanted(fd: i32) -> Plan {
+    plan(|rules| rules.listen(net::local(fd)?.std()))
 }
 
-fn permitted(ask: impl FnOnce(&Rules) -> Option<Wanted>) -> Result<(), Reason> {
-    match RULES.get().and_then(ask) {
-        Some(wanted) => wanted.shm(Reason::Rule),
-        None => world::settings().transport.shm(Reason::TransportTcp),
-    }
+fn plan(ask: impl FnOnce(&Rules) -> Option<Wanted>) -> Plan {
+    Plan::new(RULES.get().and_then(ask), world::settings().transport)
 }

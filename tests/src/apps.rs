@@ -66,8 +66,14 @@ pub fn free_port() -> u16 {
 
 /// Whether somebody listens there, without connecting.
 pub fn listening(port: u16) -> bool {
+    listening_in("self", port)
+}
+
+/// Whether somebody listens there on the host (network namespace) of this process.
+pub fn listening_in(process: &str, port: u16) -> bool {
     let mark = format!(":{port:04X} ");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
+    ["tcp", "tcp6"].iter().any(|family| {
+        let file = format!("/proc/{process}/net/{family}");
         let table = std::fs::read_to_string(file).unwrap_or_default();
         table.lines().any(|line| {
             let mut words = line.split_whitespace();

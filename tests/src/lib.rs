@@ -10,6 +10,7 @@ pub mod apps;
 pub mod cases;
 pub mod json;
 pub mod matrix;
+pub mod netns;
 pub mod report;
 pub mod run;
 pub mod side;

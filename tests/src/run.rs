@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -72,6 +73,19 @@ pub fn transport() -> Option<String> {
     std::env::var("SHUNT_TEST_TRANSPORT").ok()
 }
 
+/// A file of rules that say so of every connection, also of those on this host.
+fn rules() -> PathBuf {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    let file = FILE.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("shunt-rules-{}", std::process::id()));
+        let transport = transport().unwrap_or_default();
+        let lines = ["connect", "listen"].map(|role| format!("use {transport} {role} * *:*\n"));
+        std::fs::write(&path, lines.concat()).unwrap();
+        path
+    });
+    file.clone()
+}
+
 /// A program about to be started.
 #[derive(Debug)]
 pub struct Launch {
@@ -130,8 +144,8 @@ impl Launch {
         if let Some(scheme) = flow() {
             self.command.env("SHUNT_FLOW", scheme);
         }
-        if let Some(transport) = transport() {
-            self.command.env("SHUNT_TRANSPORT", transport);
+        if transport().is_some() {
+            self.command.env("SHUNT_RULES", rules());
         }
         if let Some(way) = std::env::var_os("SHUNT_TEST_ZCOPY") {
             self.command.env("SHUNT_ZCOPY", way);

@@ -21,6 +21,8 @@ pub mod doorbell;
 #[cfg(not(loom))]
 pub mod iwarp;
 #[cfg(not(loom))]
+pub mod mapping;
+#[cfg(not(loom))]
 pub mod port_mapper;
 #[cfg(not(loom))]
 pub mod provider;

@@ -38,6 +38,7 @@ reasons! {
     PeerForged "peer_forged" "the offer did not come from the owner of the connection",
     PeerGone "peer_gone" "the other end took its offer back or went away",
     Declined "declined" "the other end asked for software iWARP, and this end could not agree: its program had sent something already, or shares the socket",
+    NotMapped "not_mapped" "the port mapper of the other host has denied software iWARP, or has not answered (in time)",
     PeerSilent "peer_silent" "the other end runs Shunt but did not answer the offer",
     NoSockDiag "no_sock_diag" "the kernel does not answer who owns a connection (sock_diag)",
     NoMemory "no_memory" "no shared memory, address space or descriptor could be had",

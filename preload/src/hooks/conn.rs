@@ -7,7 +7,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::{Phase, Socket, Way, accept, close, engage, operator, parked, wired};
 use crate::world::World;
-use crate::{rules, table, world};
+use crate::{mapper, rules, table, world};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -93,6 +93,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     {
         let e = real::errno();
         listening(s, fd);
+        mapper::listening(fd);
         set_errno(e);
     }
     r
@@ -153,6 +154,7 @@ unsafe fn accept_by(
     let Some(l) = table::socket(fd) else {
         return made(operator::patiently(None, |_| kernel(addr, len)));
     };
+    mapper::attend();
     let mut own = Caller::new();
     let (addr, len) = if addr.is_null() {
         ((&raw mut own.storage).cast(), &raw mut own.len)

@@ -121,6 +121,7 @@ fn leave_all(why: Reason) {
     let e = real::errno();
     if why == Reason::Seccomp {
         crate::signals::sandboxed();
+        crate::mapper::end();
     }
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {

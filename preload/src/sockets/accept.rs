@@ -4,7 +4,7 @@
 //! looks for a while before it sleeps, like any other wait here. Called by the hooks of accept.
 
 use super::spin;
-use super::{Phase, Socket, Way, operator};
+use super::{Phase, Socket, Way, operator, wired};
 use crate::real;
 use crate::signals::since::Since;
 use crate::world::World;
@@ -61,7 +61,12 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
     // SAFETY: under the registry lock.
     let way = unsafe { *l.way.get() };
     let why = match way {
-        Way::Listener { wired: true, .. } => return super::wired::begin_as_server(s),
+        Way::Listener {
+            wired: true,
+            family,
+        } if wired::may_be_asked(s, family.is_ok(), peer) => {
+            return wired::begin_as_server(s);
+        }
         Way::Listener {
             family: Ok(family), ..
         } => {

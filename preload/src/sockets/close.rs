@@ -184,6 +184,9 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
         s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
     }
+    if let Way::Listener { .. } = super::demote::way(s) {
+        crate::mapper::closed(fd);
+    }
     if let Way::Listener { family: Ok(f), .. } = super::demote::way(s)
         && let Some(slot) = w.families.get_mut(f as usize)
     {

@@ -7,8 +7,8 @@
 use super::demote::become_plain;
 use super::{Phase, Socket, Way, seats, wired};
 use crate::epoll::registered;
-use crate::rules;
 use crate::world::{self, World};
+use crate::{mapper, rules};
 use flowctl::Terms;
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::clock;
@@ -18,6 +18,7 @@ use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::{Family, Look};
+use transport::rules::Iwarp;
 use transport::shm::segment::Segment;
 use transport::sys::diag::{self, Carried};
 use transport::sys::net;
@@ -80,7 +81,7 @@ fn first_use(s: &'static Socket, fd: i32) {
     match unsafe { *s.way.get() } {
         Way::Client { target, .. } => announce(&mut w, s, fd, target),
         Way::Inherited => find_server(&mut w, s, fd),
-        Way::Caller => wired::ask(&mut w, s, fd),
+        Way::Caller { mapped } => wired::ask(&mut w, s, fd, mapped),
         Way::Server {
             family,
             looks,
@@ -375,21 +376,27 @@ pub(crate) fn give_up_if_silent(s: &'static Socket, fd: i32, calls: u64) {
     }
 }
 
-/// The target of a connection that is to ask for software iWARP.
+/// The targets of connections that are to ask for software iWARP; the second if the port mapper there accepts.
 const WIRED: u32 = u32::MAX;
+const IF_MAPPED: u32 = u32::MAX - 1;
 
 /// A non-listening socket was connected, or began to be.
 pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<u32, Reason> {
-    if wired::is_wanted_to(address) {
-        s.record.set_peer(address);
-        return Ok(WIRED);
-    }
     let settings = world::settings();
-    let permitted = rules::connect(address);
-    if let Err(why) = permitted
+    let plan = rules::connect_wanted(address);
+    let between_hosts = |why| match plan.iwarp {
+        Iwarp::Never => Err(why),
+        Iwarp::IfMapped => {
+            mapper::asked(address);
+            Ok(IF_MAPPED)
+        }
+        Iwarp::Always => Ok(WIRED),
+    };
+    if let Err(why) = plan.shm
         && !rules::are_there()
     {
-        return Err(why); // as for every connect of this process
+        s.record.set_peer(address);
+        return between_hosts(why); // as for every connect of this process
     }
     let mut w = world::lock();
     let World { targets, diag, .. } = &mut *w;
@@ -407,8 +414,18 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
         // SAFETY: under the registry lock.
         unsafe { *s.way.get() = Way::None };
     }
-    permitted?;
-    let target = targets.resolve(address, diag, settings.peer_users, region)?;
+    let found = plan
+        .shm
+        .and_then(|()| targets.resolve(address, diag, settings.peer_users, region));
+    let target = match found {
+        Ok(target) => target,
+        // (a peer on this host that has no shared memory to offer is a plain one)
+        Err(why) if plan.shm.is_ok() && why != Reason::PeerRemote => return Err(why),
+        Err(why) => {
+            drop(w);
+            return between_hosts(why);
+        }
+    };
     targets.expect(target, 1);
     // SAFETY: under the registry lock.
     unsafe {
@@ -427,12 +444,13 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
         return; // somebody else's connect on the same socket was faster
     }
     match target {
-        Ok(WIRED) if !ok => {}
+        Ok(WIRED | IF_MAPPED) if !ok => {}
         Ok(target) if ok => {
-            if target == WIRED {
+            if target >= IF_MAPPED {
                 let _w = world::lock();
+                let mapped = target == IF_MAPPED;
                 // SAFETY: under the registry lock.
-                unsafe { *s.way.get() = Way::Caller };
+                unsafe { *s.way.get() = Way::Caller { mapped } };
             }
             s.record.role.store(1, Ordering::Relaxed);
             s.record.set_kernel(Reason::Undecided);

@@ -108,8 +108,10 @@ pub(crate) enum Way {
     },
     /// Held since before this process was forked, from a parent whose client side knew of the server.
     Inherited,
-    /// Connected, and to ask for software iWARP at its first use.
-    Caller,
+    /// Connected, and to ask for software iWARP at its first use; with `mapped`, if the port mapper there has accepted.
+    Caller {
+        mapped: bool,
+    },
     /// A listener.
     Listener {
         /// Or why its connections stay on kernel TCP.

@@ -18,32 +18,36 @@ pub enum Known {
     /// It takes SDP there.
     At(SocketAddr),
     /// It does not.
-    Plain,
+    Denied,
+    /// Nobody there says.
+    Silent,
 }
 
 /// Answers with their ends, in µs; `None` for one that does not end.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     known: BTreeMap<SocketAddr, (Known, Option<u64>)>,
-    /// How long (µs) what says kernel TCP is remembered.
-    plain_us: u64,
+    /// How long (µs) a denial is remembered, and silence.
+    denied_us: u64,
+    silent_us: u64,
 }
 
 impl Answers {
-    /// Remembers for this long (µs) what says kernel TCP.
+    /// Remembers a denial and silence for this long (µs).
     #[must_use]
-    pub fn new(plain_us: u64) -> Self {
+    pub const fn new(denied_us: u64, silent_us: u64) -> Self {
         Self {
-            plain_us,
-            ..Self::default()
+            known: BTreeMap::new(),
+            denied_us,
+            silent_us,
         }
     }
 
     /// Takes in an answer about a service.
     pub fn note(&mut self, service: SocketAddr, answer: Answer, now: u64) {
-        let plain = Some(now.saturating_add(self.plain_us));
         let entry = match answer {
-            Answer::Denied | Answer::Silence => (Known::Plain, plain),
+            Answer::Denied => (Known::Denied, Some(now.saturating_add(self.denied_us))),
+            Answer::Silence => (Known::Silent, Some(now.saturating_add(self.silent_us))),
             Answer::Accepted { at, for_time } => match for_time {
                 Lifetime::Once => {
                     self.known.remove(&service);

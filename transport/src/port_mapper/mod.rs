@@ -14,6 +14,7 @@
 //! | [`asker`] | the client's side: retransmission, which answer counts |
 //! | [`answerer`] | the server's side: what it keeps until the client has come |
 //! | [`answers`] | what a client remembers of the answers |
+//! | [`questions`] | all that a client asks and knows; what a connect calls |
 //!
 //! Source: draft-pinkerton-iwarp-sdp-00, section 7; the layout, the UDP port and the longer requests are those of
 //! iwpmd (rdma-core). Where the draft contradicts itself (7.3.1.6 and 7.4, the port in PMDeny) that field is
@@ -38,6 +39,7 @@ pub mod answerer;
 pub mod answers;
 pub mod asker;
 pub mod message;
+pub mod questions;
 #[cfg(test)]
 mod tests;
 

@@ -19,6 +19,7 @@ mod applied;
 mod file;
 mod line;
 mod place;
+mod plan;
 mod problem;
 mod program;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod tests;
 pub use applied::Rules;
 pub use file::{Unreadable, read};
 pub use place::{Place, Ports};
+pub use plan::{Iwarp, Plan};
 pub use problem::Problem;
 pub use program::{Identity, Program};
 

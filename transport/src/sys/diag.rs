@@ -94,16 +94,24 @@ fn u32_at(b: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Header 16, then inet_diag_msg: family, state, timer, retrans, id (48), expires, rqueue, wqueue, uid,
-/// inode.
-fn parse(message: &[u8]) -> Option<(Owner, u16)> {
+/// inode. With the socket's own address.
+fn parse(message: &[u8]) -> Option<(Owner, Endpoint)> {
     let body = message.get(16..)?;
     let owner = Owner {
         uid: u32_at(body, 4 + 48 + 12)?,
         inode: u32_at(body, 4 + 48 + 16)?,
         listening: *body.get(1)? == 10,
     };
-    let sport = u16::from_be_bytes(body.get(4..6)?.try_into().ok()?);
-    Some((owner, sport))
+    let port = u16::from_be_bytes(body.get(4..6)?.try_into().ok()?);
+    let address: [u8; 16] = body.get(8..24)?.try_into().ok()?;
+    let ip = match (i32::from(*body.first()?), address) {
+        (libc::AF_INET, [a, b, c, d, ..]) => {
+            let ip = std::net::Ipv4Addr::new(a, b, c, d);
+            ip.to_ipv6_mapped().octets()
+        }
+        _ => address,
+    };
+    Some((owner, Endpoint { ip, port }))
 }
 
 /// The kernel's socket table of this network namespace.
@@ -149,6 +157,14 @@ impl Diag {
     /// # Errors
     /// ENOENT if there is none.
     pub fn find(&self, src: &Endpoint, dst: &Endpoint) -> Result<Owner> {
+        self.find_bound(src, dst).map(|(owner, _)| owner)
+    }
+
+    /// [`Self::find`], with the address that the socket is bound to: all zeros for any.
+    ///
+    /// # Errors
+    /// ENOENT if there is none.
+    pub fn find_bound(&self, src: &Endpoint, dst: &Endpoint) -> Result<(Owner, Endpoint)> {
         self.send(&request(src, dst, 0, u32::MAX))?;
         let mut buf = [0u8; 1024];
         let answer = self.receive(&mut buf)?;
@@ -156,7 +172,7 @@ impl Diag {
             let code = u32_at(answer, 16).unwrap_or(0).cast_signed();
             return Err(Errno(-code));
         }
-        parse(answer).map(|(o, _)| o).ok_or(Errno::INVAL)
+        parse(answer).ok_or(Errno::INVAL)
     }
 
     /// Every socket that listens on `port`, of the family of `like` (a dual-stack listener for IPv4 is
@@ -165,6 +181,37 @@ impl Diag {
     /// # Errors
     /// As netlink.
     pub fn listeners(&self, like: &Endpoint, mut each: impl FnMut(Owner)) -> Result<()> {
+        self.listening(like, |owner, at| {
+            if at.port == like.port {
+                each(owner);
+            }
+        })
+    }
+
+    /// Every socket that listens and is bound to this very address and port: with SO_REUSEPORT there are several.
+    ///
+    /// # Errors
+    /// As netlink.
+    pub fn listeners_at(&self, bound: &Endpoint, mut each: impl FnMut(Owner)) -> Result<()> {
+        let mut those = |owner, at| {
+            if at == *bound {
+                each(owner);
+            }
+        };
+        self.listening(bound, &mut those)?;
+        if bound.is_v4() {
+            // An IPv6 socket may be bound to an IPv4 address.
+            let v6 = Endpoint {
+                ip: [0; 16],
+                port: bound.port,
+            };
+            self.listening(&v6, those)?;
+        }
+        Ok(())
+    }
+
+    /// Every socket of a family that listens.
+    fn listening(&self, like: &Endpoint, mut each: impl FnMut(Owner, Endpoint)) -> Result<()> {
         let zero = Endpoint {
             ip: like.ip,
             port: 0,
@@ -180,10 +227,8 @@ impl Diag {
                 if kind == NLMSG_DONE || kind == NLMSG_ERROR || len < 16 {
                     return Ok(());
                 }
-                if let Some((owner, port)) = rest.get(..len).and_then(parse)
-                    && port == like.port
-                {
-                    each(owner);
+                if let Some((owner, at)) = rest.get(..len).and_then(parse) {
+                    each(owner, at);
                 }
                 rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
             }

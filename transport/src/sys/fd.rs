@@ -20,6 +20,10 @@ fn tell(fd: i32, hidden: bool) {
     }
 }
 
+/// No hidden descriptor needs a higher number than this, and how many there may be.
+const HIGHEST: u64 = 4096;
+const ROOM: u64 = 512;
+
 /// An owned descriptor.
 #[derive(Debug)]
 pub struct Fd(i32);
@@ -52,32 +56,50 @@ impl Fd {
     /// Kept where it is if nothing works.
     #[must_use]
     pub fn hide(self) -> Self {
-        const HIGHEST: u64 = 4096;
-        const ROOM: u64 = 512;
         let Some((soft, hard)) = mem::rlimit(libc::RLIMIT_NOFILE) else {
             return self;
         };
         // Beyond the hard limit too, where this process may.
         let wide = (soft + ROOM, hard.max(soft + ROOM));
         let raised = soft < HIGHEST + ROOM && mem::set_rlimit(libc::RLIMIT_NOFILE, wide).is_ok();
-        let low = if raised {
-            soft
-        } else if soft >= HIGHEST + ROOM {
-            HIGHEST
-        } else {
-            soft.saturating_sub(soft / 8).max(3)
-        };
-        // SAFETY: no pointers.
-        let high = unsafe { syscall!(fcntl, self.0, libc::F_DUPFD_CLOEXEC, low) };
+        let low = if raised { soft } else { within(soft) };
+        let hidden = self.duplicate(low);
         if raised {
             let _ = mem::set_rlimit(libc::RLIMIT_NOFILE, (soft, hard));
         }
-        let hidden = match high {
-            Ok(high) => Self(as_fd(high)),
-            Err(_) => self,
-        };
         tell(hidden.0, true);
         hidden
+    }
+
+    /// [`Self::hide`] by a thread of which the program does not know, which must not touch the limits even for a
+    /// moment: near the top of the range.
+    #[must_use]
+    pub fn hide_within(self) -> Self {
+        let Some((soft, _)) = mem::rlimit(libc::RLIMIT_NOFILE) else {
+            return self;
+        };
+        let hidden = self.duplicate(within(soft));
+        tell(hidden.0, true);
+        hidden
+    }
+
+    /// The same under another number, no lower than this; itself if that does not work.
+    fn duplicate(self, low: u64) -> Self {
+        // SAFETY: no pointers.
+        let high = unsafe { syscall!(fcntl, self.0, libc::F_DUPFD_CLOEXEC, low) };
+        match high {
+            Ok(high) => Self(as_fd(high)),
+            Err(_) => self,
+        }
+    }
+}
+
+/// Where hidden descriptors begin where the limit cannot be passed.
+fn within(soft: u64) -> u64 {
+    if soft >= HIGHEST + ROOM {
+        HIGHEST
+    } else {
+        soft.saturating_sub(soft / 8).max(3)
     }
 }
 

@@ -10,6 +10,7 @@ pub mod fd;
 pub mod mem;
 pub mod net;
 pub mod time;
+pub mod udp;
 pub mod unix;
 pub mod vm;
 

@@ -8,6 +8,7 @@ Examples:
   shunt stat                                  connections of running programs, and why any is on TCP
   shunt demote 1234                           send those of one program back to kernel TCP, live
   shunt rules check FILE                      show a file of rules as it is understood, and what is wrong in it
+  shunt portmap                               tell clients on other hosts which servers here take iWARP
 
 Every option of `shunt run` is also a variable (SHUNT_TRANSPORT, SHUNT_BUF, ...): see shunt run --help.
 ";
@@ -39,6 +40,14 @@ SHUNT_RULES names the file. One rule a line; the first that matches holds; a wor
 PROGRAM is the name of a program, or the path of its file if there is a / in it, with * ? [] as in the shell.
 ADDRESS is *, an IPv4 address or an [IPv6] address: the peer's of a connect, that of the listening socket itself.
 PORT is *, a port, or the first and the last of a range.
+";
+
+pub(crate) const PORTMAP_NOTES: &str = "\
+A client on another host asks the port mapper of a server's host (UDP port 3935) before it speaks iWARP. Programs that
+listen under the library with iWARP allowed (a rule with iwarp or auto, or SHUNT_TRANSPORT=iwarp) answer themselves, one
+of them for all. This service answers instead, for all programs of all users, also those that may not have a
+thread more. It needs no privileges and keeps nothing: it asks the kernel who listens.
+Exit status: 1 the port is taken or may not be used, 2 wrong option; else it runs until it is ended.
 ";
 
 pub(crate) const CHECK_NOTES: &str = "\

@@ -1,5 +1,6 @@
 //! The command `shunt`: runs a program with the library under it, shows what the library is doing in the
-//! processes that have it, sends their connections back to kernel TCP, and checks files of rules. This file owns the entry and nothing else.
+//! processes that have it, sends their connections back to kernel TCP, checks files of rules, and answers for this host as a
+//! port mapper. This file owns the entry and nothing else.
 //!
 //! There is no Rust `main`: the standard library's start-up would ignore SIGPIPE and open descriptors
 //! 0 to 2, and the program that `shunt run` becomes would inherit both.
@@ -17,6 +18,7 @@ mod library;
 mod memory;
 mod options;
 mod output;
+mod portmap;
 mod processes;
 mod program;
 mod rules;
@@ -38,6 +40,7 @@ fn shunt(words: Vec<OsString>) -> i32 {
             wait,
             targets,
         }) => demote::demote(json, wait, &targets),
+        Ok(Command::Portmap { wait }) => portmap::portmap(wait),
         Ok(Command::RulesCheck { file }) => rules::check(&file),
         Ok(Command::Stat { json, pids }) => stat::stat(json, &pids),
         Err(options::Refusal::Clap(e)) => {

@@ -2,7 +2,9 @@
 //! options of `run` are the rows of the table of settings; nothing about them is repeated here.
 
 use crate::demote::Target;
-use crate::help::{CHECK_NOTES, DEMOTE_NOTES, EXAMPLES, RULES_NOTES, RUN_NOTES, STAT_NOTES};
+use crate::help::{
+    CHECK_NOTES, DEMOTE_NOTES, EXAMPLES, PORTMAP_NOTES, RULES_NOTES, RUN_NOTES, STAT_NOTES,
+};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -23,6 +25,10 @@ pub(crate) enum Command {
         wait: Duration,
         /// Never empty.
         targets: Vec<Target>,
+    },
+    Portmap {
+        /// Wait until nobody else has the port.
+        wait: bool,
     },
     /// `rules check`
     RulesCheck { file: OsString },
@@ -119,6 +125,15 @@ fn tree() -> clap::Command {
         .disable_help_subcommand(true)
         .subcommand(check)
         .after_help(RULES_NOTES);
+    let portmap = clap::Command::new("portmap")
+        .about("Answer for this host which listeners take iWARP, as the SDP port mapper, in the foreground")
+        .arg(
+            Arg::new("wait")
+                .long("wait")
+                .help("wait until nobody else has the UDP port")
+                .action(ArgAction::SetTrue),
+        )
+        .after_help(PORTMAP_NOTES);
     clap::Command::new("shunt")
         .about("Shunt: moves the TCP streams of unmodified programs off the kernel's TCP/IP stack")
         .version(env!("CARGO_PKG_VERSION"))
@@ -126,7 +141,7 @@ fn tree() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommands([run, stat, demote, rules])
+        .subcommands([run, stat, demote, rules, portmap])
         .after_help(EXAMPLES)
 }
 
@@ -185,6 +200,9 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, Refusal> {
                 .flatten()
                 .copied()
                 .collect(),
+        }),
+        Some(("portmap", portmap)) => Ok(Command::Portmap {
+            wait: portmap.get_flag("wait"),
         }),
         Some(("rules", rules)) => Ok(Command::RulesCheck {
             file: rules

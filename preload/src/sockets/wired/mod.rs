@@ -21,7 +21,7 @@ mod ready;
 
 pub(crate) use ending::{begin_to_close, demote, is_ended, let_go, shut};
 pub(crate) use io::{available, post, receive, send, unsent};
-pub(crate) use opening::{ask, begin_as_server, is_wanted_at, is_wanted_to, step};
+pub(crate) use opening::{ask, begin_as_server, is_wanted_at, may_be_asked, step};
 pub(crate) use ready::{bits, event};
 
 use super::{Phase, Socket};

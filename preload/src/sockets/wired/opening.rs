@@ -10,26 +10,40 @@ use super::super::demote::become_plain;
 use super::super::{Phase, Socket};
 use super::wire;
 use crate::epoll::registered;
-use crate::rules;
 use crate::world::{self, World};
+use crate::{mapper, rules};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::record::Transport;
-use transport::settings::Wanted;
+use transport::rules::Iwarp;
 use transport::sys::diag;
 use transport::sys::net::{self, Endpoint};
-use transport::wire::set_up::{self, Asker, LONGEST, Verdict, Want};
+use transport::wire::set_up::{self, Asker, LONGEST, Want};
 use transport::wire::{Heard, Wire};
 
-/// Whether a connect to this address is to be asked for.
-pub(crate) fn is_wanted_to(peer: &Endpoint) -> bool {
-    rules::wanted_to(peer) == Wanted::Iwarp
-}
+/// How long (µs) a first use waits for the port mapper's answer: about as long as the handshake took, which was sent
+/// after the question.
+const ANSWER_US: u64 = 2_000;
 
 /// Whether what this listener accepts may be asked.
 pub(crate) fn is_wanted_at(fd: i32) -> bool {
-    rules::wanted_at(fd) == Wanted::Iwarp
+    rules::listen_wanted(fd).iwarp != Iwarp::Never
+}
+
+/// Whether a connection that was accepted comes from another host, as far as addresses tell.
+fn is_remote(fd: i32, peer: Option<Endpoint>) -> bool {
+    peer.is_none_or(|peer| {
+        !peer.is_loopback() && net::local(fd).is_none_or(|local| local.ip != peer.ip)
+    })
+}
+
+/// A connection was accepted from a listener that may be asked for software iWARP, and perhaps for shared memory.
+/// Whether the other end may ask for the former.
+pub(crate) fn may_be_asked(s: &Socket, has_board: bool, peer: Option<Endpoint>) -> bool {
+    #[allow(clippy::cast_possible_wrap)]
+    let fd = s.record.fd.load(Ordering::Relaxed) as i32;
+    !has_board || is_remote(fd, peer)
 }
 
 fn want() -> Want {
@@ -49,7 +63,7 @@ pub(crate) fn begin_as_server(s: &'static Socket) {
 
 /// A client's first use of its connection: asks, if it is connected. Under the registry lock.
 #[cold]
-pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32) {
+pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, mapped: bool) {
     let Some(carried) = diag::carried(fd) else {
         return become_plain(w, s, fd, Reason::Uncounted);
     };
@@ -65,8 +79,12 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32) {
     if s.lowat.load(Ordering::Relaxed) > 1 {
         return become_plain(w, s, fd, Reason::SocketOption);
     }
-    if let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) {
-        s.record.set_names(&local, &peer);
+    let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) else {
+        return become_plain(w, s, fd, Reason::PeerGone);
+    };
+    s.record.set_names(&local, &peer);
+    if mapped && mapper::verdict(&peer, ANSWER_US) != Some(mapper::Verdict::Accepted) {
+        return become_plain(w, s, fd, Reason::NotMapped);
     }
     let mut request = [0; LONGEST];
     let Ok((asker, len)) = Asker::ask(want(), &mut request) else {
@@ -134,6 +152,8 @@ pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
     if heard == Heard::Agreed {
         attached(s);
     } else {
+        let (_, peer) = s.record.names();
+        mapper::refused(&peer);
         s.record.set_kernel(Reason::PeerPlain);
     }
     s.set_phase(Phase::Wired);
@@ -151,7 +171,9 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     let n = unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) }.unwrap_or(0);
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
-    if let Verdict::Declined { used, reply: len } = set_up::answer(came, want(), true, &mut reply) {
+    if let set_up::Verdict::Declined { used, reply: len } =
+        set_up::answer(came, want(), true, &mut reply)
+    {
         let _ = net::discard(fd, used);
         if s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() == 0) {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -192,13 +214,13 @@ fn look(s: &'static Socket, fd: i32) {
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(), unfit, &mut reply) {
-        Verdict::Partial => return,
-        Verdict::Foreign => {
+        set_up::Verdict::Partial => return,
+        set_up::Verdict::Foreign => {
             drop(rx);
             return become_plain(&mut w, s, fd, Reason::PeerPlain);
         }
-        Verdict::Declined { used, reply } => (used, reply, None),
-        Verdict::Agreed {
+        set_up::Verdict::Declined { used, reply } => (used, reply, None),
+        set_up::Verdict::Agreed {
             agreed,
             used,
             reply,
@@ -210,7 +232,7 @@ fn look(s: &'static Socket, fd: i32) {
         Some(Ok(at)) => (Some(at), len),
         // Without memory it is as if it had been declined; the answer is to say so.
         Some(Err(_)) => match set_up::answer(came, want(), true, &mut reply) {
-            Verdict::Declined { reply, .. } => (None, reply),
+            set_up::Verdict::Declined { reply, .. } => (None, reply),
             _ => (None, 0),
         },
         None => (None, len),

@@ -2,6 +2,7 @@
 //! itself; and both together over a network that loses, doubles and reorders.
 
 mod bytes;
+mod questions;
 mod sides;
 
 use super::message::{Kind, Message};

@@ -229,7 +229,7 @@ fn what_is_kept_is_bounded() {
 
 #[test]
 fn answers_are_remembered_as_long_as_they_hold() {
-    let mut answers = Answers::new(500);
+    let mut answers = Answers::new(700, 500);
     let (service, there) = (at("192.0.2.2:80"), at("192.0.2.2:40080"));
     let accepted = |for_time| Answer::Accepted {
         at: there,
@@ -242,13 +242,15 @@ fn answers_are_remembered_as_long_as_they_hold() {
         assert_eq!(answers.look_up(service, now), None, "forgotten");
     };
     answers.note(service, Answer::Silence, 0);
-    until(&mut answers, 0, 500, Known::Plain);
+    until(&mut answers, 0, 500, Known::Silent);
+    answers.note(service, Answer::Denied, 0);
+    until(&mut answers, 0, 700, Known::Denied);
     answers.note(service, accepted(PmTime(1).lifetime()), 100);
     until(&mut answers, 100, 250_100, Known::At(there));
     answers.note(service, accepted(Lifetime::Forever), 0);
     assert_eq!(answers.look_up(service, u64::MAX), Some(Known::At(there)));
     answers.note_refused(service, 1000);
-    until(&mut answers, 1000, 1500, Known::Plain);
+    until(&mut answers, 1000, 1700, Known::Denied);
     answers.note(service, Answer::Denied, 0);
     answers.note(service, accepted(Lifetime::Once), 1);
     assert_eq!(answers.look_up(service, 1), None);

@@ -123,6 +123,21 @@ pub fn ready_now(fd: i32, events: i16) -> i16 {
     }
 }
 
+/// Waits until there is something to read, for so many microseconds at most; less if a signal comes.
+pub fn await_input(fd: i32, us: u64) {
+    let mut p = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let time = libc::timespec {
+        tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+        tv_nsec: (us % 1_000_000).cast_signed() * 1000,
+    };
+    // SAFETY: one pollfd, one timespec, no mask.
+    let _ = unsafe { syscall!(ppoll, &raw mut p, 1, &raw const time, 0, 8) };
+}
+
 /// getsockopt(2) of an option that is a `T`.
 ///
 /// # Safety

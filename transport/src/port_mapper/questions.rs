@@ -1,0 +1,232 @@
+//! The client's questions: those that are open, and what is known from those that were answered. A connect asks where
+//! nothing is known, and goes on; whoever wants to know takes in what has come by then.
+//!
+//! - A service is asked once at a time, and not while its last answer holds.
+//! - Time passes only in calls: a request is sent again, and silence is noted, when somebody next looks. What is found
+//!   then has come since the last look, when there was nothing, and holds from that on.
+//! - An acceptance that names another address than was asked for is taken for a denial: a connection never goes
+//!   elsewhere than the program said.
+//! - What was not answered yet is not known, whatever that costs: nobody waits in here.
+//! - Bounded: the oldest question gives way to the newest.
+
+use super::answers::{Answers, Known};
+use super::asker::{Answer, Asker, Step, Timing};
+use super::message::Lifetime;
+use std::net::SocketAddr;
+
+/// Questions open at a time, and acceptances for a single use that wait for their connection.
+const MOST: usize = 64;
+
+/// How long what was learnt holds, in µs; an acceptance says so itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Holds {
+    pub denied_us: u64,
+    /// Nobody answers there, or nobody can be reached.
+    pub silent_us: u64,
+    /// How long an acceptance for a single connection waits for that.
+    pub once_us: u64,
+}
+
+/// What came by a link.
+#[derive(Debug)]
+pub enum Arrived<'a> {
+    Datagram(&'a [u8]),
+    /// Word that nobody listens there, or that there is no way.
+    Unreachable,
+}
+
+/// The way to one port mapper and back. Closed when dropped.
+pub trait Link {
+    /// Sends a message, or loses it.
+    fn send(&mut self, bytes: &[u8]);
+
+    /// Shows one thing that has come, if anything has. Does not wait.
+    fn receive<T>(&mut self, show: impl FnOnce(Arrived<'_>) -> T) -> Option<T>;
+}
+
+/// What is known of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It takes SDP, at the very address that was asked for.
+    Accepted,
+    Denied,
+    Silent,
+}
+
+#[derive(Debug)]
+struct Open<L> {
+    service: SocketAddr,
+    asker: Asker,
+    link: L,
+    /// When there was nothing yet.
+    looked: u64,
+}
+
+/// Everything that a process has asked.
+#[derive(Debug)]
+pub struct Questions<L> {
+    /// The oldest first.
+    open: Vec<Open<L>>,
+    answers: Answers,
+    /// Accepted for one connection, until then.
+    once: Vec<(SocketAddr, u64)>,
+    timing: Timing,
+    holds: Holds,
+}
+
+impl<L: Link> Questions<L> {
+    #[must_use]
+    pub const fn new(timing: Timing, holds: Holds) -> Self {
+        Self {
+            open: Vec::new(),
+            answers: Answers::new(holds.denied_us, holds.silent_us),
+            once: Vec::new(),
+            timing,
+            holds,
+        }
+    }
+
+    /// Whether a connect should ask about this service: nothing is known of it, and it has not been asked.
+    pub fn is_wanted(&mut self, service: SocketAddr, now: u64) -> bool {
+        self.pump(now);
+        self.link(service).is_none()
+            && self.answers.look_up(service, now).is_none()
+            && !self.once.iter().any(|&(s, _)| s == service)
+    }
+
+    /// Asks about a service by this link, on behalf of `client`, the link's own address: the port that the connection
+    /// will come from is not known yet. `handle` is random.
+    pub fn ask(
+        &mut self,
+        service: SocketAddr,
+        client: SocketAddr,
+        handle: u64,
+        mut link: L,
+        now: u64,
+    ) {
+        let (asker, first) = Asker::new(client, service, handle, self.timing, now);
+        link.send(first.as_ref());
+        if self.open.len() >= MOST {
+            self.open.remove(0);
+        }
+        self.open.push(Open {
+            service,
+            asker,
+            link,
+            looked: now,
+        });
+    }
+
+    /// What is known of a service. An acceptance for a single connection is known once.
+    pub fn verdict(&mut self, service: SocketAddr, now: u64) -> Option<Verdict> {
+        self.pump(now);
+        if let Some(at) = self.once.iter().position(|&(s, _)| s == service) {
+            self.once.remove(at);
+            return Some(Verdict::Accepted);
+        }
+        Some(match self.answers.look_up(service, now)? {
+            Known::At(_) => Verdict::Accepted,
+            Known::Denied => Verdict::Denied,
+            Known::Silent => Verdict::Silent,
+        })
+    }
+
+    /// The link by which the answer about a service will come, if it was asked.
+    pub fn link(&self, service: SocketAddr) -> Option<&L> {
+        let open = self.open.iter().find(|o| o.service == service);
+        open.map(|o| &o.link)
+    }
+
+    /// There is no way to that service's port mapper.
+    pub fn note_silent(&mut self, service: SocketAddr, now: u64) {
+        self.answers.note(service, Answer::Silence, now);
+    }
+
+    /// The service did not take SDP, whatever the port mapper said.
+    pub fn note_refused(&mut self, service: SocketAddr, now: u64) {
+        self.once.retain(|&(s, _)| s != service);
+        self.answers.note_refused(service, now);
+    }
+
+    /// Forgets what is open: in a child after fork, whose parent gets the answers.
+    pub fn part(&mut self) {
+        self.open.clear();
+        self.once.clear();
+    }
+
+    /// Takes in what has come and what time has done.
+    fn pump(&mut self, now: u64) {
+        self.once.retain(|&(_, until)| now < until);
+        let mut decided = Vec::new();
+        self.open.retain_mut(|o| match look(o, now) {
+            Some((answer, at)) => {
+                decided.push((o.service, answer, at));
+                false
+            }
+            None => true,
+        });
+        for (service, answer, at) in decided {
+            self.note(service, answer, at, now);
+        }
+    }
+
+    /// Takes in an answer that came at that time.
+    fn note(&mut self, service: SocketAddr, answer: Answer, at: u64, now: u64) {
+        let answer = match answer {
+            Answer::Accepted { at, .. } if at != service => Answer::Denied,
+            answer => answer,
+        };
+        let once = Answer::Accepted {
+            at: service,
+            for_time: Lifetime::Once,
+        };
+        let until = at.saturating_add(self.holds.once_us);
+        if answer == once && now < until {
+            if self.once.len() >= MOST {
+                self.once.remove(0);
+            }
+            self.once.push((service, until));
+        }
+        self.answers.note(service, answer, at);
+    }
+}
+
+/// What has come of a question, and since when that holds.
+fn look<L: Link>(open: &mut Open<L>, now: u64) -> Option<(Answer, u64)> {
+    let Open {
+        service,
+        asker,
+        link,
+        looked,
+    } = open;
+    // (bounded: a flood must not keep a connect)
+    for _ in 0..MOST {
+        let arrived = link.receive(|arrived| match arrived {
+            Arrived::Datagram(bytes) => asker.receive(service.ip(), bytes),
+            Arrived::Unreachable => Step {
+                send: None,
+                answer: Some(Answer::Silence),
+            },
+        });
+        let Some(step) = arrived else {
+            let step = asker.timeout(now);
+            *looked = now;
+            return act(&step, link).map(|answer| (answer, now));
+        };
+        if let Some(answer) = act(&step, link) {
+            let since = match answer {
+                Answer::Accepted { .. } => *looked,
+                Answer::Denied | Answer::Silence => now,
+            };
+            return Some((answer, since));
+        }
+    }
+    None
+}
+
+fn act(step: &Step, link: &mut impl Link) -> Option<Answer> {
+    if let Some(bytes) = step.send {
+        link.send(bytes.as_ref());
+    }
+    step.answer
+}
