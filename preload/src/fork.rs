@@ -8,6 +8,7 @@
 //! A stream for which there is no seat, or no memory, goes back to the kernel before the fork.
 
 use crate::sockets::demote::{Unread, begin_many, demote_held};
+use crate::sockets::wired::mover;
 use crate::sockets::{Phase, Socket, Way, family, operator, rouse, seats};
 use crate::world::World;
 use crate::{alloc, guard, mapper, report, table, world};
@@ -78,11 +79,13 @@ pub(crate) extern "C" fn before_fork() {
     }
     drop(streams);
     mapper::before_fork();
+    mover::before_fork();
     alloc::OWN.hold();
 }
 
 pub(crate) extern "C" fn in_parent() {
     alloc::OWN.let_go();
+    mover::in_parent();
     mapper::in_parent();
     world::raw().let_go(MASK.load(Ordering::Relaxed));
 }
@@ -90,6 +93,7 @@ pub(crate) extern "C" fn in_parent() {
 pub(crate) extern "C" fn in_child() {
     alloc::OWN.let_go();
     world::set_pid(sys::pid());
+    mover::in_child();
     mapper::in_child();
     guard::in_child();
     // SAFETY: held since `before_fork`, and there is no other thread.

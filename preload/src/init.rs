@@ -47,6 +47,7 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
 
 extern "C" fn destructor() {
     if !world::is_foreign() {
+        crate::sockets::wired::mover::at_exit();
         report::write();
     }
 }

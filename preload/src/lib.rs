@@ -18,6 +18,7 @@ mod probe;
 mod real;
 mod report;
 mod rules;
+mod service;
 mod signals;
 mod sockets;
 mod table;

@@ -76,6 +76,7 @@ mod variadic {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     if !world::is_foreign() {
+        crate::sockets::wired::mover::at_exit();
         report::write();
     }
     // SAFETY: ends the process.
@@ -122,6 +123,7 @@ fn leave_all(why: Reason) {
     if why == Reason::Seccomp {
         crate::signals::sandboxed();
         crate::mapper::end();
+        crate::sockets::wired::mover::end();
     }
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {

@@ -169,6 +169,7 @@ mod jumps {
 pub unsafe extern "C" fn pthread_exit(_value: *mut c_void) -> ! {
     extern "C" fn leaving() {
         crate::mapper::leaving();
+        crate::sockets::wired::leaving();
     }
     std::arch::naked_asm!(
         "push rdi",

@@ -4,15 +4,14 @@
 //! tried again when this process listens anew, and at an accept, not more often than [`AGAIN_US`]. So if the process
 //! that answers ends, the next that is connected to takes its place.
 //!
-//! The thread is libc's (`pthread_create`), so that a change of the process's user reaches it too. It runs nothing of
-//! the program: all signals are blocked but the two that libc itself needs. It holds no lock while it sleeps.
+//! The thread holds no lock while it sleeps.
 //!
 //! After fork the child has neither thread nor port, but the marks of the listeners that it has inherited.
 
 use super::is_over;
-use crate::rules;
 use crate::sockets::lock::Slow;
 use crate::world;
+use crate::{rules, service};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,13 +26,9 @@ use transport::{clock, syscall};
 const AGAIN_US: u64 = 1_000_000;
 /// Listeners marked at most.
 const MARKS: usize = 1024;
-/// Room for the thread's stack, beside what libc needs there for thread-local memory.
-const STACK: usize = 256 << 10;
 /// Naps (of 50 µs) that somebody who is just starting or ending the thread is waited for: it may be this very thread,
 /// which a handler has interrupted.
 const PATIENCE: u32 = 2000;
-/// libc's own signals, by which it changes users in all threads and cancels them.
-const LIBC_SIGNALS: u64 = 0b11 << 31;
 
 #[derive(Debug)]
 struct Answering {
@@ -143,24 +138,7 @@ fn take_over() {
 fn start([port, wake]: [i32; 2]) -> Option<libc::pthread_t> {
     let both = u64::from(port.cast_unsigned()) << 32 | u64::from(wake.cast_unsigned());
     let argument = ptr::without_provenance_mut::<c_void>(usize::try_from(both).ok()?);
-    // SAFETY: all of it is plain data, for which zeros are values; initialised below.
-    let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
-    let mut name: libc::pthread_t = 0;
-    let before = time::set_mask(!LIBC_SIGNALS);
-    // SAFETY: the attributes are initialised before they are used and destroyed after; the routine lives for ever.
-    let made = unsafe {
-        libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
-        let mut made = libc::pthread_create(&raw mut name, &raw const attributes, answer, argument);
-        if made == libc::EINVAL {
-            // A program with much thread-local memory.
-            made = libc::pthread_create(&raw mut name, ptr::null(), answer, argument);
-        }
-        libc::pthread_attr_destroy(&raw mut attributes);
-        made
-    };
-    time::set_mask(before);
-    (made == 0).then_some(name)
+    service::start(answer, argument)
 }
 
 /// The thread.
@@ -172,9 +150,7 @@ extern "C" fn answer(argument: *mut c_void) -> *mut c_void {
         revents: 0,
     };
     let mut ends = [end(both >> 32), end(both)];
-    let name = c"shunt-portmap";
-    // SAFETY: a C string.
-    let _ = unsafe { syscall!(prctl, libc::PR_SET_NAME, name.as_ptr()) };
+    service::name(c"shunt-portmap");
     loop {
         // SAFETY: two descriptors, no time, no mask.
         let _ = unsafe { syscall!(ppoll, ends.as_mut_ptr(), ends.len(), 0, 0, 8) };

@@ -152,6 +152,14 @@ pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
             s.reset_told.store(true, Ordering::Release);
             if reset { libc::ECONNRESET } else { value }
         }
+        (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Wired => {
+            // (a read of ours may have taken it from the kernel)
+            let reset = value != 0 || wired::is_reset(s);
+            if !reset || s.reset_told.swap(true, Ordering::AcqRel) {
+                return 0;
+            }
+            if value != 0 { value } else { libc::ECONNRESET }
+        }
         _ => value,
     }
 }

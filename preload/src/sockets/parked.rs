@@ -85,9 +85,33 @@ fn all() {
     }
 }
 
+/// Moves what waits on software iWARP only, by the thread that is there for it. True if anything still waits.
+pub(crate) fn move_wired() -> bool {
+    let mut waits = false;
+    for place in &PARKED {
+        // SAFETY: null, or a socket, which is never freed.
+        let s = unsafe { place.load(Ordering::Acquire).as_ref() };
+        if let Some(s) = s.filter(|s| wired::is_wired(s)) {
+            let own = ptr::from_ref(s).cast_mut();
+            let (none, done) = (ptr::null_mut(), Ordering::Relaxed);
+            if place
+                .compare_exchange(own, none, Ordering::AcqRel, done)
+                .is_ok()
+            {
+                TAKEN.fetch_sub(1, Ordering::AcqRel);
+                waits |= wired::post(s);
+            }
+        }
+    }
+    waits
+}
+
 fn post(s: &'static Socket) {
     if wired::is_wired(s) {
-        return wired::post(s);
+        if wired::post(s) {
+            keep_awake();
+        }
+        return;
     }
     // A socket that was closed meanwhile has let go of its bytes then; what is here now has none parked,
     // or parked them itself.

@@ -297,7 +297,12 @@ fn inside(
     let mut copies = !how.waits;
     let end = |walk: &Walk, e: Option<Errno>| match e {
         Some(e) if walk.done() == 0 => Err(e),
-        _ => Ok(counted(s, walk.done())),
+        _ => {
+            if !dont_wait && wired::is_wired(s) {
+                wired::await_gone(s, fd, since);
+            }
+            Ok(counted(s, walk.done()))
+        }
     };
     loop {
         let fd = s.live_fd(fd);

@@ -6,19 +6,16 @@
 
 use super::super::demote::become_plain;
 use super::super::{Phase, Socket, residual};
-use super::{io, opening, wire};
+use super::{io, mover, opening, wire};
 use crate::world::{self, World};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
 use transport::sdp::Walk;
+use transport::sys::fd::{Fd, as_fd};
 use transport::sys::{net, time};
 use transport::wire::{State, Wire};
-
-/// How long (µs) a close waits for an answer that bytes of the program wait for, and for the kernel to take the last
-/// octets.
-const LINGER_US: u64 = 5_000_000;
 
 /// How long (µs) to wait for a peer to go back to plain bytes.
 const FOLLOW_US: u64 = 3_000_000;
@@ -43,39 +40,49 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     let Some(wire) = wire(s) else {
         return Some(how);
     };
+    if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+        return Some(how); // it is told so
+    }
     if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
-        let finish = || {
-            let Ok(_tx) = s.tx.lock() else { return true };
+        io::available(s, fd); // (credits may lie there)
+        let plain = s.tx.lock().is_ok_and(|_tx| {
             // SAFETY: the lock is held.
             let out = unsafe { wire.out() };
-            out.finish(&wire.common, fd).is_err() || out.is_finished() || out.is_plain()
-        };
-        if s.phase() == Phase::Wired {
-            wait_until(fd, 0, LINGER_US, || {
-                io::available(s, fd);
-                finish()
-            });
-        } else {
-            finish();
-        }
-        let plain =
-            s.tx.lock()
-                // SAFETY: the lock is held while it is looked at.
-                .is_ok_and(|_tx| unsafe { wire.out() }.is_plain());
+            let _ = out.finish(&wire.common, fd);
+            out.is_plain()
+        });
         if plain {
             return Some(how);
         }
+        io::note_pending(s, fd);
     }
     if how != libc::SHUT_WR {
         s.rx_shut.store(true, Ordering::Release);
-        if s.sleepers() > 0 || s.set_count.load(Ordering::Acquire) > 0 {
-            super::super::rouse::all(s);
-            s.woken_hard.store(true, Ordering::Release);
-            return Some(libc::SHUT_RD);
-        }
+    }
+    let both = s.rx_shut.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire);
+    if both && io::unsent(s) == 0 {
+        // Nothing is to come and nothing to go: what comes all the same is answered as the kernel answers it.
+        s.fin_sent.store(true, Ordering::Release);
+        s.woken_hard.store(true, Ordering::Release);
+        return Some(libc::SHUT_RDWR);
+    }
+    if how != libc::SHUT_WR && (s.sleepers() > 0 || s.set_count.load(Ordering::Acquire) > 0) {
+        super::super::rouse::all(s);
+        s.woken_hard.store(true, Ordering::Release);
+        return Some(libc::SHUT_RD);
     }
     settle_both_shut(s, fd);
     None
+}
+
+/// Whether the stream was reset, and everything before that has been read.
+pub(crate) fn is_reset(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held while it is looked at.
+            unsafe { wire.incoming() }.state() == State::Reset
+        })
+    })
 }
 
 /// Whether nothing more will come.
@@ -122,40 +129,36 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     if s.linger_zero.load(Ordering::Acquire) {
         return net::reset_on_close(fd);
     }
-    let waits = || {
-        s.tx.lock()
-            // SAFETY: the lock is held while it is looked at.
-            .is_ok_and(|_tx| unsafe { wire.out() }.pending() > 0)
-    };
-    // What was taken before there was an answer goes once there is.
-    if s.phase() == Phase::Opening {
-        wait_until(fd, 0, LINGER_US, || {
-            opening::hear_closing(s, fd, wire);
-            !waits() || s.phase() != Phase::Opening
-        });
-    }
     // What the program has not read makes it a reset, what is only SDP's own does not.
-    let unread = s.rx.lock().is_ok_and(|_rx| {
-        // SAFETY: the lock is held.
-        let incoming = unsafe { wire.incoming() };
-        let readable = incoming.is_readable(&wire.common, fd);
-        readable && matches!(incoming.state(), State::Open | State::Plain) && {
-            incoming.held() > 0 || net::unread(fd) > 0
-        }
-    });
+    let unread = s.phase() == Phase::Wired
+        && s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held.
+            let incoming = unsafe { wire.incoming() };
+            let readable = incoming.is_readable(&wire.common, fd);
+            readable && (incoming.held() > 0 || incoming.is_in_body())
+        });
     if unread {
         return net::reset_on_close(fd);
     }
-    if s.phase() != Phase::Wired {
+    if s.has_others() {
         return;
     }
-    wait_until(fd, 0, LINGER_US, || {
-        let Ok(_tx) = s.tx.lock() else { return true };
+    let waits = s.tx.lock().is_ok_and(|_tx| {
         // SAFETY: the lock is held.
         let out = unsafe { wire.out() };
-        let failed = out.finish(&wire.common, fd).is_err();
-        failed || out.pending() == 0
+        out.finish(&wire.common, fd).is_ok() && out.pending() > 0
     });
+    if !waits {
+        return;
+    }
+    // The kernel's close leaves what it has to the kernel; what it has not goes on here.
+    // SAFETY: no pointers.
+    let copy = unsafe { transport::syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if let Ok(copy) = copy
+        && let Some(at) = NonNull::new(s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel))
+    {
+        mover::take_over(Fd::own(as_fd(copy)).hide(), at);
+    }
 }
 
 /// The socket is done with: its state goes.

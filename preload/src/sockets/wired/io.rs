@@ -2,9 +2,11 @@
 //! time-outs, are `recv`'s and `send`'s.
 
 use super::super::{Phase, Socket, parked};
-use super::{ending, is_wired, opening, wire};
+use super::{ending, is_wired, mover, opening, wire};
+use crate::signals::since::Since;
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::reason::Reason;
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Walk};
@@ -95,28 +97,59 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
     }
 }
 
-/// Moves what waits to go, at any call of the library: see `parked`.
-pub(crate) fn post(s: &'static Socket) {
+/// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
+pub(crate) fn post(s: &'static Socket) -> bool {
     let own = |fd: i32| matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s));
     let noted = s.parked_fd.load(Ordering::Relaxed);
     #[allow(clippy::cast_possible_wrap)]
     let first = s.record.fd.load(Ordering::Relaxed) as i32;
     let Some(fd) = [noted, first].into_iter().find(|&fd| own(fd)) else {
-        return;
+        return false;
     };
     opening::step(s, fd);
     serve_due(s, fd);
-    note_pending(s, fd);
+    let waits = is_wired(s) && unsent(s) > 0;
+    if waits {
+        parked::note(s, fd);
+    }
+    waits
 }
 
 /// Remembers a socket that has something left to send.
-fn note_pending(s: &'static Socket, fd: i32) {
+pub(super) fn note_pending(s: &'static Socket, fd: i32) {
     let waits = is_wired(s) && unsent(s) > 0;
     if waits {
-        parked::keep_awake();
         parked::note(s, fd);
+        mover::wake();
+        if !mover::is_there() {
+            parked::keep_awake();
+        }
     }
 }
+
+/// Waits for a while until the kernel has taken what the call has sent, or the peer has answered: who waits in its
+/// sends expects that it goes whatever the program does next. The mover goes on with what is left then.
+pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
+    let begun = clock::ticks();
+    let fd = s.live_fd(fd);
+    while is_wired(s) && unsent(s) > 0 && !since.any() {
+        if clock::ticks() - begun > clock::us(GONE_US) {
+            return;
+        }
+        let event = if s.phase() == Phase::Opening {
+            libc::POLLIN
+        } else {
+            libc::POLLOUT
+        };
+        if net::ready_now(fd, event) == 0 {
+            let _ = time::nap(20);
+        }
+        post(s);
+    }
+}
+
+/// How long (µs) that is.
+const GONE_US: u64 = 20_000;
 
 /// Says what the peer is owed.
 pub(crate) fn serve_due(s: &'static Socket, fd: i32) {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `opening` | asking and being asked, at the first use of a connection |
 //! | `io` | receiving and sending |
+//! | `mover` | a thread for what the kernel did not take at once |
 //! | `ready` | what the socket is ready for |
 //! | `ending` | shutdown, close, and the way back to plain bytes |
 //!
@@ -16,11 +17,12 @@
 
 mod ending;
 mod io;
+pub(crate) mod mover;
 mod opening;
 mod ready;
 
-pub(crate) use ending::{begin_to_close, demote, is_ended, let_go, shut};
-pub(crate) use io::{available, post, receive, send, unsent};
+pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
+pub(crate) use io::{available, await_gone, post, receive, send, unsent};
 pub(crate) use opening::{ask, begin_as_server, is_wanted_at, may_be_asked, step};
 pub(crate) use ready::{bits, event};
 
@@ -32,6 +34,16 @@ use transport::wire::Wire;
 pub(super) fn wire(s: &Socket) -> Option<&'static Wire> {
     // SAFETY: null, or memory whose addresses stay valid for whoever was on the way to look.
     unsafe { s.wire.load(Ordering::Acquire).as_ref() }
+}
+
+/// A thread of the program leaves by `pthread_exit`: if it is the first, the process lives until its last thread ends,
+/// which must not be ours.
+pub(crate) fn leaving() {
+    // SAFETY: no pointers.
+    let thread = || unsafe { transport::syscall!(gettid) }.map_or(0, transport::sys::fd::as_fd);
+    if thread() == transport::sys::pid() {
+        mover::end();
+    }
 }
 
 /// Whether the socket is one of these.

@@ -20,26 +20,35 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
             net::ready_now(fd, want | IN | OUT | libc::POLLRDHUP)
         };
     };
-    let mut b = 0;
+    let kernel = net::ready_now(fd, IN | OUT | libc::POLLRDHUP);
+    let half = s.woken_hard.load(Ordering::Acquire);
+    let mut b = kernel & (libc::POLLERR | libc::POLLHUP);
     if want & OUT != 0 {
-        b |= writable(s, fd) | (net::ready_now(fd, 0) & libc::POLLERR);
+        b |= writable(s, kernel);
     }
     if s.phase() == Phase::Opening {
         return b;
     }
+    if kernel & libc::POLLRDHUP != 0 && !half {
+        b |= libc::POLLRDHUP | IN;
+    }
     // Who sleeps in the kernel on this very socket is woken by what lies there: it is left where it is.
-    let (readable, state) = if s.sleepers() > 0 {
-        (net::ready_now(fd, libc::POLLIN) != 0, State::Open)
+    let (readable, end, state) = if s.sleepers() > 0 {
+        (kernel & libc::POLLIN != 0, false, State::Open)
     } else {
         let Ok(_rx) = s.rx.lock() else { return b };
         // SAFETY: the lock is held.
         let incoming = unsafe { wire.incoming() };
         let lowat = s.lowat.load(Ordering::Relaxed) as usize;
-        let some = incoming.is_readable(&wire.common, fd);
-        let enough = lowat <= 1
-            || incoming.available(&wire.common, fd) >= lowat
-            || incoming.state() != State::Open;
-        (some && enough, incoming.state())
+        let readable = incoming.is_readable(&wire.common, fd);
+        if lowat > 1 || want & libc::POLLRDHUP != 0 {
+            // (the end may lie behind bytes that have not been read)
+            let enough = incoming.available(&wire.common, fd) >= lowat;
+            let end = incoming.has_end();
+            (readable && (enough || end), end, incoming.state())
+        } else {
+            (readable, incoming.has_end(), incoming.state())
+        }
     };
     io::after(s, fd, wire, state);
     if state == State::Plain {
@@ -47,15 +56,14 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
         if s.phase() != Phase::Wired {
             return net::ready_now(fd, want | IN | libc::POLLRDHUP);
         }
-        b |= net::ready_now(fd, libc::POLLIN | libc::POLLRDHUP);
+        b |= kernel & (IN | libc::POLLRDHUP);
     }
-    let ended = matches!(state, State::Eof | State::Reset);
     let rx_shut = s.rx_shut.load(Ordering::Acquire);
     let tx_shut = s.tx_shut.load(Ordering::Acquire);
-    if readable && state != State::Plain || ended || rx_shut {
+    if readable && state != State::Plain || end || rx_shut {
         b |= IN;
     }
-    if ended || rx_shut {
+    if end || rx_shut {
         ending::settle_both_shut(s, fd);
         b |= libc::POLLRDHUP;
         if tx_shut {
@@ -66,7 +74,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
         b |= OUT;
     }
     if state == State::Reset {
-        b |= OUT | libc::POLLHUP;
+        b |= OUT | libc::POLLHUP | libc::POLLRDHUP | IN;
         if !s.reset_told.load(Ordering::Acquire) {
             b |= libc::POLLERR;
         }
@@ -74,24 +82,21 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
     b
 }
 
-/// Whether something could be sent.
-fn writable(s: &Socket, fd: i32) -> i16 {
+/// The bits of writing, of those that the kernel shows.
+fn writable(s: &Socket, kernel: i16) -> i16 {
     let Some(wire) = wire(s) else { return 0 };
-    let (roomy, early) = s.tx.lock_soon().map_or((true, false), |_tx| {
-        // SAFETY: the lock is held while it is looked at.
-        let out = unsafe { wire.out() };
-        let early = s.phase() == Phase::Opening;
-        let roomy = out.is_roomy() && (early || out.is_plain() || out.has_credit(&wire.common));
-        (roomy || out.pending() > 0 && !early, early)
-    });
-    if roomy && early {
-        return OUT;
+    let Ok(_tx) = s.tx.lock_soon() else {
+        return kernel & OUT;
+    };
+    // SAFETY: the lock is held while it is looked at.
+    let out = unsafe { wire.out() };
+    if s.phase() == Phase::Opening {
+        return if out.is_roomy() { OUT } else { 0 };
     }
-    if roomy {
-        net::ready_now(fd, libc::POLLOUT) & OUT
-    } else {
-        0
+    if out.is_plain() || out.has_credit(&wire.common) {
+        return kernel & OUT;
     }
+    0
 }
 
 /// What to wait for in the kernel, where `want` is waited for: a sender that lacks the peer's word waits for that.

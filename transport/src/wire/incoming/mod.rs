@@ -214,6 +214,18 @@ impl In {
         }
     }
 
+    /// Whether the next octets that come are bytes of the stream.
+    #[must_use]
+    pub const fn is_in_body(&self) -> bool {
+        matches!(self.stage, Stage::Body { .. } | Stage::Plain)
+    }
+
+    /// Whether the peer has ended its direction, whatever has not been read before that.
+    #[must_use]
+    pub const fn has_end(&self) -> bool {
+        self.fin || self.over || self.reset
+    }
+
     /// Whether what follows, here and in the kernel, are plain bytes.
     #[must_use]
     pub const fn is_past_mode(&self) -> bool {
