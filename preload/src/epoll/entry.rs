@@ -206,7 +206,10 @@ impl Entry {
     pub(crate) fn stir(&mut self) {
         self.idle = 0;
         // What lies on the kernel alone does not show in the segment's words.
-        if self.socket().is_none_or(|s| s.phase() != Phase::Attached) {
+        if self
+            .socket()
+            .is_none_or(|s| !matches!(s.phase(), Phase::Attached | Phase::Wired))
+        {
             self.fresh = true;
         }
     }

@@ -46,6 +46,9 @@ pub(crate) fn unread(s: &'static Socket, fd: i32) -> usize {
 
 /// Whether bytes of the fast leg lie before whatever the kernel connection has.
 pub(crate) fn is_before_kernel(s: &Socket) -> bool {
+    if wired::is_wired(s) {
+        return wired::is_before_kernel(s);
+    }
     let fast = s.phase() == Phase::Attached
         && s.segment().is_some_and(|p| {
             s.rx.lock()

@@ -184,6 +184,9 @@ fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
 /// Something that changes with every event that edge-triggered watchers must be told of: bytes
 /// arrived, the end was heard.
 pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
+    if s.phase() == Phase::Wired {
+        return wired::edge(s, fd);
+    }
     let Some(p) = s.segment() else { return 0 };
     let mut arrived = p.told(Word::Produced).as_hearsay();
     if s.pulls.load(Ordering::Relaxed) {

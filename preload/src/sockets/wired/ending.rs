@@ -66,10 +66,14 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         s.woken_hard.store(true, Ordering::Release);
         return Some(libc::SHUT_RDWR);
     }
-    if how != libc::SHUT_WR && (s.sleepers() > 0 || s.set_count.load(Ordering::Acquire) > 0) {
+    if how != libc::SHUT_WR {
         super::super::rouse::all(s);
-        s.woken_hard.store(true, Ordering::Release);
-        return Some(libc::SHUT_RD);
+        // Who sleeps in the kernel on this very socket hears it there only; for the others it stays open, since the
+        // peer's own words come that way.
+        if s.sleepers() > 0 && s.phase() == Phase::Wired {
+            s.woken_hard.store(true, Ordering::Release);
+            return Some(libc::SHUT_RD);
+        }
     }
     settle_both_shut(s, fd);
     None
@@ -220,6 +224,16 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     let Some(wire) = wire(s) else {
         return demote_unasked(w, s, fd, why);
     };
+    if why == Reason::UrgentData && s.phase() == Phase::Wired {
+        // It is sent beside the stream, so only what goes from here has to be plain.
+        wait_until(fd, 0, FOLLOW_US, || {
+            follow_to_plain(s, fd, wire);
+            s.tx.lock()
+                // SAFETY: the lock is held while it is looked at.
+                .is_ok_and(|_tx| unsafe { wire.out() }.is_plain())
+        });
+        return;
+    }
     let mut kept = Vec::new();
     let mut part = vec![0; 64 * 1024];
     let ended = wait_until(fd, 0, FOLLOW_US, || {

@@ -2,9 +2,8 @@
 //! time-outs, are `recv`'s and `send`'s.
 
 use super::super::{Phase, Socket, parked};
-use super::{ending, is_wired, mover, opening, wire};
+use super::{ending, is_wired, mover, opening, own_fd, wire};
 use crate::signals::since::Since;
-use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
@@ -99,13 +98,10 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
 
 /// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
 pub(crate) fn post(s: &'static Socket) -> bool {
-    let own = |fd: i32| matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s));
-    let noted = s.parked_fd.load(Ordering::Relaxed);
-    #[allow(clippy::cast_possible_wrap)]
-    let first = s.record.fd.load(Ordering::Relaxed) as i32;
-    let Some(fd) = [noted, first].into_iter().find(|&fd| own(fd)) else {
+    let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+    if fd < 0 {
         return false;
-    };
+    }
     opening::step(s, fd);
     serve_due(s, fd);
     let waits = is_wired(s) && unsent(s) > 0;
@@ -197,6 +193,9 @@ pub(crate) unsafe fn send(
         match sent {
             Ok(Sent::Bytes(n)) => {
                 s.hungry.store(false, Ordering::Relaxed);
+                if s.eof_told.load(Ordering::Relaxed) || s.is_over() {
+                    s.sent_late.store(true, Ordering::Release);
+                }
                 note_pending(s, fd);
                 return Ok(Some(n));
             }

@@ -24,9 +24,10 @@ mod ready;
 pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
 pub(crate) use io::{available, await_gone, post, receive, send, unsent};
 pub(crate) use opening::{ask, begin_as_server, is_wanted_at, may_be_asked, step};
-pub(crate) use ready::{bits, event};
+pub(crate) use ready::{bits, edge, event, is_before_kernel};
 
 use super::{Phase, Socket};
+use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 use transport::wire::Wire;
 
@@ -44,6 +45,28 @@ pub(crate) fn leaving() {
     if thread() == transport::sys::pid() {
         mover::end();
     }
+}
+
+/// A descriptor that stands for the socket: the one that is named, unless that stands for something else by now.
+fn own_fd(s: &Socket, fd: i32) -> i32 {
+    let own = |fd: i32| matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s));
+    let first = s.record.fd.load(Ordering::Relaxed).cast_signed();
+    if own(fd) {
+        return fd;
+    }
+    if own(first) {
+        return first;
+    }
+    let mut found = s.shadow.load(Ordering::Acquire);
+    table::each(0, u32::MAX, |fd, entry| {
+        if matches!(entry, Entry::Socket(x) if std::ptr::eq(x, s)) {
+            found = fd;
+        }
+    });
+    if found >= 0 {
+        s.record.fd.store(found.cast_unsigned(), Ordering::Relaxed);
+    }
+    found
 }
 
 /// Whether the socket is one of these.

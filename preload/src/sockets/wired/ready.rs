@@ -1,7 +1,7 @@
 //! What a connection in RDMA mode is ready for, in poll(2) bits.
 
 use super::super::{Phase, Socket, wait};
-use super::{ending, io, opening, wire};
+use super::{ending, io, opening, own_fd, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::State;
@@ -11,6 +11,7 @@ const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 
 /// The bits that hold now; those of writing only if `want` has them.
 pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
+    let fd = own_fd(s, fd);
     opening::step(s, fd);
     let Some(wire) = wire(s) else {
         let kernel = net::ready_now(fd, OUT | libc::POLLRDHUP);
@@ -20,9 +21,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
             net::ready_now(fd, want | IN | OUT | libc::POLLRDHUP)
         };
     };
-    let kernel = net::ready_now(fd, IN | OUT | libc::POLLRDHUP);
+    let kernel = net::ready_now(fd, IN | OUT | libc::POLLRDHUP | libc::POLLPRI);
     let half = s.woken_hard.load(Ordering::Acquire);
-    let mut b = kernel & (libc::POLLERR | libc::POLLHUP);
+    let mut b = kernel & (libc::POLLERR | libc::POLLHUP | (libc::POLLPRI & want));
     if want & OUT != 0 {
         b |= writable(s, kernel);
     }
@@ -50,6 +51,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
             (readable, incoming.has_end(), incoming.state())
         }
     };
+    if end && state == State::Eof && !s.sent_late.load(Ordering::Acquire) {
+        b &= !libc::POLLERR; // what this side says of its own to an end that is gone is answered too
+    }
     io::after(s, fd, wire, state);
     if state == State::Plain {
         ending::settle_plain(s, fd);
@@ -80,6 +84,29 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
         }
     }
     b
+}
+
+/// Something that changes with every event that edge-triggered watchers must be told of.
+pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
+    let Some(wire) = wire(s) else { return 0 };
+    let (arrived, end) = s.rx.lock().map_or((0, false), |_rx| {
+        // SAFETY: the lock is held while it is looked at.
+        let incoming = unsafe { wire.incoming() };
+        let here = net::unread(own_fd(s, fd)) as u64;
+        (incoming.octets() + here, incoming.has_end())
+    });
+    let shut = u64::from(s.rx_shut.load(Ordering::Relaxed));
+    let reset = u64::from(s.reset_told.load(Ordering::Relaxed));
+    arrived.wrapping_mul(8) ^ u64::from(end) ^ shut << 1 ^ reset << 2
+}
+
+/// Whether bytes lie here that come before whatever the kernel has.
+pub(crate) fn is_before_kernel(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.rx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_rx| unsafe { wire.incoming() }.held() > 0)
+    })
 }
 
 /// The bits of writing, of those that the kernel shows.

@@ -90,6 +90,8 @@ pub struct In {
     terminate: Option<Segment>,
     /// Bytes of the stream that have been seen.
     arrived: u64,
+    /// Octets that were taken from the kernel.
+    octets: u64,
     /// What the last payload was like, in bytes.
     last: usize,
     start: usize,
@@ -178,6 +180,12 @@ impl In {
     #[must_use]
     pub const fn arrived(&self) -> u64 {
         self.arrived
+    }
+
+    /// Octets that were taken from the kernel: with those that it still has, what grows with every arrival.
+    #[must_use]
+    pub const fn octets(&self) -> u64 {
+        self.octets
     }
 
     /// What is to be sent because the peer has broken a rule, once.
@@ -279,7 +287,10 @@ impl In {
                 self.over = true;
                 None
             }
-            Ok(n) => Some(n),
+            Ok(n) => {
+                self.octets += n as u64;
+                Some(n)
+            }
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(e) => {
                 (self.over, self.failed) = (true, true);
