@@ -27,7 +27,7 @@ pub(crate) mod vector;
 pub(crate) mod waiting;
 
 use crate::real::ret;
-use crate::sockets::{Phase, Socket, engage, options, recv, send};
+use crate::sockets::{Phase, Socket, engage, options, recv, send, wired};
 use std::sync::atomic::Ordering;
 use transport::record;
 use transport::sdp::Walk;
@@ -134,6 +134,9 @@ unsafe fn transmit(
     if flags & !send::FLAGS != 0 {
         use crate::sockets::demote::{Unread, demote};
         demote(s, fd, transport::reason::Reason::UrgentData, Unread::Keep);
+        if wired::is_wired(s) {
+            return count_sent(s, kernel()); // what goes from here is plain by now
+        }
     }
     let _point = threads::point();
     if is_kernels(s, fd) {

@@ -162,7 +162,7 @@ pub(crate) fn send_from(
             match s.phase() {
                 Phase::Attached => {}
                 Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
-                Phase::Opening | Phase::Wired => {
+                Phase::Opening | Phase::Wired if wired::has_begun(s) => {
                     return wire_little(s, fd, walk, &mut fill, &mut put_back);
                 }
                 // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
@@ -209,7 +209,7 @@ fn moved(walk: &mut Walk, n: Result<usize>) -> Result<Step> {
     }
 }
 
-/// A piece of a file to a connection on software iWARP: what is not taken is put back.
+/// A piece of a file to a connection on software iWARP: no more is read than is taken.
 fn wire_little(
     s: &'static Socket,
     fd: i32,
@@ -217,23 +217,23 @@ fn wire_little(
     fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
     put_back: &mut impl FnMut(usize),
 ) -> Result<Step> {
-    let mut buf = vec![0u8; walk.left().min(FILE_PIECE)];
+    let Some(room) = wired::room(s, fd) else {
+        return Ok(Step::NoRoom);
+    };
+    let mut buf = vec![0u8; walk.left().min(room)];
     let n = fill(buf.as_mut_ptr(), buf.len())?;
     if n == 0 {
         return Ok(Step::End);
     }
     let mut piece = Walk::one(buf.as_mut_ptr(), n);
     // SAFETY: the buffer holds that many bytes.
-    let step = unsafe { once(s, fd, &mut piece, 0, true) };
+    let taken = unsafe { wired::take(s, fd, &mut piece) };
     if piece.left() > 0 {
         put_back(piece.left());
     }
     walk.skip(piece.done());
-    step
+    taken.map(|()| Step::Moved)
 }
-
-/// Bytes of a file that are copied at a time where they have to be framed.
-const FILE_PIECE: usize = 256 * 1024;
 
 fn copy_little(
     s: &'static Socket,

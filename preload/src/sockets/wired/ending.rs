@@ -236,12 +236,14 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     }
     let mut kept = Vec::new();
     let mut part = vec![0; 64 * 1024];
+    let mut rung = false;
     let ended = wait_until(fd, 0, FOLLOW_US, || {
         if s.phase() == Phase::Opening {
             opening::hear_closing(s, fd, wire);
             return false;
         }
         let plain = is_all_plain(s, fd, wire);
+        rung = rung || plain || ring(s, fd, wire);
         let Ok(_rx) = s.rx.lock() else { return true };
         // SAFETY: the lock is held.
         let incoming = unsafe { wire.incoming() };
@@ -263,6 +265,18 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
         net::disconnect(fd); // a reset, never a gap
     }
     become_plain(w, s, fd, why);
+}
+
+/// Rings the peer, whose program may be elsewhere for long: by an urgent byte, behind the last frame from here. True
+/// once that has gone.
+fn ring(s: &Socket, fd: i32, wire: &'static Wire) -> bool {
+    let plain =
+        s.tx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_tx| unsafe { wire.out() }.is_plain());
+    let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: one readable byte.
+    plain && unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) }.is_ok()
 }
 
 /// A server that may be asked yet, and from now on cannot answer.

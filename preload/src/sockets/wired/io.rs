@@ -208,6 +208,13 @@ pub(crate) unsafe fn send(
             }
             Ok(Sent::NoCredit) => break,
             Err(e) => {
+                // A read of ours may have taken the error that says why.
+                if e == Errno::PIPE
+                    && ending::is_reset(s)
+                    && !s.reset_told.swap(true, Ordering::AcqRel)
+                {
+                    return Err(Errno::CONNRESET);
+                }
                 if e == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
                     time::raise(libc::SIGPIPE);
                 }
@@ -220,6 +227,54 @@ pub(crate) unsafe fn send(
     }
     s.hungry.store(true, Ordering::Relaxed);
     Ok(None)
+}
+
+/// How many bytes [`take`] takes now; nothing if there is no room.
+pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
+    opening::step(s, fd);
+    let wire = wire(s)?;
+    let may = || {
+        s.tx.lock().ok().and_then(|_tx| {
+            // SAFETY: the lock is held while it is looked at.
+            let out = unsafe { wire.out() };
+            let _ = out.flush(fd, 0);
+            out.may_take(&wire.common).then(|| out.takes())
+        })
+    };
+    let free =
+        s.phase() == Phase::Opening || net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT != 0;
+    s.hungry.store(false, Ordering::Relaxed);
+    if !free {
+        return None;
+    }
+    may().or_else(|| {
+        available(s, fd); // what grants it may lie behind bytes that nobody has read
+        let room = may();
+        let hungry = room.is_none() && unsent(s) == 0;
+        s.hungry.store(hungry, Ordering::Relaxed);
+        room
+    })
+}
+
+/// Sends bytes that cannot be given back, after [`room`] has said so.
+///
+/// # Errors
+/// As send(2).
+///
+/// # Safety
+/// The walk's buffers are readable.
+pub(crate) unsafe fn take(s: &'static Socket, fd: i32, walk: &mut Walk) -> Result<()> {
+    let Some(wire) = wire(s) else {
+        return Err(Errno::AGAIN);
+    };
+    let Ok(tx) = s.tx.lock() else {
+        return Err(Errno::AGAIN);
+    };
+    // SAFETY: the lock is held, and the caller's promise.
+    let sent = unsafe { wire.out().take(&wire.common, fd, walk) };
+    drop(tx);
+    note_pending(s, fd);
+    sent.map(|_| ())
 }
 
 /// Bytes that can be read now, as far as this side has room for them.

@@ -22,7 +22,7 @@ mod opening;
 mod ready;
 
 pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
-pub(crate) use io::{available, await_gone, post, receive, send, unsent};
+pub(crate) use io::{available, await_gone, post, receive, room, send, take, unsent};
 pub(crate) use opening::{ask, begin_as_server, is_wanted_at, may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel};
 
@@ -67,6 +67,11 @@ fn own_fd(s: &Socket, fd: i32) -> i32 {
         s.record.fd.store(found.cast_unsigned(), Ordering::Relaxed);
     }
     found
+}
+
+/// Whether anything has been asked or agreed.
+pub(crate) fn has_begun(s: &Socket) -> bool {
+    !s.wire.load(Ordering::Acquire).is_null()
 }
 
 /// Whether the socket is one of these.

@@ -2,21 +2,24 @@
 //! makes no call that would: as the kernel does for what its own buffers hold. And lets connections that the program
 //! has closed send their last octets.
 //!
-//! A thread of ours, started when there is something to move and not before, asleep as soon as there is nothing. The
+//! A thread of ours, started with the first connection in RDMA mode and asleep as long as there is nothing to do. The
 //! program's own calls come first: the thread waits a while before it acts. Where no thread can be had, what waits is
 //! moved at the program's next call (`parked`).
+//!
+//! It also answers a peer that wants to go on with plain bytes, which cannot wait for the program: the peer rings by
+//! one urgent byte, the one thing that shows apart from the stream ([`watch`]; the kernel keeps it out of the stream).
 //!
 //! After fork the child has no such thread, and what lingers is its parent's.
 
 use super::super::lock::Slow;
-use super::super::parked;
+use super::super::{Phase, Socket, parked};
 use crate::service;
 use crate::world;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
-use transport::sys::fd::Fd;
+use transport::sys::fd::{Fd, as_fd};
 use transport::sys::time;
 use transport::wire::{Heard, Wire};
 
@@ -44,25 +47,88 @@ unsafe impl Send for Last {}
 static LINGERING: Slow<Vec<Last>> = Slow::new(Vec::new());
 static MASK: AtomicU64 = AtomicU64::new(0);
 
-/// Counts what has been asked of the thread; it sleeps on this.
+/// Whether anything was ever asked of the thread.
 static WORK: AtomicU32 = AtomicU32::new(0);
-static ASLEEP: AtomicBool = AtomicBool::new(false);
+/// What it sleeps on, as descriptors: an epoll set of the connections that may be rung, and in that an event.
+static SET: AtomicI32 = AtomicI32::new(-1);
+static EVENT: AtomicI32 = AtomicI32::new(-1);
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// No thread any more: the process limits its system calls, or its first thread has left.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// There is something to move.
-pub(super) fn wake() {
-    if OVER.load(Ordering::Relaxed) || world::is_foreign() {
-        return;
+/// Makes what the thread sleeps on. False if that cannot be had.
+fn prepare() -> bool {
+    if SET.load(Ordering::Acquire) >= 0 {
+        return true;
     }
-    WORK.fetch_add(1, Ordering::SeqCst);
-    if ASLEEP.load(Ordering::SeqCst) {
-        time::futex_wake(&WORK, 1);
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    // SAFETY: no pointers.
+    let made = unsafe {
+        (
+            transport::syscall!(epoll_create1, libc::EPOLL_CLOEXEC),
+            transport::syscall!(eventfd2, 0, flags),
+        )
+    };
+    let (Ok(set), Ok(event)) = made else {
+        return false;
+    };
+    let (set, event) = (Fd::own(as_fd(set)).hide(), Fd::own(as_fd(event)).hide());
+    if !add(set.raw(), event.raw(), libc::EPOLLIN, 0) {
+        return false;
+    }
+    let mine = set.raw();
+    if SET
+        .compare_exchange(-1, mine, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+    {
+        EVENT.store(event.leak(), Ordering::Release);
+        let _ = set.leak();
+    }
+    true
+}
+
+fn add(set: i32, fd: i32, events: i32, data: u64) -> bool {
+    let mut event = libc::epoll_event {
+        events: (events | libc::EPOLLET).cast_unsigned(),
+        u64: data,
+    };
+    let op = libc::EPOLL_CTL_ADD;
+    // SAFETY: the event is valid.
+    unsafe { transport::syscall!(epoll_ctl, set, op, fd, &raw mut event) }.is_ok()
+}
+
+/// Whether the thread is there, or could be started. Not under a lock.
+fn start() -> bool {
+    if OVER.load(Ordering::Relaxed) || world::is_foreign() || !prepare() {
+        return false;
     }
     if !STARTED.swap(true, Ordering::AcqRel) && service::start(run, ptr::null_mut()).is_none() {
         OVER.store(true, Ordering::Relaxed);
     }
+    true
+}
+
+/// A connection is in RDMA mode: its peer may ring.
+pub(super) fn watch(s: &'static Socket, fd: i32) {
+    if start() {
+        let at = ptr::from_ref(s).expose_provenance() as u64;
+        add(SET.load(Ordering::Acquire), fd, libc::EPOLLPRI, at);
+    }
+}
+
+/// There is something to move.
+pub(super) fn wake() {
+    WORK.fetch_add(1, Ordering::SeqCst);
+    if start() {
+        ring();
+    }
+}
+
+fn ring() {
+    let one = 1u64;
+    let event = EVENT.load(Ordering::Acquire);
+    // SAFETY: eight readable bytes.
+    let _ = unsafe { transport::syscall!(write, event, &raw const one, 8) };
 }
 
 /// The program has closed this connection, of which something has not gone yet.
@@ -78,22 +144,59 @@ pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>) {
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     service::name(c"shunt-mover");
     let mut pause = COURTESY_US;
+    let mut waits = false;
     loop {
+        let rung = sleep(if waits { 0 } else { -1 });
         if OVER.load(Ordering::SeqCst) {
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
         }
-        let work = WORK.load(Ordering::SeqCst);
+        rung.into_iter().flatten().for_each(answer);
         let _ = time::nap(pause);
-        let waits = parked::move_wired();
-        if waits || linger() {
-            pause = (2 * pause).min(PAUSE_US);
-            continue;
+        waits = parked::move_wired() || linger();
+        pause = if waits {
+            (2 * pause).min(PAUSE_US)
+        } else {
+            COURTESY_US
+        };
+    }
+}
+
+/// Sleeps until there is something to do, and says who was rung.
+fn sleep(timeout: i32) -> [Option<&'static Socket>; RUNG] {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; RUNG];
+    let set = SET.load(Ordering::Acquire);
+    // SAFETY: room for so many events, no mask.
+    let n =
+        unsafe { transport::syscall!(epoll_pwait, set, events.as_mut_ptr(), RUNG, timeout, 0, 8) };
+    let mut rung = [None; RUNG];
+    for (event, slot) in events.iter().take(n.unwrap_or(0)).zip(&mut rung) {
+        let at = usize::try_from(event.u64).unwrap_or(0);
+        if at == 0 {
+            let mut count = 0u64;
+            let event = EVENT.load(Ordering::Acquire);
+            // SAFETY: eight writable bytes.
+            let _ = unsafe { transport::syscall!(read, event, &raw mut count, 8) };
         }
-        pause = COURTESY_US;
-        ASLEEP.store(true, Ordering::SeqCst);
-        time::futex_wait(&WORK, work);
-        ASLEEP.store(false, Ordering::SeqCst);
+        // SAFETY: null, or a socket, which is never freed.
+        *slot = unsafe { ptr::with_exposed_provenance::<Socket>(at).as_ref() };
+    }
+    rung
+}
+
+/// Connections that can have been rung at once.
+const RUNG: usize = 16;
+
+/// The peer of this one wants to go on with plain bytes, or urgent data of its program has come: then it already
+/// does.
+fn answer(s: &'static Socket) {
+    let fd = super::own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    if let Some(wire) = super::wire(s)
+        && s.phase() == Phase::Wired
+        && fd >= 0
+    {
+        wire.common.to_plain.store(true, Ordering::Release);
+        super::ending::follow_to_plain(s, fd, wire);
     }
 }
 
@@ -130,9 +233,14 @@ fn is_done(last: &Last) -> bool {
 
 /// The process ends: what waits goes now, within reason.
 pub(crate) fn at_exit() {
-    if WORK.load(Ordering::Relaxed) == 0 || world::is_foreign() {
+    if !STARTED.load(Ordering::Relaxed) || world::is_foreign() {
         return;
     }
+    world::lock().pool.each(|s| {
+        if super::is_wired(s) && super::io::unsent(s) > 0 {
+            parked::note(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        }
+    });
     let begun = clock::ticks();
     while (parked::move_wired() || linger()) && clock::ticks() - begun < clock::us(EXIT_US) {
         let _ = time::nap(200);
@@ -142,8 +250,7 @@ pub(crate) fn at_exit() {
 /// No thread any more, from now on.
 pub(crate) fn end() {
     OVER.store(true, Ordering::SeqCst);
-    WORK.fetch_add(1, Ordering::SeqCst);
-    time::futex_wake(&WORK, 1);
+    ring();
     let begun = clock::ticks();
     while STARTED.load(Ordering::SeqCst) && clock::ticks() - begun < clock::us(PAUSE_US * 10) {
         let _ = time::nap(50);
@@ -163,7 +270,12 @@ pub(crate) fn in_child() {
     // SAFETY: held since before the fork, and there is no other thread.
     unsafe { LINGERING.held() }.clear(); // (what it closes are its own numbers for the parent's connections)
     STARTED.store(false, Ordering::SeqCst);
-    ASLEEP.store(false, Ordering::SeqCst);
+    for own in [&SET, &EVENT] {
+        let fd = own.swap(-1, Ordering::SeqCst);
+        if fd >= 0 {
+            drop(Fd::own(fd));
+        }
+    }
     in_parent();
 }
 

@@ -8,7 +8,7 @@
 
 use super::super::demote::become_plain;
 use super::super::{Phase, Socket};
-use super::wire;
+use super::{mover, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -128,7 +128,10 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
 fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
     match hear_closing(s, fd, wire) {
         Heard::Nothing => {}
-        Heard::Agreed => registered::kick_others(s, std::ptr::null()),
+        Heard::Agreed => {
+            mover::watch(s, fd);
+            registered::kick_others(s, std::ptr::null());
+        }
         Heard::Declined => {
             super::ending::settle_plain(s, fd);
             registered::kick_others(s, std::ptr::null());
@@ -254,4 +257,6 @@ fn look(s: &'static Socket, fd: i32) {
     s.set_phase(Phase::Wired);
     drop(rx);
     registered::attached(&mut w, s);
+    drop(w);
+    mover::watch(s, fd);
 }

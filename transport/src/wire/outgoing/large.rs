@@ -169,7 +169,7 @@ impl Out {
         self.put_behind(fpdu.tail.get(skip..fpdu.tail_len).unwrap_or_default());
     }
 
-    fn put_behind(&mut self, bytes: &[u8]) {
+    pub(super) fn put_behind(&mut self, bytes: &[u8]) {
         if let Some(place) = self.pending.get_mut(self.end..self.end + bytes.len()) {
             place.copy_from_slice(bytes);
             self.end += bytes.len();

@@ -289,7 +289,7 @@ impl Out {
         }
         let sent = if walk.left() <= SMALL.min(self.most) || self.markers {
             // SAFETY: passed on to the caller.
-            unsafe { self.send_small(fd, walk, more) }
+            unsafe { self.send_small(fd, walk, more, false) }
         } else {
             // SAFETY: as above.
             unsafe { self.send_large(common, fd, walk, more) }
@@ -298,8 +298,66 @@ impl Out {
         sent
     }
 
-    /// One message, put together here.
-    unsafe fn send_small(&mut self, fd: i32, walk: &mut Walk, more: i32) -> Result<Sent> {
+    /// Whether [`Self::take`] would take anything, as far as the kernel does not matter.
+    pub fn may_take(&mut self, common: &Common) -> bool {
+        match self.mode {
+            Mode::Undecided => self.early_end < EARLY / 2,
+            Mode::Rdma => self.pending() == 0 && self.has_credit(common),
+            Mode::Plain => self.pending() == 0,
+        }
+    }
+
+    /// Bytes that [`Self::take`] takes at most.
+    #[must_use]
+    pub const fn takes(&self) -> usize {
+        let most = match self.mode {
+            Mode::Undecided => EARLY - self.early_end,
+            _ => self.most,
+        };
+        if most < SMALL { most } else { SMALL }
+    }
+
+    /// Takes the program's bytes whether the kernel does or not: for those that cannot be given back. After
+    /// [`Self::may_take`], no more than [`Self::takes`].
+    ///
+    /// # Errors
+    /// As send(2).
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    pub unsafe fn take(&mut self, common: &Common, fd: i32, walk: &mut Walk) -> Result<Sent> {
+        if self.mode == Mode::Undecided {
+            // SAFETY: passed on to the caller.
+            return Ok(Sent::Bytes(unsafe { self.take_early(walk) }));
+        }
+        if self.mode == Mode::Plain {
+            let mut taken = 0;
+            while walk.left() > 0 && taken < SMALL {
+                let (at, here) = walk.chunk();
+                let n = here.min(SMALL - taken);
+                // SAFETY: passed on to the caller.
+                self.put_behind(unsafe { std::slice::from_raw_parts(at, n) });
+                walk.advance(n);
+                taken += n;
+            }
+            self.flush(fd, 0)?;
+            return Ok(Sent::Bytes(taken));
+        }
+        self.numbers.seq.hear(&common.heard());
+        // SAFETY: as above.
+        let sent = unsafe { self.send_small(fd, walk, 0, true) };
+        common.tell_told(&self.numbers.seq.told());
+        sent
+    }
+
+    /// One message, put together here. With `keep` it counts as sent even if none of it went.
+    unsafe fn send_small(
+        &mut self,
+        fd: i32,
+        walk: &mut Walk,
+        more: i32,
+        keep: bool,
+    ) -> Result<Sent> {
         let before = self.numbers;
         let len = walk.left().min(self.most);
         let Some(head) = self.data_head(len) else {
@@ -310,7 +368,7 @@ impl Out {
         // SAFETY: passed on to the caller.
         unsafe { self.frame_walk(&head, &mut part, len) };
         match self.flush(fd, more) {
-            Ok(_) if self.start == at && self.end > at => {
+            Ok(_) if !keep && self.start == at && self.end > at => {
                 // Nothing has gone: it was not sent.
                 self.end = at;
                 self.numbers = before;
