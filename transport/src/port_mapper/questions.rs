@@ -6,7 +6,8 @@
 //!   then has come since the last look, when there was nothing, and holds from that on.
 //! - An acceptance that names another address than was asked for is taken for a denial: a connection never goes
 //!   elsewhere than the program said.
-//! - What was not answered yet is not known, whatever that costs: nobody waits in here.
+//! - What was not answered yet is not known, whatever that costs: nobody waits in here. Those who wait outside have a
+//!   time for each question, which is theirs together: a burst of connections to a silent host is not kept one by one.
 //! - Bounded: the oldest question gives way to the newest.
 
 use super::answers::{Answers, Known};
@@ -25,6 +26,8 @@ pub struct Holds {
     pub silent_us: u64,
     /// How long an acceptance for a single connection waits for that.
     pub once_us: u64,
+    /// How long a question may be waited for, by all together.
+    pub patience_us: u64,
 }
 
 /// What came by a link.
@@ -60,6 +63,8 @@ struct Open<L> {
     link: L,
     /// When there was nothing yet.
     looked: u64,
+    /// How long it may still be waited for.
+    patience_us: u64,
 }
 
 /// Everything that a process has asked.
@@ -114,6 +119,7 @@ impl<L: Link> Questions<L> {
             asker,
             link,
             looked: now,
+            patience_us: self.holds.patience_us,
         });
     }
 
@@ -135,6 +141,14 @@ impl<L: Link> Questions<L> {
     pub fn link(&self, service: SocketAddr) -> Option<&L> {
         let open = self.open.iter().find(|o| o.service == service);
         open.map(|o| &o.link)
+    }
+
+    /// The link at which an answer may be waited for, and for how long (µs), out of the time for that question.
+    pub fn patience(&mut self, service: SocketAddr, most_us: u64) -> Option<(&L, u64)> {
+        let open = self.open.iter_mut().find(|o| o.service == service)?;
+        let us = most_us.min(open.patience_us);
+        open.patience_us -= us;
+        (us > 0).then_some((&open.link, us))
     }
 
     /// There is no way to that service's port mapper.
@@ -198,6 +212,7 @@ fn look<L: Link>(open: &mut Open<L>, now: u64) -> Option<(Answer, u64)> {
         asker,
         link,
         looked,
+        ..
     } = open;
     // (bounded: a flood must not keep a connect)
     for _ in 0..MOST {

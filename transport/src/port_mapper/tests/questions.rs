@@ -17,6 +17,7 @@ const HOLDS: Holds = Holds {
     denied_us: 5_000,
     silent_us: 9_000,
     once_us: 1_000,
+    patience_us: 50,
 };
 
 enum Coming {
@@ -208,6 +209,17 @@ fn who_was_refused_by_the_service_itself_does_not_ask_again_soon() {
     q.note_refused(service, 10);
     assert_eq!(q.verdict(service, 5_009), Some(Verdict::Denied));
     assert!(q.is_wanted(service, 5_010));
+}
+
+#[test]
+fn a_question_is_waited_for_by_all_together() {
+    let (mut q, service) = new();
+    assert!(q.patience(service, 30).is_none(), "not asked");
+    asked(&mut q, service, 0);
+    let wait = |q: &mut Questions<Near>, us| q.patience(service, us).map(|(_, us)| us);
+    assert_eq!(wait(&mut q, 30), Some(30));
+    assert_eq!(wait(&mut q, 30), Some(20));
+    assert_eq!(wait(&mut q, 30), None);
 }
 
 #[test]
