@@ -4,6 +4,7 @@
 //! - A service is asked once at a time, and not while its last answer holds.
 //! - Time passes only in calls: a request is sent again, and silence is noted, when somebody next looks. What is found
 //!   then has come since the last look, when there was nothing, and holds from that on.
+//! - An acceptance and a denial are about a port, silence is about a host: nobody there answers for any.
 //! - An acceptance that names another address than was asked for is taken for a denial: a connection never goes
 //!   elsewhere than the program said.
 //! - What was not answered yet is not known, whatever that costs: nobody waits in here. Those who wait outside have a
@@ -95,7 +96,7 @@ impl<L: Link> Questions<L> {
     pub fn is_wanted(&mut self, service: SocketAddr, now: u64) -> bool {
         self.pump(now);
         self.link(service).is_none()
-            && self.answers.look_up(service, now).is_none()
+            && self.known(service, now).is_none()
             && !self.once.iter().any(|&(s, _)| s == service)
     }
 
@@ -130,11 +131,16 @@ impl<L: Link> Questions<L> {
             self.once.remove(at);
             return Some(Verdict::Accepted);
         }
-        Some(match self.answers.look_up(service, now)? {
+        Some(match self.known(service, now)? {
             Known::At(_) => Verdict::Accepted,
             Known::Denied => Verdict::Denied,
             Known::Silent => Verdict::Silent,
         })
+    }
+
+    fn known(&mut self, service: SocketAddr, now: u64) -> Option<Known> {
+        let known = self.answers.look_up(service, now);
+        known.or_else(|| self.answers.look_up(host(service), now))
     }
 
     /// The link by which the answer about a service will come, if it was asked.
@@ -153,7 +159,7 @@ impl<L: Link> Questions<L> {
 
     /// There is no way to that service's port mapper.
     pub fn note_silent(&mut self, service: SocketAddr, now: u64) {
-        self.answers.note(service, Answer::Silence, now);
+        self.answers.note(host(service), Answer::Silence, now);
     }
 
     /// The service did not take SDP, whatever the port mapper said.
@@ -201,8 +207,17 @@ impl<L: Link> Questions<L> {
             }
             self.once.push((service, until));
         }
-        self.answers.note(service, answer, at);
+        let about = match answer {
+            Answer::Silence => host(service),
+            _ => service,
+        };
+        self.answers.note(about, answer, at);
     }
+}
+
+/// What silence is remembered by: no service has port 0.
+fn host(service: SocketAddr) -> SocketAddr {
+    SocketAddr::new(service.ip(), 0)
 }
 
 /// What has come of a question, and since when that holds.

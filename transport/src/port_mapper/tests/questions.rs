@@ -155,6 +155,12 @@ fn a_denial_silence_and_no_way_are_remembered_for_their_times() {
     assert_eq!(q.verdict(service, 299), None);
     assert_eq!(q.verdict(service, 300), Some(Verdict::Silent));
     assert_eq!(far.kinds(), [Kind::Request; 2]);
+    let (beside, other) = (at("192.0.2.2:81"), at("192.0.2.3:80"));
+    assert_eq!(q.verdict(beside, 300), Some(Verdict::Silent), "the host's");
+    assert_eq!(
+        (q.verdict(other, 300), q.is_wanted(other, 300)),
+        (None, true)
+    );
     assert!(!q.is_wanted(service, 9_299) && q.is_wanted(service, 9_300));
 
     let (mut q, service) = new();
