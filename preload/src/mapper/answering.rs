@@ -108,7 +108,7 @@ fn take_over() {
     if a.marks.is_empty() || a.thread.is_some() {
         return;
     }
-    DUE.store(clock::ticks() + clock::us(AGAIN_US), Ordering::Relaxed);
+    DUE.store(later(), Ordering::Relaxed);
     let Ok(service) = Service::open() else { return };
     // SAFETY: no pointers.
     let event = unsafe { syscall!(eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -130,8 +130,15 @@ fn take_over() {
     let mut a = ANSWERING.lock();
     match (&mut a.thread, name) {
         (Some(thread), Some(_)) => thread.name = name,
-        (thread, _) => *thread = None,
+        (thread, _) => {
+            *thread = None;
+            DUE.store(later(), Ordering::Relaxed);
+        }
     }
+}
+
+fn later() -> u64 {
+    clock::ticks() + clock::us(AGAIN_US)
 }
 
 /// Starts the thread.
@@ -203,10 +210,6 @@ pub(super) fn in_child() {
     // SAFETY: held since before the fork, and there is no other thread.
     let a = unsafe { ANSWERING.held() };
     a.thread = None;
-    let due = if a.marks.is_empty() {
-        0
-    } else {
-        clock::ticks() + clock::us(AGAIN_US)
-    };
+    let due = if a.marks.is_empty() { 0 } else { later() };
     DUE.store(due, Ordering::Relaxed);
 }

@@ -28,11 +28,8 @@ const HOLDS: Holds = Holds {
     denied_us: 2_000_000,
     silent_us: 10_000_000,
     once_us: 1_000_000,
+    patience_us: 2_000,
 };
-
-/// The longest (µs) that a first use is kept for an answer.
-#[allow(dead_code)]
-const LONGEST_US: u64 = 2_000;
 
 static QUESTIONS: Slow<Questions<ToMapper>> = Slow::new(Questions::new(TIMING, HOLDS));
 /// The signal mask while fork is under way.
@@ -73,14 +70,15 @@ pub(crate) fn asked(peer: &Endpoint) {
 }
 
 /// What is known of a peer that was [`asked`], when the connection to it is there and about to be used. Waits for an
-/// answer that is on its way for no longer than `wait_us` microseconds, nor than two milliseconds. Nothing: kernel
-/// TCP for this connection. An acceptance for a single connection is given out once.
+/// answer that is on its way for no longer than `wait_us` microseconds, and all who wait for the same answer for no
+/// longer than two milliseconds together. Nothing: kernel TCP for this connection. An acceptance for a single
+/// connection is given out once.
 pub(crate) fn verdict(peer: &Endpoint, wait_us: u64) -> Option<Verdict> {
     if is_over() || world::is_foreign() {
         return None;
     }
     let service = service(peer)?;
-    let end = now().saturating_add(wait_us.min(LONGEST_US));
+    let end = now().saturating_add(wait_us);
     loop {
         let mut questions = QUESTIONS.lock();
         let now = now();
@@ -88,11 +86,11 @@ pub(crate) fn verdict(peer: &Endpoint, wait_us: u64) -> Option<Verdict> {
         if known.is_some() {
             return known;
         }
-        let left = end.checked_sub(now).filter(|&us| us > 0)?;
-        let coming = questions.link(service)?.raw();
+        let (link, us) = questions.patience(service, end.saturating_sub(now))?;
+        let coming = link.raw();
         drop(questions);
         // (its number may be another's by now, which cuts the wait short at worst)
-        net::await_input(coming, left);
+        net::await_input(coming, us);
     }
 }
 

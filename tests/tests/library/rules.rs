@@ -75,7 +75,7 @@ fn loopback(port: u16) -> String {
 
 #[test]
 fn connects_follow_the_first_rule_that_matches() {
-    let (one, two, three) = (free_port(), free_port(), free_port());
+    let [one, two, three, four] = [(); 4].map(|()| free_port());
     let rules = format!(
         "use tcp connect other *:*     # another program\n\
          use tcp connect */other *:*\n\
@@ -83,9 +83,12 @@ fn connects_follow_the_first_rule_that_matches() {
          use shm connect * 127.0.0.1:{one}-{one}\n\
          use tcp connect python3 10.0.0.0/8:*\n\
          use auto connect * *:{two}\n\
-         use iwarp connect python3 *:{three}\n"
+         use verbs connect python3 *:{three}\n\
+         use iwarp connect python3 *:{four}\n\
+         use iwarp listen * *:{four}\n"
     );
-    let talk = Talk::new(&rules, &[one, two, three].map(loopback), &[]);
+    let places = [one, two, three, four].map(loopback);
+    let talk = Talk::new(&rules, &places, &[]);
     assert_eq!(talk.outcome.stderr, "");
     assert_eq!(talk.ends(0), [("tcp", "rule"), ("tcp", "peer_plain")]);
     assert_eq!(talk.ends(1), SHM);
@@ -93,6 +96,7 @@ fn connects_follow_the_first_rule_that_matches() {
         talk.ends(2),
         [("tcp", "no_provider"), ("tcp", "peer_plain")]
     );
+    assert_eq!(talk.ends(3), [("iwarp", ""), ("iwarp", "")]);
 }
 
 #[test]

@@ -4,9 +4,11 @@
 //! - A service is asked once at a time, and not while its last answer holds.
 //! - Time passes only in calls: a request is sent again, and silence is noted, when somebody next looks. What is found
 //!   then has come since the last look, when there was nothing, and holds from that on.
+//! - An acceptance and a denial are about a port, silence is about a host: nobody there answers for any.
 //! - An acceptance that names another address than was asked for is taken for a denial: a connection never goes
 //!   elsewhere than the program said.
-//! - What was not answered yet is not known, whatever that costs: nobody waits in here.
+//! - What was not answered yet is not known, whatever that costs: nobody waits in here. Those who wait outside have a
+//!   time for each question, which is theirs together: a burst of connections to a silent host is not kept one by one.
 //! - Bounded: the oldest question gives way to the newest.
 
 use super::answers::{Answers, Known};
@@ -25,6 +27,8 @@ pub struct Holds {
     pub silent_us: u64,
     /// How long an acceptance for a single connection waits for that.
     pub once_us: u64,
+    /// How long a question may be waited for, by all together.
+    pub patience_us: u64,
 }
 
 /// What came by a link.
@@ -60,6 +64,8 @@ struct Open<L> {
     link: L,
     /// When there was nothing yet.
     looked: u64,
+    /// How long it may still be waited for.
+    patience_us: u64,
 }
 
 /// Everything that a process has asked.
@@ -90,7 +96,7 @@ impl<L: Link> Questions<L> {
     pub fn is_wanted(&mut self, service: SocketAddr, now: u64) -> bool {
         self.pump(now);
         self.link(service).is_none()
-            && self.answers.look_up(service, now).is_none()
+            && self.known(service, now).is_none()
             && !self.once.iter().any(|&(s, _)| s == service)
     }
 
@@ -114,6 +120,7 @@ impl<L: Link> Questions<L> {
             asker,
             link,
             looked: now,
+            patience_us: self.holds.patience_us,
         });
     }
 
@@ -124,11 +131,16 @@ impl<L: Link> Questions<L> {
             self.once.remove(at);
             return Some(Verdict::Accepted);
         }
-        Some(match self.answers.look_up(service, now)? {
+        Some(match self.known(service, now)? {
             Known::At(_) => Verdict::Accepted,
             Known::Denied => Verdict::Denied,
             Known::Silent => Verdict::Silent,
         })
+    }
+
+    fn known(&mut self, service: SocketAddr, now: u64) -> Option<Known> {
+        let known = self.answers.look_up(service, now);
+        known.or_else(|| self.answers.look_up(host(service), now))
     }
 
     /// The link by which the answer about a service will come, if it was asked.
@@ -137,9 +149,17 @@ impl<L: Link> Questions<L> {
         open.map(|o| &o.link)
     }
 
+    /// The link at which an answer may be waited for, and for how long (µs), out of the time for that question.
+    pub fn patience(&mut self, service: SocketAddr, most_us: u64) -> Option<(&L, u64)> {
+        let open = self.open.iter_mut().find(|o| o.service == service)?;
+        let us = most_us.min(open.patience_us);
+        open.patience_us -= us;
+        (us > 0).then_some((&open.link, us))
+    }
+
     /// There is no way to that service's port mapper.
     pub fn note_silent(&mut self, service: SocketAddr, now: u64) {
-        self.answers.note(service, Answer::Silence, now);
+        self.answers.note(host(service), Answer::Silence, now);
     }
 
     /// The service did not take SDP, whatever the port mapper said.
@@ -187,8 +207,17 @@ impl<L: Link> Questions<L> {
             }
             self.once.push((service, until));
         }
-        self.answers.note(service, answer, at);
+        let about = match answer {
+            Answer::Silence => host(service),
+            _ => service,
+        };
+        self.answers.note(about, answer, at);
     }
+}
+
+/// What silence is remembered by: no service has port 0.
+fn host(service: SocketAddr) -> SocketAddr {
+    SocketAddr::new(service.ip(), 0)
 }
 
 /// What has come of a question, and since when that holds.
@@ -198,6 +227,7 @@ fn look<L: Link>(open: &mut Open<L>, now: u64) -> Option<(Answer, u64)> {
         asker,
         link,
         looked,
+        ..
     } = open;
     // (bounded: a flood must not keep a connect)
     for _ in 0..MOST {

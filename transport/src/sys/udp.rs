@@ -181,6 +181,11 @@ impl Answering {
             Err(Errno(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {}
             done => return done,
         }
+        Self::open_v4(port)
+    }
+
+    /// Where there is no IPv6.
+    fn open_v4(port: u16) -> Result<Self> {
         let fd = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         set(&fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
         bind(&fd, &SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))?;
@@ -316,26 +321,41 @@ mod tests {
         socket.local_addr().unwrap().port()
     }
 
+    /// Asks and answers once; the answer is longer than there is room for.
+    fn exchange(server: &Answering, host: &str, port: u16) {
+        let host: IpAddr = host.parse().unwrap();
+        let (client, local) = Asking::open(&SocketAddr::new(host, port)).unwrap();
+        assert!(local.port() != 0 && !local.ip().is_unspecified());
+        let mut buf = [0; 8];
+        assert_eq!(client.receive(&mut buf).err(), Some(Errno::AGAIN));
+        client.send(b"what").unwrap();
+        wait(server.raw());
+        let asked = server.receive(&mut buf).unwrap();
+        assert_eq!((asked.len, asked.to, &buf[..4]), (4, host, &b"what"[..]));
+        server.reply(&asked, b"this is longer").unwrap();
+        wait(client.raw());
+        assert_eq!(client.receive(&mut buf), Ok(14));
+        assert_eq!(&buf, b"this is ");
+    }
+
+    // (127.9.9.9 is an address of this host that the kernel would not choose)
+
     #[test]
     fn questions_are_answered_from_where_they_were_asked() {
         let port = free();
         let server = Answering::open(port).unwrap();
         assert!(Answering::open(port).is_err(), "one at a time");
-        // (127.9.9.9 is an address of this host that the kernel would not choose)
         for host in ["127.0.0.1", "127.9.9.9", "::1"] {
-            let host: IpAddr = host.parse().unwrap();
-            let (client, local) = Asking::open(&SocketAddr::new(host, port)).unwrap();
-            assert!(local.port() != 0 && !local.ip().is_unspecified());
-            let mut buf = [0; 8];
-            assert_eq!(client.receive(&mut buf).err(), Some(Errno::AGAIN));
-            client.send(b"what").unwrap();
-            wait(server.raw());
-            let asked = server.receive(&mut buf).unwrap();
-            assert_eq!((asked.len, asked.to, &buf[..4]), (4, host, &b"what"[..]));
-            server.reply(&asked, b"this is longer").unwrap();
-            wait(client.raw());
-            let n = client.receive(&mut buf).unwrap();
-            assert_eq!((n, &buf), (14, b"this is "));
+            exchange(&server, host, port);
+        }
+    }
+
+    #[test]
+    fn without_ipv6_too() {
+        let port = free();
+        let server = Answering::open_v4(port).unwrap();
+        for host in ["127.0.0.1", "127.9.9.9"] {
+            exchange(&server, host, port);
         }
     }
 

@@ -40,6 +40,7 @@ SHUNT_RULES names the file. One rule a line; the first that matches holds; a wor
 PROGRAM is the name of a program, or the path of its file if there is a / in it, with * ? [] as in the shell.
 ADDRESS is *, an IPv4 address or an [IPv6] address: the peer's of a connect, that of the listening socket itself.
 PORT is *, a port, or the first and the last of a range.
+auto is shared memory on this host, iWARP with others whose port mapper accepts; iwarp speaks it to whom the rule names.
 ";
 
 pub(crate) const PORTMAP_NOTES: &str = "\

@@ -54,7 +54,7 @@ fn note(parsed: &Parsed, rule: &At<Rule>) -> Option<String> {
             earlier.line
         ));
     }
-    let absent = matches!(rule.what.wanted, Wanted::Iwarp | Wanted::Verbs);
+    let absent = rule.what.wanted == Wanted::Verbs;
     absent.then(|| format!("{} is not there yet: kernel TCP", rule.what.wanted.word()))
 }
 

@@ -17,6 +17,7 @@ const HOLDS: Holds = Holds {
     denied_us: 5_000,
     silent_us: 9_000,
     once_us: 1_000,
+    patience_us: 50,
 };
 
 enum Coming {
@@ -154,6 +155,12 @@ fn a_denial_silence_and_no_way_are_remembered_for_their_times() {
     assert_eq!(q.verdict(service, 299), None);
     assert_eq!(q.verdict(service, 300), Some(Verdict::Silent));
     assert_eq!(far.kinds(), [Kind::Request; 2]);
+    let (beside, other) = (at("192.0.2.2:81"), at("192.0.2.3:80"));
+    assert_eq!(q.verdict(beside, 300), Some(Verdict::Silent), "the host's");
+    assert_eq!(
+        (q.verdict(other, 300), q.is_wanted(other, 300)),
+        (None, true)
+    );
     assert!(!q.is_wanted(service, 9_299) && q.is_wanted(service, 9_300));
 
     let (mut q, service) = new();
@@ -208,6 +215,17 @@ fn who_was_refused_by_the_service_itself_does_not_ask_again_soon() {
     q.note_refused(service, 10);
     assert_eq!(q.verdict(service, 5_009), Some(Verdict::Denied));
     assert!(q.is_wanted(service, 5_010));
+}
+
+#[test]
+fn a_question_is_waited_for_by_all_together() {
+    let (mut q, service) = new();
+    assert!(q.patience(service, 30).is_none(), "not asked");
+    asked(&mut q, service, 0);
+    let wait = |q: &mut Questions<Near>, us| q.patience(service, us).map(|(_, us)| us);
+    assert_eq!(wait(&mut q, 30), Some(30));
+    assert_eq!(wait(&mut q, 30), Some(20));
+    assert_eq!(wait(&mut q, 30), None);
 }
 
 #[test]
