@@ -10,6 +10,7 @@
 
 use super::counted::{Counting, What};
 use super::ending::is_gone;
+use super::send::is_over;
 use super::wait::{Wait, Want, may_go};
 use super::{Phase, Socket, cancel, held, parked, spin};
 use crate::signals::since::Since;
@@ -133,6 +134,9 @@ pub(super) fn await_taken(
         let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
             return Ok(false);
         };
+        if is_over(walk, wait.since()) {
+            return Ok(false);
+        }
         held::lift(walk);
         let Some(comes) = tx.advertise(p, fd, walk) else {
             return Ok(false);
@@ -159,6 +163,7 @@ pub(super) fn await_taken(
         if let Some(p) = p
             && waited.is_ok()
             && is_gone(s, p)
+            && !is_over(walk, since)
         {
             // A kernel would have had in its buffers what fits there before the reader left.
             // SAFETY: the caller's walk, of which nothing is advertised any more.

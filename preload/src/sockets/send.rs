@@ -50,6 +50,7 @@ pub(crate) unsafe fn send(
         && !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
         && tx.leg() == Leg::Fast
+        && !is_over(walk, since)
     {
         // SAFETY: the caller's promise.
         let put = unsafe { tx.put(p, fd, walk) };
@@ -95,6 +96,13 @@ fn counted(s: &Socket, n: usize) -> usize {
     n
 }
 
+/// Part of the call's bytes have gone and a handler has run since: it may have written to the buffer, so what
+/// follows is another call's. Asked under the sending lock, where no handler runs between the answer and the copy.
+#[inline]
+pub(super) fn is_over(walk: &Walk, since: Since) -> bool {
+    walk.done() > 0 && since.any()
+}
+
 /// How to send.
 #[derive(Clone, Copy, Debug, Default)]
 struct How {
@@ -123,7 +131,9 @@ unsafe fn rest(
 ) -> Result<usize> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
-    let step = |fd: i32, walk: &mut Walk, copies| unsafe { once(s, fd, walk, flags, copies) };
+    let step = |fd: i32, walk: &mut Walk, copies, since| unsafe {
+        once(s, fd, walk, flags, copies, since)
+    };
     drive(
         s,
         fd,
@@ -156,7 +166,7 @@ pub(crate) fn send_from(
         &mut walk,
         How::default(),
         Since::now(),
-        |fd, walk, _| {
+        |fd, walk, _, _| {
             engage::step(s, fd);
             demote::attend(s, fd);
             match s.phase() {
@@ -276,7 +286,7 @@ fn drive(
     walk: &mut Walk,
     how: How,
     since: Since,
-    step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
+    step: impl FnMut(i32, &mut Walk, bool, Since) -> Result<Step>,
 ) -> Result<usize> {
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
     let counting = Counting::begin();
@@ -289,7 +299,7 @@ fn inside(
     fd: i32,
     walk: &mut Walk,
     how: How,
-    mut step: impl FnMut(i32, &mut Walk, bool) -> Result<Step>,
+    mut step: impl FnMut(i32, &mut Walk, bool, Since) -> Result<Step>,
     since: Since,
 ) -> Result<usize> {
     let dont_wait = dont_wait(s, how.flags);
@@ -306,8 +316,7 @@ fn inside(
     };
     loop {
         let fd = s.live_fd(fd);
-        // A handler may have written to the buffer: what follows is another call's.
-        if walk.done() > 0 && wait.since().any() {
+        if is_over(walk, wait.since()) {
             return end(walk, None);
         }
         if s.tx_shut.load(Ordering::Acquire) || s.broken.load(Ordering::Acquire) {
@@ -321,7 +330,7 @@ fn inside(
             }
             return Err(e);
         }
-        match step(fd, walk, copies) {
+        match step(fd, walk, copies, wait.since()) {
             Ok(Step::End) => return end(walk, None),
             Ok(Step::Moved) if walk.left() == 0 => return end(walk, None),
             Ok(Step::Moved) => continue,
@@ -365,6 +374,7 @@ unsafe fn once(
     walk: &mut Walk,
     flags: i32,
     copies: bool,
+    since: Since,
 ) -> Result<Step> {
     engage::step(s, fd);
     if s.phase() == Phase::Announced {
@@ -382,6 +392,9 @@ unsafe fn once(
     let Ok(mut tx) = s.tx.lock() else {
         return Err(Errno::AGAIN);
     };
+    if is_over(walk, since) {
+        return Ok(Step::End);
+    }
     if let Some(p) = s.segment()
         && s.phase() == Phase::Attached
     {
