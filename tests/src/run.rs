@@ -167,6 +167,8 @@ impl Launch {
     }
 
     pub fn start(mut self) -> Job {
+        // SAFETY: no more than system calls.
+        unsafe { self.command.pre_exec(as_from_a_terminal) };
         let mut child = self
             .command
             .spawn()
@@ -182,6 +184,16 @@ impl Launch {
             over: false,
         }
     }
+}
+
+/// What a shell starts in the background ignores SIGINT, and so would everything that these tests start: a server
+/// that is asked to end by it never would.
+fn as_from_a_terminal() -> std::io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+        // SAFETY: no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    Ok(())
 }
 
 fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {

@@ -152,6 +152,7 @@ fn python_http_server() {
             let client = stage.client(start, "http client");
             stage.assert_shm("http client", &client.report, 1, 6 << 20);
             let end = server.stop(libc::SIGINT);
+            assert!(end.hang.is_none(), "{:?}", end.hang);
             stage.assert_shm("http.server", &end.report, 1, 6 << 20);
             client.stdout
         });
