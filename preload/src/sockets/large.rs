@@ -159,17 +159,7 @@ pub(super) fn await_taken(
         };
         let p = s.segment().filter(|_| s.phase() == Phase::Attached);
         here().advert.store(ptr::null_mut(), Ordering::Relaxed);
-        let taken = tx.collect(p, walk);
-        if let Some(p) = p
-            && waited.is_ok()
-            && is_gone(s, p)
-            && !is_over(walk, since)
-        {
-            // A kernel would have had in its buffers what fits there before the reader left.
-            // SAFETY: the caller's walk, of which nothing is advertised any more.
-            let _ = unsafe { tx.put_late(p, fd, walk) };
-        }
-        taken
+        tx.collect(p, walk)
     };
     drop(counting);
     waited?;
@@ -177,6 +167,22 @@ pub(super) fn await_taken(
         return Err(Errno::INTR); // a call that has sent something is not restarted
     }
     Ok(taken == wanted)
+}
+
+/// The reader may have left during the wait: a kernel would have had in its buffers what fits there before.
+///
+/// # Safety
+/// The walk's buffers are readable, by this process too (not a mapped file, which may be cut).
+pub(super) unsafe fn put_late(s: &Socket, fd: i32, walk: &mut Walk, since: Since) {
+    if let Some(p) = s.segment()
+        && s.phase() == Phase::Attached
+        && is_gone(s, p)
+        && let Ok(mut tx) = s.tx.lock()
+        && !is_over(walk, since)
+    {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { tx.put_late(p, fd, walk) };
+    }
 }
 
 /// Waits until the reader is done with what this thread has advertised, or is not worth waiting for. `comes`:

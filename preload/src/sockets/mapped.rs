@@ -74,10 +74,12 @@ fn send_window(
     };
     let at = map.base().as_ptr().wrapping_add(before);
     let mut walk = Walk::one(at, len);
+    if s.segment().is_none_or(|p| is_gone(s, p)) {
+        return 0; // nobody reads any more: the rest is for the kernel to answer
+    }
     if let Some(p) = s.segment()
         && s.phase() == Phase::Attached
         && !s.tx_shut.load(Ordering::Acquire)
-        && !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
         && tx.leg() == Leg::Fast
     {

@@ -347,7 +347,13 @@ fn inside(
         }
         let (_, next) = walk.chunk();
         if !copies && next >= policy::large() {
-            match large::await_taken(s, fd, walk, &mut wait) {
+            let since = wait.since();
+            let taken = large::await_taken(s, fd, walk, &mut wait);
+            if taken.is_ok() {
+                // SAFETY: what waits for its reader is the program's memory, not a file's walk.
+                unsafe { large::put_late(s, fd, walk, since) };
+            }
+            match taken {
                 Ok(_) if walk.left() == 0 => return end(walk, None),
                 Ok(whole) => {
                     copies = !whole;
