@@ -110,7 +110,8 @@ fn reader(s: &Side, flags: i32, call: fn(Fd) -> Ret) {
 }
 
 fn in_send(fd: Fd) -> Ret {
-    io::send(fd, &[3; 8], libc::MSG_NOSIGNAL)
+    // (so much that what a kernel finds room for late, a probe's worth, is full again after a few)
+    io::send(fd, &[3; 4000], libc::MSG_NOSIGNAL)
 }
 
 fn jump_out_of_send(s: &Side) {
