@@ -158,15 +158,12 @@ fn wait_for_put(p: &impl Provider) {
 
 fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
     let Some(p) = s.segment() else { return };
-    // With others asleep on it nothing more may come before they have heard of what came; then what is
-    // left unread is not asked back, since they may be reading it.
-    let crowded = s.sleepers() > 0;
-    if crowded {
+    // With others asleep on it nothing more may come before they have heard of what came.
+    if s.sleepers() > 0 {
         p.stop_peer(None);
         wait_for_put(p);
         let_sleepers_leave(s, p);
     }
-    let unread = if crowded { Unread::Keep } else { unread };
     let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
         return;
     };
@@ -176,6 +173,8 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let closed = tx.is_finished();
     // A peer that may have shut its kernel half can send nothing again.
     let heard = !closed && !super::ending::is_gone(s, p);
+    // (nor one that has followed already, and may have sent by the kernel since)
+    let heard = heard && p.stated(End::Fast).is_none();
     let give_back =
         (unread == Unread::GiveBack && heard && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
