@@ -179,8 +179,10 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
         (unread == Unread::GiveBack && heard && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
     p.stop_peer(give_back);
-    // (A peer that wished for nothing may still sleep on it, for its end; one that is gone would answer.)
-    let gone = super::ending::is_gone(s, p);
+    // (A peer that wished for nothing may still sleep on it, for its end; one that is gone would answer. Where
+    // the kernel connection has failed a bell would be told of it, in the program's place.)
+    let failed = net::ready_now(fd, 0) & libc::POLLERR != 0;
+    let gone = failed || super::ending::is_gone(s, p);
     let asks = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0);
     if !gone && (p.must_ring(doorbell::DATA | doorbell::SPACE | doorbell::TAKEN) || asks) {
         tx.end_fast_ringing(p, fd);
