@@ -142,8 +142,7 @@ impl Entry {
                 // (asks the kernel while the stream is still on it, so not where nobody wants to know)
                 let edges = self.events & ET != 0;
                 let edge = if edges { ready::edge(s, self.fd) } else { 0 };
-                #[allow(clippy::cast_possible_truncation)]
-                let lack = s.no_room.load(Ordering::Relaxed) as u32;
+                let lack = s.no_room.load(Ordering::Relaxed);
                 let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
                 if hit == 0 {
