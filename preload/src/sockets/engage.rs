@@ -73,6 +73,8 @@ pub(crate) fn glance(s: &'static Socket, fd: i32) {
 
 #[cold]
 fn first_use(s: &'static Socket, fd: i32) {
+    // (this may wait for a moment, which nobody else is to)
+    let accepted = wired::is_accepted(s, fd);
     let mut w = world::lock();
     if s.phase() != Phase::Fresh || !is_ours_alone(s) {
         return;
@@ -81,7 +83,8 @@ fn first_use(s: &'static Socket, fd: i32) {
     match unsafe { *s.way.get() } {
         Way::Client { target, .. } => announce(&mut w, s, fd, target),
         Way::Inherited => find_server(&mut w, s, fd),
-        Way::Caller { mapped } => wired::ask(&mut w, s, fd, mapped),
+        Way::Caller { mapped } if mapped && accepted.is_none() => {} // not connected yet
+        Way::Caller { .. } => wired::ask(&mut w, s, fd, accepted),
         Way::Server {
             family,
             looks,

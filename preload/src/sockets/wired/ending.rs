@@ -79,43 +79,33 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     None
 }
 
+/// How the receiving direction stands.
+fn state(s: &Socket) -> Option<State> {
+    let wire = wire(s)?;
+    let _rx = s.rx.lock().ok()?;
+    // SAFETY: the lock is held while it is looked at.
+    Some(unsafe { wire.incoming() }.state())
+}
+
 /// Whether the stream was reset, and everything before that has been read.
 pub(crate) fn is_reset(s: &Socket) -> bool {
-    wire(s).is_some_and(|wire| {
-        s.rx.lock().is_ok_and(|_rx| {
-            // SAFETY: the lock is held while it is looked at.
-            unsafe { wire.incoming() }.state() == State::Reset
-        })
-    })
+    state(s) == Some(State::Reset)
 }
 
 /// Whether nothing more will come.
 pub(crate) fn is_ended(s: &Socket) -> bool {
-    wire(s).is_some_and(|wire| {
-        s.rx.lock().is_ok_and(|_rx| {
-            // SAFETY: the lock is held while it is looked at.
-            matches!(
-                unsafe { wire.incoming() }.state(),
-                State::Eof | State::Reset
-            )
-        })
-    })
+    matches!(state(s), Some(State::Eof | State::Reset))
 }
 
 /// Once both directions have ended the kernel connection can end as TCP's would.
 pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
     if s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.load(Ordering::Acquire) {
-        let over = wire(s).is_some_and(|wire| {
-            let eof =
-                s.rx.lock()
+        let over = state(s) == Some(State::Eof)
+            && wire(s).is_some_and(|wire| {
+                s.tx.lock()
                     // SAFETY: the lock is held while it is looked at.
-                    .is_ok_and(|_rx| unsafe { wire.incoming() }.state() == State::Eof);
-            eof && s
-                .tx
-                .lock()
-                // SAFETY: as above.
-                .is_ok_and(|_tx| unsafe { wire.out() }.is_finished())
-        });
+                    .is_ok_and(|_tx| unsafe { wire.out() }.is_finished())
+            });
         if over && !s.fin_sent.swap(true, Ordering::AcqRel) {
             // SAFETY: no pointers.
             let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
@@ -126,9 +116,7 @@ pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
 /// The last descriptor is about to be closed: the last words. The kernel's close comes after.
 pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else {
-        // A request that nobody has looked at would make the kernel's end a reset.
-        let _ = net::discard(fd, usize::MAX >> 1);
-        return;
+        return opening::swallow(fd);
     };
     if s.linger_zero.load(Ordering::Acquire) {
         return net::reset_on_close(fd);

@@ -7,7 +7,7 @@
 //!   client takes whatever is no answer for the program's bytes.
 
 use super::super::demote::become_plain;
-use super::super::{Phase, Socket};
+use super::super::{Phase, Socket, Way};
 use super::{mover, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
@@ -61,9 +61,35 @@ pub(crate) fn begin_as_server(s: &'static Socket) {
     s.set_phase(Phase::Opening);
 }
 
+/// Whether the port mapper of the other host has accepted, where that has to be so; not known before the connection
+/// is there.
+pub(crate) fn is_accepted(s: &Socket, fd: i32) -> Option<bool> {
+    let way = {
+        let _w = world::lock();
+        super::super::demote::way(s)
+    };
+    if way != (Way::Caller { mapped: true }) {
+        return None;
+    }
+    let peer = net::peer(fd)?;
+    Some(mapper::verdict(&peer, ANSWER_US) == Some(mapper::Verdict::Accepted))
+}
+
+/// A request that nobody has looked at would make the kernel's end of the connection a reset.
+pub(super) fn swallow(fd: i32) {
+    let (mut came, mut reply) = ([0; LONGEST], [0; LONGEST]);
+    let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: the buffer is that long.
+    let n = unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) }.unwrap_or(0);
+    let came = came.get(..n).unwrap_or_default();
+    if let set_up::Verdict::Declined { used, .. } = set_up::answer(came, want(), true, &mut reply) {
+        let _ = net::discard(fd, used);
+    }
+}
+
 /// A client's first use of its connection: asks, if it is connected. Under the registry lock.
 #[cold]
-pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, mapped: bool) {
+pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<bool>) {
     let Some(carried) = diag::carried(fd) else {
         return become_plain(w, s, fd, Reason::Uncounted);
     };
@@ -83,7 +109,7 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, mapped: bool) {
         return become_plain(w, s, fd, Reason::PeerGone);
     };
     s.record.set_names(&local, &peer);
-    if mapped && mapper::verdict(&peer, ANSWER_US) != Some(mapper::Verdict::Accepted) {
+    if accepted == Some(false) {
         return become_plain(w, s, fd, Reason::NotMapped);
     }
     let mut request = [0; LONGEST];
