@@ -22,6 +22,10 @@ mod incoming;
 mod outgoing;
 pub mod set_up;
 #[cfg(test)]
+#[allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "one thread: nobody else is at either half"
+)]
 mod tests;
 
 pub use common::Common;
