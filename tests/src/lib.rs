@@ -8,6 +8,7 @@
 
 pub mod apps;
 pub mod cases;
+pub mod iwarp;
 pub mod json;
 pub mod matrix;
 pub mod netns;
