@@ -113,7 +113,13 @@ fn pipe_to(s: &'static Socket, pipe: c_int, to: c_int, n: usize, flags: u32) -> 
 
 /// Bytes that were received before the stream was the kernel's go into the pipe by a copy. `None` if
 /// there are none.
-fn splice_kept(s: &Socket, to: c_int, n: usize, flags: u32) -> Option<Result<usize>> {
+fn splice_kept(
+    s: &'static Socket,
+    from: c_int,
+    to: c_int,
+    n: usize,
+    flags: u32,
+) -> Option<Result<usize>> {
     let mut buf = [0u8; 4096];
     let n = n.min(buf.len());
     let mut walk = Walk::one(buf.as_mut_ptr(), n);
@@ -128,6 +134,7 @@ fn splice_kept(s: &Socket, to: c_int, n: usize, flags: u32) -> Option<Result<usi
     if let Ok(written) = r {
         let mut walk = Walk::one(buf.as_mut_ptr(), written);
         residual::read(s, &mut walk, false, true);
+        residual::taken(s, from);
     }
     Some(r)
 }
@@ -211,7 +218,7 @@ pub unsafe extern "C" fn splice(
     to_kernel(to, Reason::Splice);
     if let Some(s) = table::socket(from)
         && off_in.is_null()
-        && let Some(r) = splice_kept(s, to, n, flags)
+        && let Some(r) = splice_kept(s, from, to, n, flags)
     {
         return ret(r);
     }

@@ -395,10 +395,7 @@ fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
 /// One look at whatever leg the stream is on.
 unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: How) -> Result<Got> {
     if let Some(n) = residual::read(s, walk, how.peek, how.discard) {
-        if s.set_count.load(Ordering::Acquire) > 0 && residual::left(s) == 0 {
-            // Sets that looked for the sake of these bytes leave the rest to the kernel.
-            registered::detached(&mut crate::world::lock(), s, fd);
-        }
+        residual::taken(s, fd);
         if how.peek && walk.left() > 0 && s.phase() == Phase::Plain {
             // SAFETY: the caller's promise.
             if let Ok(Got::Bytes(more)) = unsafe { kernel_once(s, fd, walk, flags, how) } {

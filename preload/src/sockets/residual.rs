@@ -3,6 +3,8 @@
 //! with the programs that they become (`handover`), so that each byte is taken once.
 
 use super::{Socket, family};
+use crate::epoll::registered;
+use crate::world;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::{self, mem::Mapping};
@@ -203,4 +205,11 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
         s.residual.store(std::ptr::null_mut(), Ordering::Release);
     }
     had.then(|| walk.done() - before)
+}
+
+/// Some have been taken. Sets that look for the sake of these bytes leave the rest to the kernel once all have.
+pub(crate) fn taken(s: &'static Socket, fd: i32) {
+    if s.set_count.load(Ordering::Acquire) > 0 && left(s) == 0 {
+        registered::detached(&mut world::lock(), s, fd);
+    }
 }

@@ -1,9 +1,9 @@
 //! Bytes from a pipe into the stream (splice): as many as there are and have room, none lost where the socket is full,
 //! and the errors that the kernel gives.
 
-use super::Case;
+use super::{Case, MOVES};
 use crate::log;
-use crate::side::{Random, Side};
+use crate::side::{Random, Side, text};
 use crate::sys::{Fd, Ret, call, io, net, wait};
 use libc::{SPLICE_F_MORE, SPLICE_F_MOVE, SPLICE_F_NONBLOCK};
 use std::ptr;
@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("splice_in_shared_pipe", shared_pipe),
     Case::pair("splice_in_errors", errors),
     Case::pair("splice_in_gone", gone),
+    Case::pair("splice_out_watched", out_watched).any_path(MOVES),
     Case::pair("splice_in_named", named).any_path("a pipe with a name goes by the kernel"),
 ];
 
@@ -239,6 +240,44 @@ fn named(s: &Side) {
         log!(s, "{}", splice(pipe, fd, 5, 0));
     } else {
         log!(s, "{:?}", io::recv_exact(fd, 5).0);
+    }
+    s.sync("done");
+}
+
+/// Bytes that were there when the sender went back to the kernel, and some that came after, are taken by splice
+/// beside an epoll set: it tells of what comes next.
+fn out_watched(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"first").ok();
+        s.sync("watched");
+        // SAFETY: the FILE is used by this thread only and closed once.
+        unsafe {
+            let file = libc::fdopen(net::dup(fd).fd(), c"w".as_ptr());
+            libc::fprintf(file, c"second".as_ptr());
+            libc::fclose(file);
+        }
+        s.sync("second");
+        s.sync("spliced");
+        io::send_all(fd, b"third").ok();
+    } else {
+        wait::wait_queued(fd, 5);
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN, 1).ok();
+        log!(s, "{:?}", wait::epoll_wait(set, 4, -1).list);
+        s.sync("watched");
+        s.sync("second");
+        let (r, w) = net::pipe();
+        let mut all = 0;
+        while all < 11 {
+            all += splice(fd, w, 11 - all, 0).ok();
+        }
+        let mut bytes = [0; 11];
+        io::read(r, &mut bytes).ok();
+        log!(s, "{:?}", text(&bytes));
+        s.sync("spliced");
+        log!(s, "{:?}", wait::epoll_wait(set, 4, -1).list);
+        log!(s, "{:?}", text(&io::recv_exact(fd, 5).0));
     }
     s.sync("done");
 }
