@@ -7,7 +7,7 @@ use super::MOVES;
 use super::zcopy::{Bytes, Room, Waiter, Way, send_and_spoil, spoil};
 use super::zcopy_read::introduce;
 use crate::log;
-use crate::side::{Random, Side};
+use crate::side::{Random, Side, text};
 use crate::sys::{Fd, call, io, net, proc, wait};
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, SIGCONT, SIGKILL, SIGSTOP};
 use std::sync::Arc;
@@ -176,8 +176,8 @@ fn exec_beside_reader(s: &Side) {
     let fd = s.pair();
     introduce(s, fd);
     if s.a() {
-        s.hear();
-        std::thread::sleep(wait::millis(100));
+        // The new program runs: what came before it would be the waiting thread's.
+        log!(s, "{:?}", text(&io::recv_exact(fd, 3).0));
         io::send_all(fd, &vec![b'x'; 300_000]).ok();
         net::shutdown(fd, libc::SHUT_WR).ok();
         let (got, _) = io::recv_to_end(fd);
@@ -191,8 +191,7 @@ fn exec_beside_reader(s: &Side) {
         net::dup2(fd, 0).ok();
         net::dup2(fd, 1).ok();
         net::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC).ok();
-        s.tell(1);
-        proc::exec(&["/bin/sh", "-c", "wc -c | tr -d ' \\n'"], true);
+        proc::exec(&["/bin/sh", "-c", "echo up; wc -c | tr -d ' \\n'"], true);
         log!(s, "exec failed");
     }
 }
