@@ -293,7 +293,7 @@ fn is_given_back(p: &impl Provider) -> bool {
 /// Notices that the peer has gone back to the kernel, and follows. Cheap when it has not.
 #[inline]
 pub(crate) fn attend(s: &'static Socket, fd: i32) {
-    if super::ready::is_unsettled(s) && s.phase() == Phase::Attached {
+    if s.phase() == Phase::Attached && super::ready::is_unsettled(s) {
         follow(s, fd);
     }
 }

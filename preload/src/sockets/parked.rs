@@ -58,6 +58,10 @@ pub(crate) fn note(s: &'static Socket, fd: i32) {
             return;
         }
     }
+    if wired::is_wired(s) {
+        keep_awake(); // (its octets go with the next call on it)
+        return;
+    }
     post(s);
 }
 

@@ -44,8 +44,9 @@ pub(crate) fn is_quiet(s: &Socket) -> bool {
 /// Whether the socket's state is out of date: the server has answered, or the peer has gone back to the
 /// kernel. Then [`settle`] comes before any look.
 #[inline]
-pub(crate) fn is_unsettled(s: &Socket) -> bool {
+pub(crate) fn is_unsettled(s: &'static Socket) -> bool {
     match s.phase() {
+        Phase::Opening | Phase::Wired => wired::is_unsettled(s),
         Phase::Announced => engage::is_answered(s),
         Phase::Attached => s.segment().is_some_and(|p| {
             (p.stopped() && s.tx_leg() == Leg::Fast)
@@ -60,6 +61,9 @@ pub(crate) fn is_unsettled(s: &Socket) -> bool {
 /// Brings the socket's state up to date. Takes the registry lock.
 #[cold]
 pub(crate) fn settle(s: &'static Socket, fd: i32) {
+    if wired::is_wired(s) {
+        return wired::settle(s, fd);
+    }
     engage::step(s, fd);
     super::demote::attend(s, fd);
 }

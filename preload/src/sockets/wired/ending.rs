@@ -184,6 +184,15 @@ fn is_all_plain(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
     })
 }
 
+/// Whether nothing of RDMA mode is left in either direction, as far as has been looked.
+pub(super) fn is_past(s: &Socket, wire: &'static Wire) -> bool {
+    let out =
+        s.tx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_tx| unsafe { wire.out() }.is_plain());
+    out && state(s) == Some(State::Plain)
+}
+
 /// If nothing of RDMA mode is left, and nothing of it unread, the connection is a plain one from now on.
 pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else { return };

@@ -1,4 +1,7 @@
 //! What a connection in RDMA mode is ready for, in poll(2) bits.
+//!
+//! Rule: [`bits`] may be asked with a set's lock held, so nothing here takes the registry lock. What needs that is said
+//! by [`is_unsettled`], and done by [`settle`] first.
 
 use super::super::{Phase, Socket, wait};
 use super::{ending, io, opening, own_fd, wire};
@@ -9,10 +12,29 @@ use transport::wire::State;
 const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 
+/// Whether the socket's state is out of date: an answer or a request has come, or RDMA mode is over.
+pub(crate) fn is_unsettled(s: &'static Socket) -> bool {
+    if s.phase() == Phase::Opening {
+        let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        return net::ready_now(fd, libc::POLLIN) != 0;
+    }
+    wire(s).is_some_and(|wire| {
+        wire.common.to_plain.load(Ordering::Acquire) && ending::is_past(s, wire)
+    })
+}
+
+/// Brings it up to date. Takes the registry lock.
+pub(crate) fn settle(s: &'static Socket, fd: i32) {
+    let fd = own_fd(s, fd);
+    opening::step(s, fd);
+    if s.phase() == Phase::Wired {
+        ending::settle_plain(s, fd);
+    }
+}
+
 /// The bits that hold now; those of writing only if `want` has them.
 pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
     let fd = own_fd(s, fd);
-    opening::step(s, fd);
     let Some(wire) = wire(s) else {
         let kernel = net::ready_now(fd, OUT | libc::POLLRDHUP);
         return if s.phase() == Phase::Opening {
@@ -56,10 +78,6 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
     }
     io::after(s, fd, wire, state);
     if state == State::Plain {
-        ending::settle_plain(s, fd);
-        if s.phase() != Phase::Wired {
-            return net::ready_now(fd, want | IN | libc::POLLRDHUP);
-        }
         b |= kernel & (IN | libc::POLLRDHUP);
     }
     let rx_shut = s.rx_shut.load(Ordering::Acquire);

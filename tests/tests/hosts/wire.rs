@@ -1,0 +1,131 @@
+//! What the wire does: loss and reordering by the kernel's own packet filter, and what somebody who listens sees.
+
+use super::programs::fetch;
+use super::{Scene, assert_iwarp, server};
+use shunt_tests::apps::{LONG, have};
+use shunt_tests::netns::{DEVICE, Host};
+use std::time::Duration;
+
+/// Drops packets on both hosts, by this chance in a thousand.
+fn lose(scene: &Scene, per_mille: u32) {
+    let chance = per_mille.to_string();
+    for host in [Host::One, Host::Two] {
+        let nft = |words: &[&str]| scene.hosts.run(host, "nft", words);
+        nft(&["add", "table", "inet", "loss"]);
+        let hook = "{ type filter hook input priority 0 ; }";
+        nft(&["add", "chain", "inet", "loss", "in", hook]);
+        nft(&[
+            "add", "rule", "inet", "loss", "in", "meta", "l4proto", "tcp", "numgen", "random",
+            "mod", "1000", "<", &chance, "drop",
+        ]);
+    }
+}
+
+#[test]
+fn loss_changes_nothing_but_speed() {
+    if !have(&["nginx", "curl", "nft"]) {
+        return;
+    }
+    for crc in ["on", "off"] {
+        let Some(mut scene) = Scene::new(crc) else {
+            return;
+        };
+        lose(&scene, 20);
+        let (there, came) = fetch(&mut scene, 4 << 20);
+        assert_eq!(there, came);
+    }
+}
+
+#[test]
+fn reordering_changes_nothing_but_speed() {
+    if !have(&["nginx", "curl", "tc"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new("on") else {
+        return;
+    };
+    let words = [
+        "qdisc", "add", "dev", DEVICE, "root", "netem", "delay", "1ms", "reorder", "75%", "50%",
+    ];
+    if !can_reorder(&scene, &words) {
+        println!("SKIPPED, this kernel has no netem");
+        return;
+    }
+    let (there, came) = fetch(&mut scene, 2 << 20);
+    assert_eq!(there, came);
+}
+
+fn can_reorder(scene: &Scene, words: &[&str]) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        scene.hosts.run(Host::One, "tc", words);
+        scene.hosts.run(Host::Two, "tc", words);
+    }))
+    .is_ok()
+}
+
+/// A dissector that nobody here wrote reads every frame of a connection, and finds none malformed.
+#[test]
+fn tshark_reads_what_goes_over_the_wire() {
+    if !have(&["tshark", "redis-server", "redis-cli"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new("on") else {
+        return;
+    };
+    let capture = scene.stage.folder.path("capture");
+    let file = capture.display().to_string();
+    let start = scene.stage.plain("tshark");
+    let start = start.args(["-q", "-i", DEVICE, "-f", "tcp", "-w", &file]);
+    let listener = scene.hosts.launch(Host::One, start).start();
+    let begun =
+        shunt_tests::sys::wait::eventually(|| capture.metadata().is_ok_and(|m| m.len() > 0));
+    assert!(begun, "tshark does not begin");
+    std::thread::sleep(Duration::from_millis(500)); // (it writes its file's header before it listens)
+    let (port, to) = ("7101", server());
+    let words = [
+        "--port",
+        port,
+        "--bind",
+        &to,
+        "--save",
+        "",
+        "--protected-mode",
+        "no",
+    ];
+    let start = scene.launch("redis-server").args(words);
+    let job = scene.serve(start, 7101);
+    let words = [
+        "-h", &to, "-p", port, "-c", "3", "-n", "300", "-d", "20000", "-t", "set,get", "-q",
+    ];
+    let start = scene.launch("redis-benchmark").args(words);
+    let bench = scene.client(start, "redis-benchmark");
+    assert_iwarp("redis-benchmark", &bench.report, 3, 6_000_000);
+    job.stop(libc::SIGTERM);
+    std::thread::sleep(Duration::from_millis(500));
+    listener.stop(libc::SIGINT);
+    let fields = [
+        "-T",
+        "fields",
+        "-e",
+        "iwarp_mpa.fpdu",
+        "-e",
+        "iwarp_mpa.crc",
+        "-e",
+        "_ws.malformed",
+        "-e",
+        "_ws.expert.message",
+    ];
+    let start = scene.stage.plain("tshark").args(["-r", &file]).args(fields);
+    let read = start.start().finish(LONG);
+    read.expect_ok("tshark -r");
+    let frames = read
+        .stdout
+        .lines()
+        .filter(|l| !l.split('\t').next().unwrap_or("").is_empty())
+        .count();
+    assert!(frames > 200, "only {frames} packets with FPDUs were seen");
+    for bad in ["Malformed", "malformed", "Bad CRC", "bad CRC"] {
+        let line = read.stdout.lines().find(|l| l.contains(bad));
+        assert!(line.is_none(), "{line:?}");
+    }
+}
