@@ -89,6 +89,11 @@ impl Entry {
         self.disabled = true;
     }
 
+    /// Whether it is silent until it is modified.
+    pub(crate) const fn is_disabled(&self) -> bool {
+        self.disabled
+    }
+
     /// Takes a modification.
     pub(crate) const fn modify(&mut self, events: u32, data: u64) {
         self.events = events;

@@ -157,6 +157,9 @@ pub(super) fn translate(
             };
             others |= index == OTHERS;
             let Some(e) = l.entry(index) else { continue };
+            if e.is_disabled() && !e.managed {
+                continue; // (`registered::detached`)
+            }
             e.stir();
             if matches!(e.subject, Subject::Other) {
                 let data = e.data;

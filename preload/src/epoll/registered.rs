@@ -88,7 +88,11 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         let was_hot = std::mem::take(&mut e.hot);
         let engaged = was_hot || e.managed;
         if std::mem::take(&mut e.managed) {
-            let (fd, events, data) = (e.fd, e.program_events(), e.data);
+            // The kernel tells of errors and of the end unasked, and an entry that has fired once is not to: that goes
+            // to us, who pass nothing of it on, until the program modifies it.
+            let silent = TAG | m.index as u64;
+            let data = if e.is_disabled() { silent } else { e.data };
+            let (fd, events) = (e.fd, e.program_events());
             if e.parked {
                 m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
             } else if events & EXCLUSIVE != 0 {

@@ -12,6 +12,7 @@ unsafe extern "C" {
 pub(super) const CASES: &[Case] = &[
     Case::pair("stdio_on_socket", stdio_on_socket).any_path(MOVES),
     Case::pair("stdio_fdopen_midway", stdio_fdopen_midway).any_path(MOVES),
+    Case::pair("stdio_beside_fired", stdio_beside_fired).any_path(MOVES),
     Case::pair("dprintf_on_socket", dprintf_on_socket).any_path(MOVES),
 ];
 
@@ -78,6 +79,40 @@ fn dprintf_on_socket(s: &Side) {
         }
     } else {
         log!(s, "{:?}", text(&io::recv_exact(fd, 85).0));
+    }
+    s.sync("done");
+}
+
+/// A registration for once has fired when the stream goes back to the kernel: it stays silent until it is modified, at
+/// the connection's end too.
+fn stdio_beside_fired(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"x").ok();
+        s.sync("fired");
+        // SAFETY: the FILE is used by this thread only and closed once.
+        unsafe {
+            let file = libc::fdopen(net::dup(fd).fd(), c"w".as_ptr());
+            libc::fprintf(file, c"line".as_ptr());
+            libc::fclose(file);
+        }
+        s.sync("line");
+        s.sync("read");
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    } else {
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN | libc::EPOLLONESHOT, 1).ok();
+        log!(s, "{}", wait::epoll_wait(set, 4, -1));
+        s.sync("fired");
+        s.sync("line");
+        log!(s, "{:?}", text(&io::recv_exact(fd, 5).0));
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        s.sync("read");
+        wait::wait_for(fd, libc::POLLHUP);
+        log!(s, "{}", wait::epoll_wait(set, 4, 100));
+        wait::modify(set, fd, libc::EPOLLIN | libc::EPOLLONESHOT, 2).ok();
+        log!(s, "{}", wait::epoll_wait(set, 4, -1));
+        log!(s, "{}", wait::epoll_wait(set, 4, 0));
     }
     s.sync("done");
 }
