@@ -293,6 +293,9 @@ impl Socket {
     /// Brings the record up to date with what flow control has counted, and with what another process
     /// that holds the stream has done to it.
     pub(crate) fn note_flow(&self) {
+        if self.phase() == Phase::Wired {
+            return wired::note(self);
+        }
         let shm = self.record.transport.load(Ordering::Relaxed) == Transport::Shm as u8;
         match self.phase() {
             Phase::Attached if !shm => {

@@ -297,6 +297,19 @@ pub(crate) fn available(s: &'static Socket, fd: i32) -> usize {
     n
 }
 
+/// Brings the record up to date with what was counted.
+pub(crate) fn note(s: &Socket) {
+    let counts = wire(s).and_then(|wire| {
+        let _tx = s.tx.lock().ok()?;
+        // SAFETY: the lock is held while it is looked at.
+        Some(unsafe { wire.out() }.counts())
+    });
+    if let Some((messages, starved)) = counts {
+        s.record.wire_messages.store(messages, Ordering::Relaxed);
+        s.record.no_credit.store(starved, Ordering::Relaxed);
+    }
+}
+
 /// Octets that the kernel has not taken yet.
 pub(crate) fn unsent(s: &Socket) -> usize {
     let Some(wire) = wire(s) else { return 0 };

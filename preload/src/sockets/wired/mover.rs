@@ -172,6 +172,12 @@ fn sleep(timeout: i32) -> [Option<&'static Socket>; RUNG] {
     let mut rung = [None; RUNG];
     for (event, slot) in events.iter().take(n.unwrap_or(0)).zip(&mut rung) {
         let at = usize::try_from(event.u64).unwrap_or(0);
+        // (of errors and ends the kernel tells everybody who watches; they are the program's to hear)
+        let urgent = event.events & libc::EPOLLPRI.cast_unsigned() != 0;
+        let failed = event.events & (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned() != 0;
+        if at != 0 && (!urgent || failed) {
+            continue;
+        }
         if at == 0 {
             let mut count = 0u64;
             let event = EVENT.load(Ordering::Acquire);

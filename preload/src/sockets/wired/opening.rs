@@ -12,6 +12,7 @@ use super::{mover, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
 use crate::{mapper, rules};
+use flowctl::Scheme;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -193,6 +194,7 @@ pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
 
 /// A server that has not been asked will not agree any more.
 pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    let spoke = has_spoken(s);
     let Ok(rx) = s.rx.lock() else { return };
     let mut came = [0; LONGEST];
     let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
@@ -204,7 +206,7 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
         set_up::answer(came, want(), true, &mut reply)
     {
         let _ = net::discard(fd, used);
-        if s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() == 0) {
+        if !spoke {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             // SAFETY: the buffer is that long.
             let _ = unsafe { net::send(fd, reply.as_ptr(), len, flags) };
@@ -216,12 +218,23 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
 
 fn attached(s: &Socket) {
     s.record.set_transport(Transport::Iwarp);
-    s.note_scheme();
+    // (what is not run by slots is run by the kernel's own buffers)
+    let scheme = match world::settings().terms.scheme {
+        Scheme::Credit => Scheme::Credit,
+        _ => Scheme::Nic,
+    };
+    s.record.flow.store(scheme as u8, Ordering::Relaxed);
+}
+
+/// Whether the program has sent anything yet.
+fn has_spoken(s: &Socket) -> bool {
+    s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() > 0)
 }
 
 /// A server looks at what has come first.
 fn look(s: &'static Socket, fd: i32) {
     let mut w = world::lock();
+    let spoke = has_spoken(s);
     let Ok(rx) = s.rx.lock() else { return };
     if s.phase() != Phase::Opening || wire(s).is_some() {
         return;
@@ -238,7 +251,6 @@ fn look(s: &'static Socket, fd: i32) {
         }
         Ok(n) => n,
     };
-    let spoke = s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() > 0);
     let unfit = spoke || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
