@@ -20,6 +20,8 @@ pub struct Common {
     pub heard: AtomicBool,
     /// The sending half has something to say of its own: an update, an answer.
     pub due: AtomicBool,
+    /// A send that had moved a part has heard of a reset: the next one tells.
+    pub failed: AtomicBool,
     /// Half of this side's receive buffers: when to tell of free ones.
     half: AtomicU32,
     /// The peer has asked to go on with plain bytes, or its set-up was declined.
@@ -52,6 +54,7 @@ impl Common {
             told: AtomicU64::new(0),
             heard: AtomicBool::new(false),
             due: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             half: AtomicU32::new(0),
             to_plain: AtomicBool::new(false),
             asked: AtomicU32::new(0),

@@ -45,6 +45,9 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     }
     if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
         io::available(s, fd); // (credits may lie there)
+        if is_peer_gone(fd) {
+            return Some(how); // what this side would say would be answered with a reset
+        }
         let plain = s.tx.lock().is_ok_and(|_tx| {
             // SAFETY: the lock is held.
             let out = unsafe { wire.out() };
@@ -77,6 +80,11 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     }
     settle_both_shut(s, fd);
     None
+}
+
+/// Whether the peer's kernel has ended the connection, in its direction at least: a peer does so when it closes.
+fn is_peer_gone(fd: i32) -> bool {
+    net::ready_now(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLERR) != 0
 }
 
 /// How the receiving direction stands.
@@ -132,7 +140,7 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     if unread {
         return net::reset_on_close(fd);
     }
-    if s.has_others() {
+    if s.has_others() || is_peer_gone(fd) {
         return;
     }
     let waits = s.tx.lock().is_ok_and(|_tx| {

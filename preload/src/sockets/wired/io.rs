@@ -179,6 +179,11 @@ pub(crate) unsafe fn send(
     if walk.left() == 0 {
         return Ok(Some(0));
     }
+    if wire.common.failed.swap(false, Ordering::AcqRel)
+        && !s.reset_told.swap(true, Ordering::AcqRel)
+    {
+        return Err(Errno::CONNRESET);
+    }
     for turn in 0..2 {
         let sent = {
             let Ok(_tx) = s.tx.lock() else {
@@ -193,9 +198,6 @@ pub(crate) unsafe fn send(
         match sent {
             Ok(Sent::Bytes(n)) => {
                 s.hungry.store(false, Ordering::Relaxed);
-                if s.eof_told.load(Ordering::Relaxed) || s.is_over() {
-                    s.sent_late.store(true, Ordering::Release);
-                }
                 note_pending(s, fd);
                 return Ok(Some(n));
             }
@@ -218,7 +220,9 @@ pub(crate) unsafe fn send(
                 if e == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
                     time::raise(libc::SIGPIPE);
                 }
-                if e == Errno::CONNRESET {
+                if e == Errno::CONNRESET && walk.done() > 0 {
+                    wire.common.failed.store(true, Ordering::Release);
+                } else if e == Errno::CONNRESET {
                     s.reset_told.store(true, Ordering::Release);
                 }
                 return Err(e);

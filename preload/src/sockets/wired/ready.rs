@@ -73,9 +73,6 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
             (readable, incoming.has_end(), incoming.state())
         }
     };
-    if end && state == State::Eof && !s.sent_late.load(Ordering::Acquire) {
-        b &= !libc::POLLERR; // what this side says of its own to an end that is gone is answered too
-    }
     io::after(s, fd, wire, state);
     if state == State::Plain {
         b |= kernel & (IN | libc::POLLRDHUP);
