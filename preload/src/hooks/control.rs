@@ -84,8 +84,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             r
         }
         libc::FIONREAD
-            if matches!(s.phase(), Phase::Announced | Phase::Plain)
-                || s.phase().is_fast() && writable() =>
+            if (matches!(s.phase(), Phase::Announced | Phase::Plain) || s.phase().is_fast())
+                && writable() =>
         {
             engage::step(s, fd);
             let n = options::countable(s, fd);
