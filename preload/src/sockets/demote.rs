@@ -66,9 +66,8 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     }
     s.note_direct();
     s.set_phase(Phase::Plain);
-    if matches!(was, Phase::Attached | Phase::Wired)
-        && s.record.transport.load(Ordering::Relaxed) != 0
-    {
+    let carried = s.record.transport.load(Ordering::Relaxed) != 0;
+    if was == Phase::Attached || (was == Phase::Wired && carried) {
         s.record.set_demoted(why);
     } else {
         s.record.set_kernel(why);
