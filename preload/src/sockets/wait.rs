@@ -293,7 +293,7 @@ impl Wait {
         let for_room = self.want != Want::Data;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.woken_hard.load(Ordering::Acquire);
-        let naps = parked::nap(large::nap(self.want, s));
+        let naps = parked::nap(large::nap(self.want, s)).min(wired::nap(s));
         let errno = real::errno();
         if for_room
             && !kernel

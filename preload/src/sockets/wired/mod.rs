@@ -24,7 +24,7 @@ mod ready;
 pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
 pub(crate) use io::{available, await_gone, note, post, receive, room, send, take, unsent};
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_wanted_at, may_be_asked, step};
-pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, settle};
+pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
 
 use super::{Phase, Socket};
 use crate::table::{self, Entry};

@@ -101,6 +101,19 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
     b
 }
 
+/// How long (ns) a sleep may be at once: whoever reads takes all that has come from the kernel, which others that sleep
+/// there are not told of.
+pub(crate) fn nap(s: &Socket) -> u64 {
+    let several = s.is_shared() || s.waiters.load(Ordering::Relaxed) > 1;
+    if super::is_wired(s) && several {
+        SEVERAL_NS
+    } else {
+        u64::MAX
+    }
+}
+
+const SEVERAL_NS: u64 = 10_000_000;
+
 /// Something that changes with every event that edge-triggered watchers must be told of.
 pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
     let Some(wire) = wire(s) else { return 0 };
