@@ -388,7 +388,7 @@ unsafe fn once(
     }
     if wired::is_wired(s) {
         // SAFETY: the caller's promise.
-        match unsafe { wired::send(s, fd, walk, flags) }? {
+        match unsafe { wired::send(s, fd, walk, flags, since) }? {
             None => return Ok(Step::NoRoom),
             Some(0) => {} // the program speaks first, or it is the kernel's
             Some(_) => return Ok(Step::Moved),

@@ -1,6 +1,7 @@
 //! Receiving and sending on a connection in RDMA mode. One attempt each; the loops around them, with their waits and
 //! time-outs, are `recv`'s and `send`'s.
 
+use super::super::send::is_over;
 use super::super::{Phase, Socket, parked};
 use super::{ending, is_wired, mover, opening, own_fd, wire};
 use crate::signals::since::Since;
@@ -171,6 +172,7 @@ pub(crate) unsafe fn send(
     fd: i32,
     walk: &mut Walk,
     flags: i32,
+    since: Since,
 ) -> Result<Option<usize>> {
     opening::step(s, fd);
     let Some(wire) = wire(s) else {
@@ -189,6 +191,9 @@ pub(crate) unsafe fn send(
             let Ok(_tx) = s.tx.lock() else {
                 return Err(Errno::AGAIN);
             };
+            if is_over(walk, since) {
+                return Ok(Some(0)); // the caller asks too, and ends the call
+            }
             // SAFETY: the lock is held, and the caller's promise.
             unsafe {
                 wire.out()
