@@ -9,7 +9,7 @@ use crate::sys::net::Endpoint;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Marks the mapping and its version.
-pub const STAT_MAGIC: u64 = 0x5348_554e_5453_0003;
+pub const STAT_MAGIC: u64 = 0x5348_554e_5453_0004;
 
 /// The name of the mapping.
 pub const STAT_NAME: &std::ffi::CStr = c"shunt-stat";

@@ -73,9 +73,13 @@ pub(crate) fn glance(s: &'static Socket, fd: i32) {
 
 #[cold]
 fn first_use(s: &'static Socket, fd: i32) {
-    // (this may wait for a moment, which nobody else is to)
-    let accepted = wired::is_accepted(s, fd);
     let mut w = world::lock();
+    let mut accepted = None;
+    if super::demote::way(s) == (Way::Caller { mapped: true }) {
+        drop(w); // this may wait for a moment, which nobody else is to
+        accepted = wired::is_accepted(fd);
+        w = world::lock();
+    }
     if s.phase() != Phase::Fresh || !is_ours_alone(s) {
         return;
     }

@@ -50,9 +50,6 @@ pub struct Agreed {
     /// Bytes of a receive buffer, and how many were posted at first: this side's, and the peer's.
     pub own: (u32, u16),
     pub peer: (u32, u16),
-    /// A receive buffer is free again once the program has read what came in it; else once it has been taken off
-    /// the connection.
-    pub slots: bool,
 }
 
 /// What this side has heard since it asked.

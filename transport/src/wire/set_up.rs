@@ -24,28 +24,22 @@ const MANY: u16 = 32_768;
 pub struct Want {
     /// CRCs in both directions.
     pub crc: bool,
-    /// Receive buffers: bytes of each, and how many. With `slots` they are the flow control.
+    /// Receive buffers: bytes of each, and how many. With few of them they are the flow control.
     pub buffers: (u32, u16),
-    pub slots: bool,
 }
 
 impl Want {
     /// By these settings.
     #[must_use]
     pub fn new(terms: &Terms, crc: bool) -> Self {
-        let slots = terms.scheme == Scheme::Credit;
-        let buffers = if slots {
+        let buffers = if terms.scheme == Scheme::Credit {
             let size = terms.slot;
             let count = u16::try_from(terms.slots).unwrap_or(u16::MAX);
             (size.clamp(256, RECEIVE_SIZE), count.max(4))
         } else {
             (RECEIVE_SIZE, MANY)
         };
-        Self {
-            crc,
-            buffers,
-            slots,
-        }
+        Self { crc, buffers }
     }
 
     const fn mpa(&self) -> Wants {
@@ -127,7 +121,6 @@ impl Asker {
                         mpa,
                         own: self.want.buffers,
                         peer: (side.receive_size, side.bufs),
-                        slots: self.want.slots,
                     },
                     used,
                 ),
@@ -180,7 +173,6 @@ pub fn answer(bytes: &[u8], want: Want, declines: bool, out: &mut [u8]) -> Verdi
             mpa,
             own: want.buffers,
             peer: (hello.side.receive_size, hello.side.bufs),
-            slots: want.slots,
         };
         return Verdict::Agreed {
             agreed,

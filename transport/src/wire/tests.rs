@@ -192,12 +192,8 @@ fn pair(wants: [Want; 2], buffer: i32) -> [End; 2] {
     ends
 }
 
-const fn want(crc: bool, buffers: (u32, u16), slots: bool) -> Want {
-    Want {
-        crc,
-        buffers,
-        slots,
-    }
+const fn want(crc: bool, buffers: (u32, u16)) -> Want {
+    Want { crc, buffers }
 }
 
 #[test]
@@ -205,9 +201,9 @@ fn the_bytes_arrive_whatever_the_pieces() {
     for seed in 1..40_u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut one = || match random.below(3) {
-            0 => want(seed % 2 == 0, (1024 + random.below(9000) as u32, 5), true),
-            1 => want(seed % 2 == 0, (8192, 8), true),
-            _ => want(seed % 2 == 0, (65536, 32768), false),
+            0 => want(seed % 2 == 0, (1024 + random.below(9000) as u32, 5)),
+            1 => want(seed % 2 == 0, (8192, 8)),
+            _ => want(seed % 2 == 0, (65536, 32768)),
         };
         let wants = [one(), one()];
         let buffer = [4096, 20_000, 200_000, 2_000_000][random.below(4)];
@@ -247,7 +243,7 @@ fn the_bytes_arrive_whatever_the_pieces() {
 fn plain_bytes_follow_where_the_mode_ends() {
     for seed in 1..30_u64 {
         let mut random = Random(seed.wrapping_mul(0xd134_2543_de82_ef95));
-        let w = want(seed % 2 == 0, (65536, 100), false);
+        let w = want(seed % 2 == 0, (65536, 100));
         let mut ends = pair([w, w], 100_000);
         let turn = [random.size(), random.size()];
         let total = turn.map(|n| n + 200_000);
@@ -282,7 +278,7 @@ fn plain_bytes_follow_where_the_mode_ends() {
 #[test]
 fn credits_stop_the_sender_and_reading_lets_it_go_on() {
     let mut random = Random(7);
-    let mut ends = pair([want(false, (1000, 8), true); 2], 2_000_000);
+    let mut ends = pair([want(false, (1000, 8)); 2], 2_000_000);
     ends[1].receive(&mut random); // (a responder has to hear first)
     let mut most = 0;
     while ends[1].send(&mut random, 500) != Sent::NoCredit {
@@ -298,7 +294,7 @@ fn credits_stop_the_sender_and_reading_lets_it_go_on() {
 #[test]
 fn a_responder_waits_until_it_has_heard() {
     let mut random = Random(3);
-    let mut ends = pair([want(true, (65536, 100), false); 2], 100_000);
+    let mut ends = pair([want(true, (65536, 100)); 2], 100_000);
     assert_eq!(ends[1].send(&mut random, 100), Sent::NoCredit);
     ends[1].receive(&mut random);
     assert!(matches!(ends[1].send(&mut random, 100), Sent::Bytes(_)));
@@ -308,7 +304,7 @@ fn a_responder_waits_until_it_has_heard() {
 fn nonsense_resets_and_is_answered_with_a_terminate() {
     for crc in [false, true] {
         let mut random = Random(5);
-        let ends = pair([want(crc, (65536, 100), false); 2], 100_000);
+        let ends = pair([want(crc, (65536, 100)); 2], 100_000);
         ends[1].wire();
         let junk: Vec<u8> = (0..200_000).map(|_| random.next() as u8).collect();
         let r = unsafe {
@@ -338,7 +334,7 @@ fn nonsense_resets_and_is_answered_with_a_terminate() {
 #[test]
 fn what_is_no_request_is_left_alone() {
     let mut reply = [0; LONGEST];
-    let w = want(false, (65536, 100), false);
+    let w = want(false, (65536, 100));
     for plain in [&b"GET / HTTP/1.1\r\n"[..], b"M", b"MPA ID R", b"\0"] {
         let verdict = answer(plain, w, false, &mut reply);
         let begins = b"MPA ID Req Frame".starts_with(plain);

@@ -20,16 +20,14 @@ use transport::wire::{State, Wire};
 /// How long (µs) to wait for a peer to go back to plain bytes.
 const FOLLOW_US: u64 = 3_000_000;
 
-/// Waits until `done`, looking again after every event of the connection. False if that took too long.
-fn wait_until(fd: i32, events: i16, most_us: u64, mut done: impl FnMut() -> bool) -> bool {
+/// Waits until `done`, looking again and again. False if that took too long.
+fn wait_until(most_us: u64, mut done: impl FnMut() -> bool) -> bool {
     let begun = clock::ticks();
     while !done() {
         if clock::ticks() - begun > clock::us(most_us) {
             return false;
         }
-        if net::ready_now(fd, events) == 0 || events == 0 {
-            let _ = time::nap(100);
-        }
+        let _ = time::nap(100);
     }
     true
 }
@@ -231,7 +229,7 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     };
     if why == Reason::UrgentData && s.phase() == Phase::Wired {
         // It is sent beside the stream, so only what goes from here has to be plain.
-        wait_until(fd, 0, FOLLOW_US, || {
+        wait_until(FOLLOW_US, || {
             follow_to_plain(s, fd, wire);
             s.tx.lock()
                 // SAFETY: the lock is held while it is looked at.
@@ -242,7 +240,7 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     let mut kept = Vec::new();
     let mut part = vec![0; 64 * 1024];
     let mut rung = false;
-    let ended = wait_until(fd, 0, FOLLOW_US, || {
+    let ended = wait_until(FOLLOW_US, || {
         if s.phase() == Phase::Opening {
             opening::hear_closing(s, fd, wire);
             return false;
@@ -287,7 +285,7 @@ fn ring(s: &Socket, fd: i32, wire: &'static Wire) -> bool {
 /// A server that may be asked yet, and from now on cannot answer.
 fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     // The request may be under way: who asks does so at once.
-    wait_until(fd, 0, UNASKED_US, || net::unread(fd) > 0);
+    wait_until(UNASKED_US, || net::unread(fd) > 0);
     opening::decline(w, s, fd, why);
 }
 

@@ -17,7 +17,7 @@ use crate::service;
 use crate::world;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use transport::clock;
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::time;
@@ -47,8 +47,6 @@ unsafe impl Send for Last {}
 static LINGERING: Slow<Vec<Last>> = Slow::new(Vec::new());
 static MASK: AtomicU64 = AtomicU64::new(0);
 
-/// Whether anything was ever asked of the thread.
-static WORK: AtomicU32 = AtomicU32::new(0);
 /// What it sleeps on, as descriptors: an epoll set of the connections that may be rung, and in that an event.
 static SET: AtomicI32 = AtomicI32::new(-1);
 static EVENT: AtomicI32 = AtomicI32::new(-1);
@@ -118,7 +116,6 @@ pub(super) fn watch(s: &'static Socket, fd: i32) {
 
 /// There is something to move.
 pub(super) fn wake() {
-    WORK.fetch_add(1, Ordering::SeqCst);
     if start() {
         ring();
     }

@@ -7,7 +7,7 @@
 //!   client takes whatever is no answer for the program's bytes.
 
 use super::super::demote::become_plain;
-use super::super::{Phase, Socket, Way};
+use super::super::{Phase, Socket, seats};
 use super::{mover, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
@@ -15,17 +15,22 @@ use crate::{mapper, rules};
 use flowctl::Scheme;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rules::Iwarp;
 use transport::sys::diag;
 use transport::sys::net::{self, Endpoint};
+use transport::sys::time;
 use transport::wire::set_up::{self, Asker, LONGEST, Want};
 use transport::wire::{Heard, Wire};
 
 /// How long (µs) a first use waits for the port mapper's answer: about as long as the handshake took, which was sent
 /// after the question.
 const ANSWER_US: u64 = 2_000;
+
+/// How long (µs) a child waits for the parent to close its descriptor of a connection that the child serves.
+const PARENT_US: u64 = 2_000;
 
 /// Whether what this listener accepts may be asked.
 pub(crate) fn is_wanted_at(fd: i32) -> bool {
@@ -64,14 +69,7 @@ pub(crate) fn begin_as_server(s: &'static Socket) {
 
 /// Whether the port mapper of the other host has accepted, where that has to be so; not known before the connection
 /// is there.
-pub(crate) fn is_accepted(s: &Socket, fd: i32) -> Option<bool> {
-    let way = {
-        let _w = world::lock();
-        super::super::demote::way(s)
-    };
-    if way != (Way::Caller { mapped: true }) {
-        return None;
-    }
+pub(crate) fn is_accepted(fd: i32) -> Option<bool> {
     let peer = net::peer(fd)?;
     Some(mapper::verdict(&peer, ANSWER_US) == Some(mapper::Verdict::Accepted))
 }
@@ -231,8 +229,25 @@ fn has_spoken(s: &Socket) -> bool {
     s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() > 0)
 }
 
+/// Whether no other process holds the connection: what is mapped for it now is mapped in this one only. A parent that
+/// serves by children closes its own descriptor at once, so it is given a moment.
+fn is_ours_alone(s: &Socket) -> bool {
+    let begun = clock::ticks();
+    while s.is_shared() {
+        seats::unshare(s);
+        if s.is_shared() {
+            if clock::ticks() - begun > clock::us(PARENT_US) {
+                return false;
+            }
+            let _ = time::nap(50);
+        }
+    }
+    true
+}
+
 /// A server looks at what has come first.
 fn look(s: &'static Socket, fd: i32) {
+    let alone = !s.is_shared() || (net::unread(fd) > 0 && is_ours_alone(s));
     let mut w = world::lock();
     let spoke = has_spoken(s);
     let Ok(rx) = s.rx.lock() else { return };
@@ -251,7 +266,7 @@ fn look(s: &'static Socket, fd: i32) {
         }
         Ok(n) => n,
     };
-    let unfit = spoke || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
+    let unfit = spoke || !alone || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(), unfit, &mut reply) {

@@ -70,8 +70,6 @@ pub struct In {
     crc: bool,
     seq: Sequence,
     sizes: Sizes,
-    /// See [`Agreed::slots`].
-    slots: bool,
     posted: u32,
     stage: Stage,
     message: Option<Open>,
@@ -88,8 +86,6 @@ pub struct In {
     /// The error that the kernel gave, to be told once.
     error: Option<Errno>,
     terminate: Option<Segment>,
-    /// Bytes of the stream that have been seen.
-    arrived: u64,
     /// Octets that were taken from the kernel.
     octets: u64,
     /// What the last payload was like, in bytes.
@@ -134,7 +130,6 @@ impl In {
     pub(super) fn settle(&mut self, common: &Common, agreed: Option<&Agreed>, used: usize) {
         self.start = (self.start + used).min(self.end);
         let Some(agreed) = agreed else {
-            self.arrived += (self.end - self.start) as u64;
             return; // plain bytes
         };
         let reads = ReadLimits { ird: 1, ord: 1 };
@@ -149,7 +144,6 @@ impl In {
             own: agreed.own.0,
             peer: agreed.peer.0,
         };
-        self.slots = agreed.slots;
         self.posted = agreed.own.1.into();
         self.stage = Stage::Header;
         common.set_buffers(agreed.own.1);
@@ -174,12 +168,6 @@ impl In {
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.over
-    }
-
-    /// Bytes of the stream that have been seen: grows with every arrival.
-    #[must_use]
-    pub const fn arrived(&self) -> u64 {
-        self.arrived
     }
 
     /// Octets that were taken from the kernel: with those that it still has, what grows with every arrival.

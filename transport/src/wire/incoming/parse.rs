@@ -140,7 +140,6 @@ impl In {
             Stage::Skip(tail)
         } else {
             self.last = payload;
-            self.arrived += payload as u64;
             Stage::Body {
                 left: payload,
                 tail,

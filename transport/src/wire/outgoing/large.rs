@@ -1,7 +1,6 @@
-//! Large messages: from where they lie, several FPDUs in one vectored write.
+//! Large messages without a sum: from where they lie, several FPDUs in one vectored write.
 
 use super::{CRC, HEAD, LENGTH, Numbers, Out, Sent, pad};
-use crate::iwarp::mpa::Crc;
 use crate::sdp::Walk;
 use crate::sys::{Errno, Result, net};
 use crate::wire::Common;
@@ -128,20 +127,6 @@ impl Out {
         slot.payload = payload;
         slot.tail_len = pad(ulpdu) + CRC;
         slot.tail = [0; TAIL];
-        if self.crc {
-            let mut crc = Crc::new();
-            crc.update(&slot.head);
-            for entry in list.entries.get(head_at + 1..list.len).unwrap_or_default() {
-                // SAFETY: the program's buffers, by the caller's promise.
-                crc.update(unsafe {
-                    std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), entry.iov_len)
-                });
-            }
-            crc.update(slot.tail.get(..pad(ulpdu)).unwrap_or_default());
-            if let Some(place) = slot.tail.get_mut(pad(ulpdu)..slot.tail_len) {
-                place.copy_from_slice(&crc.field());
-            }
-        }
         slot.after = self.numbers;
         list.set(head_at, slot.head.as_mut_ptr(), HEAD);
         list.push(slot.tail.as_mut_ptr(), slot.tail_len);

@@ -1,19 +1,20 @@
 //! The sending half: bytes of the stream into FPDUs on the kernel connection.
 //!
-//! Small messages are put together here, in one copy, and go in one piece; large ones go from where they lie, with
-//! what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
-//! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way.
+//! Small messages, and all with a sum, are put together here, in one copy, and go in one piece; large ones without go
+//! from where they lie, with what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
+//! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way, `control`
+//! what SDP says of its own.
 
+mod control;
 mod large;
 
-use super::{Agreed, Common, common};
-use crate::iwarp::ddp::{self, Segment, Untagged};
+use super::{Agreed, Common};
+use crate::iwarp::ddp::{self, Untagged};
 use crate::iwarp::mpa::setup::Role;
 use crate::iwarp::mpa::{CRC, Framer, LARGEST_ULPDU, LENGTH, Markers, Parts, Rtr, pad};
 use crate::iwarp::rdmap::{Opcode, queue};
 use crate::sdp::Walk;
 use crate::sdp_wire::header::HEADER;
-use crate::sdp_wire::message::Message;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result, net};
 use std::sync::atomic::Ordering;
@@ -67,7 +68,7 @@ pub struct Out {
     markers: bool,
     /// Bytes of payload in one message at most.
     most: usize,
-    /// DisConn was asked for, and has gone; and AbortConn.
+    /// DisConn was asked for, and has gone.
     finish_due: bool,
     finished: bool,
     mode: Mode,
@@ -287,9 +288,12 @@ impl Out {
             self.starved += 1;
             return Ok(Sent::NoCredit);
         }
-        let sent = if walk.left() <= SMALL.min(self.most) || self.markers {
+        // With a sum the bytes are copied once and summed as they are copied: a program that writes to its buffer
+        // meanwhile would else send what does not match, where the kernel just sends one or the other.
+        let copies = self.markers || self.crc;
+        let sent = if walk.left() <= SMALL.min(self.most) || copies {
             // SAFETY: passed on to the caller.
-            unsafe { self.send_small(fd, walk, more, false) }
+            unsafe { self.send_small(common, fd, walk, more, false) }
         } else {
             // SAFETY: as above.
             unsafe { self.send_large(common, fd, walk, more) }
@@ -300,11 +304,7 @@ impl Out {
 
     /// Whether [`Self::take`] would take anything, as far as the kernel does not matter.
     pub fn may_take(&mut self, common: &Common) -> bool {
-        match self.mode {
-            Mode::Undecided => self.early_end < EARLY / 2,
-            Mode::Rdma => self.pending() == 0 && self.has_credit(common),
-            Mode::Plain => self.pending() == 0,
-        }
+        self.is_roomy() && (self.mode != Mode::Rdma || self.has_credit(common))
     }
 
     /// Bytes that [`Self::take`] takes at most.
@@ -345,7 +345,7 @@ impl Out {
         }
         self.numbers.seq.hear(&common.heard());
         // SAFETY: as above.
-        let sent = unsafe { self.send_small(fd, walk, 0, true) };
+        let sent = unsafe { self.send_small(common, fd, walk, 0, true) };
         common.tell_told(&self.numbers.seq.told());
         sent
     }
@@ -353,6 +353,7 @@ impl Out {
     /// One message, put together here. With `keep` it counts as sent even if none of it went.
     unsafe fn send_small(
         &mut self,
+        common: &Common,
         fd: i32,
         walk: &mut Walk,
         more: i32,
@@ -367,6 +368,8 @@ impl Out {
         let at = self.end;
         // SAFETY: passed on to the caller.
         unsafe { self.frame_walk(&head, &mut part, len) };
+        // Before it goes: the peer may have acknowledged it before the next line here runs.
+        common.tell_told(&self.numbers.seq.told());
         match self.flush(fd, more) {
             Ok(_) if !keep && self.start == at && self.end > at => {
                 // Nothing has gone: it was not sent.
@@ -381,108 +384,6 @@ impl Out {
             }
             Err(e) => Err(e),
         }
-    }
-
-    /// Says something of SDP's own. False if it cannot be said now: there is no room here, or no credit.
-    ///
-    /// # Errors
-    /// As send(2).
-    pub fn say(&mut self, common: &Common, fd: i32, message: &Message<'_>) -> Result<bool> {
-        self.numbers.seq.hear(&common.heard());
-        let room = PENDING - self.end >= 2 * (HEAD + 64);
-        if self.mode != Mode::Rdma || self.ended || !room || !common.heard.load(Ordering::Acquire) {
-            return Ok(false);
-        }
-        let Some(header) = self.numbers.seq.send(false, false) else {
-            return Ok(false);
-        };
-        if let Some(head) = message.head(&header) {
-            let head = self.ddp_head(message.is_solicited(false), head.as_ref());
-            self.frame(&head, &mut Parts::one(&[]), 0);
-        }
-        common.tell_told(&self.numbers.seq.told());
-        self.flush(fd, 0)?;
-        Ok(true)
-    }
-
-    /// Says what is due: updates of credits, answers, the end of this direction.
-    ///
-    /// # Errors
-    /// As send(2).
-    pub fn serve(&mut self, common: &Common, fd: i32) -> Result<()> {
-        common.due.store(false, Ordering::Release);
-        if self.mode == Mode::Undecided || !self.flush(fd, 0)? || !self.send_early(common, fd)? {
-            common.due.store(true, Ordering::Release);
-            return Ok(());
-        }
-        if self.mode == Mode::Plain {
-            return Ok(());
-        }
-        let answers = [
-            (common::SUSP_COMM_ACK, Message::SuspCommAck),
-            (common::SEND_SM, Message::SendSm),
-            (common::SINK_CANCEL_ACK, Message::SinkCancelAck),
-            (
-                common::CH_RCV_BUF_ACK,
-                Message::ChRcvBufAck {
-                    size: super::RECEIVE_SIZE,
-                },
-            ),
-        ];
-        for (what, message) in answers {
-            if common.asked() & what != 0 && self.say(common, fd, &message)? {
-                common.answered(what);
-            }
-        }
-        if self.finish_due && !self.finished && self.say(common, fd, &Message::DisConn)? {
-            self.finished = true;
-        }
-        self.numbers.seq.hear(&common.heard());
-        let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());
-        if self.numbers.seq.has_more_to_tell() && updates {
-            let update = Message::Data {
-                payload: &[],
-                urgent: false,
-            };
-            self.say(common, fd, &update)?;
-        }
-        if common.asked() != 0 || (self.finish_due && !self.finished) {
-            common.due.store(true, Ordering::Release); // once the peer allows it
-        }
-        Ok(())
-    }
-
-    /// Shuts this direction: the peer is told as soon as it can be.
-    ///
-    /// # Errors
-    /// As send(2).
-    pub fn finish(&mut self, common: &Common, fd: i32) -> Result<()> {
-        self.finish_due = true;
-        self.serve(common, fd)
-    }
-
-    /// Ends RDMA mode in this direction: what is sent from now on are plain bytes. False if that cannot be said now.
-    ///
-    /// # Errors
-    /// As send(2).
-    pub fn go_plain(&mut self, common: &Common, fd: i32) -> Result<bool> {
-        if self.mode == Mode::Rdma
-            && self.send_early(common, fd)?
-            && self.say(common, fd, &Message::Plain)?
-        {
-            self.mode = Mode::Plain;
-        }
-        self.flush(fd, 0)?;
-        Ok(self.is_plain())
-    }
-
-    /// The last thing that is said: which rule the peer has broken.
-    pub fn terminate(&mut self, fd: i32, segment: &Segment) {
-        if !self.ended && PENDING - self.end > 256 {
-            self.frame(segment.head.bytes(), &mut Parts::one(&[]), 0);
-            let _ = self.flush(fd, 0);
-        }
-        self.ended = true;
     }
 
     /// What stands in front of the next message of data, DDP header first. Nothing without credit.

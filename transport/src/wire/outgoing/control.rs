@@ -1,0 +1,112 @@
+//! What SDP and RDMAP say of their own beside data: updates of credits, answers, the end of the direction or of RDMA mode,
+//! the Terminate.
+
+use super::{HEAD, Mode, Out, PENDING};
+use crate::iwarp::ddp::Segment;
+use crate::iwarp::mpa::Parts;
+use crate::sdp_wire::message::Message;
+use crate::sys::Result;
+use crate::wire::{Common, RECEIVE_SIZE, common};
+use std::sync::atomic::Ordering;
+
+impl Out {
+    /// Says something of SDP's own. False if it cannot be said now: there is no room here, or no credit.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn say(&mut self, common: &Common, fd: i32, message: &Message<'_>) -> Result<bool> {
+        self.numbers.seq.hear(&common.heard());
+        let room = PENDING - self.end >= 2 * (HEAD + 64);
+        if self.mode != Mode::Rdma || self.ended || !room || !common.heard.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let Some(header) = self.numbers.seq.send(false, false) else {
+            return Ok(false);
+        };
+        if let Some(head) = message.head(&header) {
+            let head = self.ddp_head(message.is_solicited(false), head.as_ref());
+            self.frame(&head, &mut Parts::one(&[]), 0);
+        }
+        common.tell_told(&self.numbers.seq.told());
+        self.flush(fd, 0)?;
+        Ok(true)
+    }
+
+    /// Says what is due: updates of credits, answers, the end of this direction.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn serve(&mut self, common: &Common, fd: i32) -> Result<()> {
+        common.due.store(false, Ordering::Release);
+        if self.mode == Mode::Undecided || !self.flush(fd, 0)? || !self.send_early(common, fd)? {
+            common.due.store(true, Ordering::Release);
+            return Ok(());
+        }
+        if self.mode == Mode::Plain {
+            return Ok(());
+        }
+        let answers = [
+            (common::SUSP_COMM_ACK, Message::SuspCommAck),
+            (common::SEND_SM, Message::SendSm),
+            (common::SINK_CANCEL_ACK, Message::SinkCancelAck),
+            (
+                common::CH_RCV_BUF_ACK,
+                Message::ChRcvBufAck { size: RECEIVE_SIZE },
+            ),
+        ];
+        for (what, message) in answers {
+            if common.asked() & what != 0 && self.say(common, fd, &message)? {
+                common.answered(what);
+            }
+        }
+        if self.finish_due && !self.finished && self.say(common, fd, &Message::DisConn)? {
+            self.finished = true;
+        }
+        self.numbers.seq.hear(&common.heard());
+        let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());
+        if self.numbers.seq.has_more_to_tell() && updates {
+            let update = Message::Data {
+                payload: &[],
+                urgent: false,
+            };
+            self.say(common, fd, &update)?;
+        }
+        if common.asked() != 0 || (self.finish_due && !self.finished) {
+            common.due.store(true, Ordering::Release); // once the peer allows it
+        }
+        Ok(())
+    }
+
+    /// Shuts this direction: the peer is told as soon as it can be.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn finish(&mut self, common: &Common, fd: i32) -> Result<()> {
+        self.finish_due = true;
+        self.serve(common, fd)
+    }
+
+    /// Ends RDMA mode in this direction: what is sent from now on are plain bytes. False if that cannot be said now.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn go_plain(&mut self, common: &Common, fd: i32) -> Result<bool> {
+        if self.mode == Mode::Rdma
+            && self.send_early(common, fd)?
+            && self.say(common, fd, &Message::Plain)?
+        {
+            self.mode = Mode::Plain;
+        }
+        self.flush(fd, 0)?;
+        Ok(self.is_plain())
+    }
+
+    /// The last thing that is said: which rule the peer has broken.
+    pub fn terminate(&mut self, fd: i32, segment: &Segment) {
+        if !self.ended && PENDING - self.end > 256 {
+            self.frame(segment.head.bytes(), &mut Parts::one(&[]), 0);
+            let _ = self.flush(fd, 0);
+        }
+        self.ended = true;
+    }
+}
