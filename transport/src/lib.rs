@@ -50,4 +50,6 @@ pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;
 #[cfg(not(loom))]
+pub mod verbs;
+#[cfg(not(loom))]
 pub mod wire;

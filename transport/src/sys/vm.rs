@@ -103,6 +103,34 @@ pub unsafe fn push(
     Ok(copied == len + 2)
 }
 
+/// Copies `len` bytes at `from` in process `pid` to `to`. How many were there.
+///
+/// # Errors
+/// As [`pull`].
+///
+/// # Safety
+/// `to` is writable for `len` bytes.
+pub unsafe fn read(pid: u32, from: u64, to: *mut u8, len: usize) -> Result<usize> {
+    let (local, remote) = (iovec(to.expose_provenance(), len), iovec(at(from)?, len));
+    let (local, remote) = (&raw const local, &raw const remote);
+    // SAFETY: vectors of one each; the caller's promise.
+    unsafe { syscall!(process_vm_readv, pid, local, 1, remote, 1, 0) }
+}
+
+/// Copies `len` bytes at `from` to `to` in process `pid`. How many found room.
+///
+/// # Errors
+/// As [`pull`].
+///
+/// # Safety
+/// `from` is readable for `len` bytes.
+pub unsafe fn write(pid: u32, from: *const u8, to: u64, len: usize) -> Result<usize> {
+    let (local, remote) = (iovec(from.expose_provenance(), len), iovec(at(to)?, len));
+    let (local, remote) = (&raw const local, &raw const remote);
+    // SAFETY: vectors of one each; the caller's promise.
+    unsafe { syscall!(process_vm_writev, pid, local, 1, remote, 1, 0) }
+}
+
 /// Whether no thread of the process runs any more. One that has died and that its parent has not waited for
 /// keeps its number, so kill(2) does not tell.
 #[must_use]

@@ -1,0 +1,158 @@
+//! RDMA adapters: reliable connected queue pairs by libibverbs, and a stand-in for them between processes of one host.
+//!
+//! | part | owns |
+//! |---|---|
+//! | [`Adapter`] | what a connection sees: one queue pair and the registration of its memory |
+//! | [`address`] | where a queue pair is found, in the octets that two ends exchange |
+//! | `ffi` | the few functions and structures of libibverbs, found by `dlopen` at their first use |
+//! | `device` | devices, opened once a process; which of them carries a local address |
+//! | `queue_pair`, `region`, `endpoint` | the queue pair, the registration, and both as an [`Adapter`] |
+//! | `standin` | the stand-in, for machines without an adapter |
+//!
+//! Called by what carries connections over RDMA. Rules:
+//! - Nothing is linked and nothing happens at load. Where libibverbs is not installed, or there is no device, [`open`]
+//!   says so and that is all.
+//! - [`open`], [`Adapter::connect`], [`Adapter::fail`] and the end of an adapter are control calls: libibverbs takes memory
+//!   and opens files for them, and they may take milliseconds. They are made on a thread of the library's own.
+//!   [`Adapter::post`] and [`Adapter::poll`] are made on any thread and take neither.
+//! - Queue pairs do not outlive fork: a child must not use those of its parent. [`open`] in a child opens devices anew.
+
+pub mod address;
+mod lock;
+mod standin;
+#[cfg(test)]
+mod tests;
+
+use crate::sys::{Errno, Result, udp};
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::ptr::NonNull;
+
+pub use address::Address;
+
+/// Work requests that may be outstanding: posted, and neither they nor a later one polled as [`Done`].
+pub const DEPTH: usize = 64;
+/// Work requests that one call of [`Adapter::post`] takes.
+pub const BATCH: usize = 4;
+/// Octets of a Write that every adapter takes with the request itself ([`Work::Write::inline`]).
+pub const INLINE: u32 = 32;
+
+/// One work request: an RDMA operation on the peer's registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// RDMA Write: `len` octets from here to there.
+    Write {
+        local: *const u8,
+        len: u32,
+        /// Of the registration that `local` lies in; not looked at with `inline`.
+        lkey: u32,
+        remote: u64,
+        rkey: u32,
+        /// Taken with the request: the memory may be used again once it is posted. At most [`INLINE`] octets.
+        inline: bool,
+        /// Wants a [`Done`] also where it goes well.
+        signaled: bool,
+        id: u64,
+    },
+    /// RDMA Read: `len` octets from there to here.
+    Read {
+        local: *mut u8,
+        len: u32,
+        lkey: u32,
+        remote: u64,
+        rkey: u32,
+        signaled: bool,
+        id: u64,
+    },
+}
+
+/// How a work request has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// The work request's.
+    pub id: u64,
+    /// It and all before it have been carried out: what they wrote is in the peer's memory, what they read is here.
+    /// If not, it and all after it may or may not have been, and no more will be.
+    pub ok: bool,
+    /// The adapter's word for it (`enum ibv_wc_status`), 0 for success; for people.
+    pub status: u32,
+}
+
+/// A queue pair of the reliable connected kind, and the registration of one range of memory for it.
+///
+/// The peer may read and write the whole range by [`Adapter::rkey`] from [`Adapter::connect`] on until
+/// [`Adapter::fail`] or the adapter's end: whatever lies in it is the peer's word.
+///
+/// Operations are carried out in the order of posting. A Write's octets become visible in the order of their addresses
+/// as far as every adapter of today goes, an aligned word of 8 octets at once, and those of one Write before those of
+/// the next. A Read is no exception to that order but must have ended before what it read is looked at.
+pub trait Adapter: Send + Sync + Debug {
+    /// What the peer's [`Adapter::connect`] wants.
+    fn address(&self) -> Address;
+
+    /// The key of the registered memory for this side's own work requests.
+    fn lkey(&self) -> u32;
+
+    /// The key of the registered memory for the peer's.
+    fn rkey(&self) -> u32;
+
+    /// Connects to the peer's queue pair. Once. After both ends have, either may post; who posts before the peer has
+    /// connected is only retried for about a second.
+    ///
+    /// # Errors
+    /// EINVAL for an address that cannot be this one's peer; what the adapter says.
+    fn connect(&self, peer: &Address) -> Result<()>;
+
+    /// Posts work, at most [`BATCH`] at once.
+    ///
+    /// # Errors
+    /// EINVAL (too many, too long), ENOMEM (more than [`DEPTH`] outstanding), what the adapter says. Some of the work may
+    /// have been taken: the only way on is [`Adapter::fail`].
+    ///
+    /// # Safety
+    /// The local memory is registered under its key with this device (or goes inline), valid until the work's [`Done`]
+    /// or that of later work is polled, and nobody relies on what it holds while a Read is under way.
+    unsafe fn post(&self, work: &[Work]) -> Result<()>;
+
+    /// Takes ended work requests, oldest first. How many.
+    ///
+    /// Only those tell that were signaled or went wrong; each tells of all before it.
+    fn poll(&self, done: &mut [Done]) -> usize;
+
+    /// Ends the queue pair: nothing of the peer's is carried out any more once this has returned, and what was posted
+    /// here and has not ended ends with `ok: false`. So does what is posted from now on.
+    fn fail(&self);
+}
+
+/// An adapter for a connection whose own end has this address, with `len` octets of memory registered for it. None if
+/// there is no device for the address, or it has no room; `SHUNT_STANDIN_ADAPTER=1` in the environment makes it the
+/// stand-in, always.
+///
+/// # Safety
+/// The memory stays mapped until the adapter has gone, and is accessed as memory that others write.
+#[must_use]
+pub unsafe fn open(local: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Box<dyn Adapter>> {
+    let _ = local;
+    if standin::is_chosen() {
+        return Some(Box::new(standin::StandIn::new(memory, len)?));
+    }
+    None
+}
+
+/// What every adapter refuses.
+fn check(work: &[Work], most: u32) -> Result<()> {
+    let fits = |work: &Work| match *work {
+        Work::Write { len, inline, .. } => len <= if inline { INLINE } else { most },
+        Work::Read { len, .. } => len <= most,
+    };
+    if work.len() <= BATCH && work.iter().all(fits) {
+        Ok(())
+    } else {
+        Err(Errno::INVAL)
+    }
+}
+
+/// A number that nobody can guess.
+fn random() -> Option<u32> {
+    udp::random().ok().map(|word| (word >> 32) as u32)
+}

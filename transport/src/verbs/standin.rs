@@ -1,0 +1,325 @@
+//! An adapter that is none: queue pairs between processes of one host, by the kernel's copies between processes
+//! (process_vm_readv(2), process_vm_writev(2)). For tests of what is above on machines without an adapter; chosen by
+//! `SHUNT_STANDIN_ADAPTER=1` in the environment and by nothing else.
+//!
+//! Each queue pair has a [`Door`], whose place is part of its address. Who posts looks there for the key and the bounds
+//! before it copies, says that it is at work, and looks again; who fails shuts the door and waits until nobody is. So
+//! nothing is copied after [`Adapter::fail`], as with a queue pair in the error state.
+//!
+//! Work is carried out while it is posted, and is as strict as an adapter is: about keys, bounds, room, and states.
+
+use super::address::{BITS_24, Kind};
+use super::lock::Lock;
+use super::{Adapter, Address, DEPTH, Done, INLINE, Work};
+use crate::clock;
+use crate::sys::{self, Errno, Result, vm};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Whether the environment wants it. Read once.
+pub(super) fn is_chosen() -> bool {
+    static CHOSEN: OnceLock<bool> = OnceLock::new();
+    *CHOSEN.get_or_init(|| std::env::var_os("SHUNT_STANDIN_ADAPTER").is_some_and(|v| v == "1"))
+}
+
+/// Of `enum ibv_wc_status`.
+const LOCAL_PROTECTION: u32 = 4;
+const FLUSHED: u32 = 5;
+const REMOTE_ACCESS: u32 = 10;
+const RETRY_EXCEEDED: u32 = 12;
+
+/// How long (µs) a peer may be at work while the door is being shut. It is in the middle of a few system calls, or dead.
+const AT_WORK_US: u64 = 1_000_000;
+
+/// What a peer looks at, from outside. Never given back: somebody may be on the way to look.
+#[derive(Debug)]
+#[repr(C)]
+struct Door {
+    /// The queue pair's own number while it is open, else 0.
+    open: AtomicU64,
+    base: u64,
+    len: u64,
+    key: u64,
+    /// Not 0: the peer is at work. Written by the peer.
+    busy: AtomicU64,
+}
+
+/// [`Door`] as read from outside.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Seen {
+    open: u64,
+    base: u64,
+    len: u64,
+    key: u64,
+}
+
+const BUSY_AT: u64 = std::mem::offset_of!(Door, busy) as u64;
+
+/// Work requests that have not been polled, and what to say of them.
+#[derive(Debug, Default)]
+struct Queue {
+    /// With each the work requests that it tells of.
+    done: VecDeque<(Done, usize)>,
+    /// Posted since the last that tells.
+    silent: usize,
+    outstanding: usize,
+    failed: bool,
+}
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    door: &'static Door,
+    address: Address,
+    /// The peer's process and its door; no process before `connect`.
+    peer: OnceLock<(u32, u64, u64)>,
+    queue: Lock<Queue>,
+    shut: AtomicBool,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(2);
+
+impl StandIn {
+    /// An end with this memory.
+    pub(super) fn new(memory: NonNull<u8>, len: usize) -> Option<Self> {
+        let qpn = NEXT.fetch_add(1, Ordering::Relaxed) % (BITS_24 - 2) + 2;
+        let psn = super::random()? & BITS_24;
+        let door: &'static Door = Box::leak(Box::new(Door {
+            open: AtomicU64::new(number(qpn, psn)),
+            base: memory.as_ptr().expose_provenance() as u64,
+            len: len as u64,
+            key: u64::from(super::random()?),
+            busy: AtomicU64::new(0),
+        }));
+        let pid = u32::try_from(sys::pid()).ok()?;
+        let at = std::ptr::from_ref(door).expose_provenance() as u64;
+        let mut gid = [0; 16];
+        let octets = pid.to_be_bytes().into_iter().chain(at.to_be_bytes());
+        for (to, from) in gid.iter_mut().zip(octets) {
+            *to = from;
+        }
+        Some(Self {
+            door,
+            address: Address {
+                kind: Kind::StandIn,
+                mtu: 5,
+                lid: 0,
+                qpn,
+                psn,
+                gid,
+            },
+            peer: OnceLock::new(),
+            queue: Lock::new(Queue::default()),
+            shut: AtomicBool::new(false),
+        })
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    const fn key(&self) -> u32 {
+        self.door.key as u32
+    }
+
+    /// Carries one work request out.
+    fn carry_out(&self, work: &Work, seen: &Seen, pid: u32) -> Result<(), u32> {
+        let (local, len, lkey, remote, rkey) = match *work {
+            Work::Write {
+                local,
+                len,
+                lkey,
+                remote,
+                rkey,
+                inline,
+                ..
+            } => (
+                local.expose_provenance(),
+                len,
+                (!inline).then_some(lkey),
+                remote,
+                rkey,
+            ),
+            Work::Read {
+                local,
+                len,
+                lkey,
+                remote,
+                rkey,
+                ..
+            } => (local.expose_provenance(), len, Some(lkey), remote, rkey),
+        };
+        let own = self.door;
+        if let Some(lkey) = lkey
+            && (lkey != self.key() || !within(local as u64, len, own.base, own.len))
+        {
+            return Err(LOCAL_PROTECTION);
+        }
+        if u64::from(rkey) != seen.key || !within(remote, len, seen.base, seen.len) {
+            return Err(REMOTE_ACCESS);
+        }
+        let len = len as usize;
+        // SAFETY: the caller of `post` vouches for the local memory; the other process's the kernel checks.
+        let copied = unsafe {
+            match work {
+                Work::Write { local, .. } => vm::write(pid, *local, remote, len),
+                Work::Read { local, .. } => vm::read(pid, remote, *local, len),
+            }
+        };
+        if copied == Ok(len) {
+            Ok(())
+        } else {
+            Err(RETRY_EXCEEDED)
+        }
+    }
+
+    /// Works while the peer knows. Why it cannot: the door is shut, or nobody is there.
+    fn at_work(
+        &self,
+        (pid, at, open): (u32, u64, u64),
+        mut each: impl FnMut(&Seen) -> Result<(), u32>,
+    ) -> Result<(), u32> {
+        let look = || {
+            let mut seen = Seen::default();
+            // SAFETY: `seen` is writable for its size, and plain numbers.
+            let n = unsafe { vm::read(pid, at, (&raw mut seen).cast(), size_of::<Seen>()) };
+            if n == Ok(size_of::<Seen>()) && seen.open == open {
+                Ok(seen)
+            } else {
+                Err(RETRY_EXCEEDED)
+            }
+        };
+        let say = |busy: u64| {
+            // SAFETY: eight octets of a local.
+            unsafe {
+                vm::write(
+                    pid,
+                    (&raw const busy).cast(),
+                    at + BUSY_AT,
+                    size_of::<u64>(),
+                )
+            }
+        };
+        look()?;
+        say(1).map_err(|_| RETRY_EXCEEDED)?;
+        let done = look().and_then(|seen| each(&seen));
+        let _ = say(0);
+        done
+    }
+}
+
+/// What tells one queue pair of a process from another that has its door.
+fn number(qpn: u32, psn: u32) -> u64 {
+    u64::from(qpn) << 32 | u64::from(psn)
+}
+
+fn within(at: u64, len: u32, base: u64, room: u64) -> bool {
+    at.checked_sub(base)
+        .and_then(|from| from.checked_add(len.into()))
+        .is_some_and(|end| end <= room)
+}
+
+impl Adapter for StandIn {
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn lkey(&self) -> u32 {
+        self.key()
+    }
+
+    fn rkey(&self) -> u32 {
+        self.key()
+    }
+
+    fn connect(&self, peer: &Address) -> Result<()> {
+        let [p0, p1, p2, p3, a0, a1, a2, a3, a4, a5, a6, a7, 0, 0, 0, 0] = peer.gid else {
+            return Err(Errno::INVAL);
+        };
+        let pid = u32::from_be_bytes([p0, p1, p2, p3]);
+        let at = u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
+        if peer.kind != Kind::StandIn || pid == 0 || at.checked_add(BUSY_AT).is_none() {
+            return Err(Errno::INVAL);
+        }
+        let connected = self.peer.set((pid, at, number(peer.qpn, peer.psn)));
+        connected.map_err(|_| Errno::INVAL)
+    }
+
+    unsafe fn post(&self, work: &[Work]) -> Result<()> {
+        let peer = *self.peer.get().ok_or(Errno::INVAL)?;
+        super::check(work, u32::MAX)?;
+        self.queue.with(|queue| {
+            if queue.outstanding + work.len() > DEPTH {
+                return Err(Errno::NOMEM);
+            }
+            let mut left = work;
+            let mut status = FLUSHED;
+            if !queue.failed && !self.shut.load(Ordering::Acquire) {
+                let ended = self.at_work(peer, |seen| {
+                    while let Some((first, rest)) = left.split_first() {
+                        self.carry_out(first, seen, peer.0)?;
+                        left = rest;
+                        queue.note(first, 0);
+                    }
+                    Ok(())
+                });
+                status = ended.err().unwrap_or(0);
+            }
+            for work in left {
+                queue.note(work, status);
+                status = FLUSHED;
+            }
+            Ok(())
+        })
+    }
+
+    fn poll(&self, done: &mut [Done]) -> usize {
+        self.queue.with(|queue| {
+            let mut n = 0;
+            for to in done {
+                let Some((next, tells)) = queue.done.pop_front() else {
+                    break;
+                };
+                queue.outstanding = queue.outstanding.saturating_sub(tells);
+                *to = next;
+                n += 1;
+            }
+            n
+        })
+    }
+
+    fn fail(&self) {
+        self.shut.store(true, Ordering::Release);
+        self.door.open.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let until = clock::ticks().saturating_add(clock::us(AT_WORK_US));
+        while self.door.busy.load(Ordering::Acquire) != 0 && clock::ticks() < until {
+            sys::yield_core();
+        }
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.fail();
+    }
+}
+
+impl Queue {
+    /// A work request has ended.
+    fn note(&mut self, work: &Work, status: u32) {
+        let (id, signaled) = match *work {
+            Work::Write { id, signaled, .. } | Work::Read { id, signaled, .. } => (id, signaled),
+        };
+        self.outstanding += 1;
+        self.silent += 1;
+        let ok = status == 0;
+        if signaled || !ok {
+            let tells = std::mem::take(&mut self.silent);
+            self.done.push_back((Done { id, ok, status }, tells));
+        }
+        self.failed |= !ok;
+    }
+}
+
+const _: () = assert!(INLINE as usize >= 2 * size_of::<u64>());

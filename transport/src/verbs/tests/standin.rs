@@ -1,0 +1,283 @@
+//! The stand-in, both ends in one process.
+
+use crate::verbs::standin::StandIn;
+use crate::verbs::{Adapter, Address, DEPTH, Done, Work};
+use std::ptr::NonNull;
+
+/// An end and its memory, whose addresses are used while others write there.
+struct End {
+    adapter: StandIn,
+    at: *mut u8,
+}
+
+const LEN: usize = 4096;
+
+fn end() -> End {
+    let at: &'static mut [u64] = vec![0; LEN / 8].leak();
+    let at = NonNull::from(at).cast::<u8>();
+    let adapter = StandIn::new(at, LEN).unwrap();
+    End {
+        adapter,
+        at: at.as_ptr(),
+    }
+}
+
+fn pair() -> (End, End) {
+    let (a, b) = (end(), end());
+    let exchanged = |x: &End| Address::from_bytes(&x.adapter.address().to_bytes()).unwrap();
+    a.adapter.connect(&exchanged(&b)).unwrap();
+    b.adapter.connect(&exchanged(&a)).unwrap();
+    (a, b)
+}
+
+impl End {
+    fn fill(&self, from: usize, octets: &[u8]) {
+        // SAFETY: within the memory, which nobody else uses meanwhile.
+        unsafe { self.at.add(from).copy_from(octets.as_ptr(), octets.len()) };
+    }
+
+    fn octets(&self, from: usize, len: usize) -> Vec<u8> {
+        // SAFETY: as above.
+        (from..from + len)
+            .map(|i| unsafe { self.at.add(i).read_volatile() })
+            .collect()
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        // SAFETY: aligned and within the memory.
+        unsafe { self.at.add(at).cast::<u64>().read_volatile() }
+    }
+
+    /// A Write of this end's memory to the same place of the other.
+    fn write(&self, to: &Self, (from, len): (usize, u32), id: u64) -> Work {
+        Work::Write {
+            local: self.at.wrapping_add(from),
+            len,
+            lkey: self.adapter.lkey(),
+            remote: to.at as u64 + from as u64,
+            rkey: to.adapter.rkey(),
+            inline: false,
+            signaled: true,
+            id,
+        }
+    }
+
+    fn post(&self, work: &[Work]) -> crate::sys::Result<()> {
+        // SAFETY: work on the ends' memory, which is never given back.
+        unsafe { self.adapter.post(work) }
+    }
+
+    fn done(&self) -> Vec<Done> {
+        let mut done = [Done::default(); 2 * DEPTH];
+        let n = self.adapter.poll(&mut done);
+        done[..n].to_vec()
+    }
+}
+
+const fn well(id: u64) -> Done {
+    Done {
+        id,
+        ok: true,
+        status: 0,
+    }
+}
+
+#[test]
+fn what_is_written_and_read_is_what_was_there() {
+    let (a, b) = pair();
+    a.fill(8, b"over there");
+    b.fill(100, b"and back");
+    let read = Work::Read {
+        local: a.at.wrapping_add(200),
+        len: 8,
+        lkey: a.adapter.lkey(),
+        remote: b.at as u64 + 100,
+        rkey: b.adapter.rkey(),
+        signaled: true,
+        id: 2,
+    };
+    a.post(&[a.write(&b, (8, 10), 1), read]).unwrap();
+    assert_eq!(a.done(), [well(1), well(2)]);
+    assert_eq!(b.octets(8, 10), b"over there");
+    assert_eq!(a.octets(200, 8), b"and back");
+    assert_eq!(a.done(), []);
+    assert_eq!(b.done(), []);
+}
+
+#[test]
+fn silent_work_makes_room_when_later_work_is_polled() {
+    let (a, b) = pair();
+    let silent = |work| match work {
+        Work::Write {
+            local,
+            len,
+            remote,
+            rkey,
+            id,
+            ..
+        } => Work::Write {
+            local,
+            len,
+            lkey: 0,
+            remote,
+            rkey,
+            inline: true,
+            signaled: false,
+            id,
+        },
+        read @ Work::Read { .. } => read,
+    };
+    for i in 1..DEPTH as u64 {
+        a.post(&[silent(a.write(&b, (0, 8), i))]).unwrap();
+    }
+    assert_eq!(a.done(), []);
+    a.post(&[a.write(&b, (0, 8), 0)]).unwrap();
+    a.post(&[a.write(&b, (0, 8), 0)]).unwrap_err();
+    assert_eq!(a.done(), [well(0)]);
+    a.post(&[a.write(&b, (0, 8), 9)]).unwrap();
+    assert_eq!(a.done(), [well(9)]);
+}
+
+#[test]
+fn a_wrong_key_or_place_ends_the_queue_pair() {
+    type Wrong = fn(&mut Work);
+    let wrongs: [(Wrong, u32); 5] = [
+        (
+            |w| {
+                if let Work::Write { rkey, .. } = w {
+                    *rkey ^= 1
+                }
+            },
+            10,
+        ),
+        (
+            |w| {
+                if let Work::Write { remote, .. } = w {
+                    *remote -= 9
+                }
+            },
+            10,
+        ),
+        (
+            |w| {
+                if let Work::Write { remote, .. } = w {
+                    *remote += LEN as u64 - 15
+                }
+            },
+            10,
+        ),
+        (
+            |w| {
+                if let Work::Write { remote, .. } = w {
+                    *remote = u64::MAX
+                }
+            },
+            10,
+        ),
+        (
+            |w| {
+                if let Work::Write { lkey, .. } = w {
+                    *lkey ^= 1
+                }
+            },
+            4,
+        ),
+    ];
+    for (wrong, status) in wrongs {
+        let (a, b) = pair();
+        a.fill(8, b"12345678");
+        let mut work = a.write(&b, (8, 8), 7);
+        wrong(&mut work);
+        a.post(&[work, a.write(&b, (8, 8), 8)]).unwrap();
+        let failed = |id, status| Done {
+            id,
+            ok: false,
+            status,
+        };
+        assert_eq!(a.done(), [failed(7, status), failed(8, 5)]);
+        a.post(&[a.write(&b, (8, 8), 9)]).unwrap();
+        assert_eq!(a.done(), [failed(9, 5)]);
+        assert_eq!(b.octets(0, LEN), [0; LEN]);
+    }
+}
+
+#[test]
+fn nothing_is_carried_out_after_an_end_has_failed() {
+    for other in [false, true] {
+        let (a, b) = pair();
+        if other { &b } else { &a }.adapter.fail();
+        a.fill(8, b"12345678");
+        a.post(&[a.write(&b, (8, 8), 1)]).unwrap();
+        assert!(matches!(
+            a.done()[..],
+            [Done {
+                id: 1,
+                ok: false,
+                ..
+            }]
+        ));
+        assert_eq!(b.octets(0, LEN), [0; LEN]);
+    }
+}
+
+#[test]
+fn before_connecting_nothing_can_be_posted() {
+    let (a, b) = (end(), end());
+    a.post(&[a.write(&b, (0, 8), 1)]).unwrap_err();
+    a.adapter.connect(&b.adapter.address()).unwrap();
+    a.adapter.connect(&b.adapter.address()).unwrap_err();
+    a.post(&[a.write(&b, (0, 8), 1)]).unwrap();
+    assert_eq!(a.done(), [well(1)]);
+}
+
+/// A control word comes whole and after the data that were posted before it.
+#[test]
+fn a_word_comes_whole_and_after_its_data() {
+    let (a, b) = pair();
+    let last = 3000u64;
+    std::thread::scope(|scope| {
+        let (remote, rkey) = (b.at as u64, b.adapter.rkey());
+        let from = a.at as usize;
+        let adapter = &a.adapter;
+        scope.spawn(move || {
+            let at = std::ptr::with_exposed_provenance_mut::<u64>(from);
+            for i in 1..=last {
+                let word = i | i << 32;
+                // SAFETY: this end's memory, which only this thread uses.
+                unsafe {
+                    for k in 0..128 {
+                        at.add(k).write(word);
+                    }
+                }
+                let piece = |k: usize, words: usize, id| Work::Write {
+                    local: at.wrapping_add(k).cast(),
+                    len: (words * 8) as u32,
+                    lkey: adapter.lkey(),
+                    remote: remote + k as u64 * 8,
+                    rkey,
+                    inline: words == 1,
+                    signaled: words == 1,
+                    id,
+                };
+                // The data before the word that tells of it.
+                // SAFETY: work on the ends' memory, which is never given back.
+                unsafe { adapter.post(&[piece(1, 127, i), piece(0, 1, i)]) }.unwrap();
+                let mut done = [Done::default(); 4];
+                assert_eq!(adapter.poll(&mut done), 1);
+                assert_eq!(done[0], well(i));
+            }
+        });
+        let mut seen = 0;
+        while seen != last {
+            let word = b.word(0);
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+            let (high, low) = (word >> 32, word & u64::from(u32::MAX));
+            assert_eq!(high, low, "a torn word");
+            assert!(low >= seen);
+            seen = low;
+            for k in [1, 64, 127] {
+                assert!(b.word(k * 8) & u64::from(u32::MAX) >= seen);
+            }
+        }
+    });
+}
