@@ -8,7 +8,7 @@
 //! A stream for which there is no seat, or no memory, goes back to the kernel before the fork.
 
 use crate::sockets::demote::{Unread, begin_many, demote_held};
-use crate::sockets::wired::mover;
+use crate::sockets::wired::{self, mover};
 use crate::sockets::{Phase, Socket, Way, family, operator, rouse, seats};
 use crate::world::World;
 use crate::{alloc, guard, mapper, report, table, world};
@@ -67,6 +67,7 @@ pub(crate) extern "C" fn before_fork() {
     };
     begin_many();
     for &(s, fd) in &streams {
+        wired::end_ring(s, fd); // the adapter is this process's
         if !child.is_some_and(|child| seats::share(s, child)) {
             demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
         }

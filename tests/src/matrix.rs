@@ -371,7 +371,8 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
 }
 
 /// Cases whose server speaks first, or may.
-const SPEAK_FIRST: [&str; 3] = [
+const SPEAK_FIRST: [&str; 4] = [
+    "both_speak_at_once",
     "nonblock_created",
     "shutdown_by_both_ends",
     "zcopy_from_the_first_byte",

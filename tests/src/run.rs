@@ -146,6 +146,9 @@ impl Launch {
         }
         if transport().is_some() {
             self.command.env("SHUNT_RULES", rules());
+            if std::env::var_os("SHUNT_TEST_ADAPTER").is_none() {
+                self.command.env("SHUNT_STANDIN_ADAPTER", "1");
+            }
         }
         if let Some(way) = std::env::var_os("SHUNT_TEST_ZCOPY") {
             self.command.env("SHUNT_ZCOPY", way);

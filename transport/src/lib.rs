@@ -35,6 +35,8 @@ pub mod rendezvous;
 #[cfg(not(loom))]
 pub mod report;
 #[cfg(not(loom))]
+pub mod ring;
+#[cfg(not(loom))]
 pub mod rules;
 #[cfg(not(loom))]
 pub mod sdp;

@@ -5,7 +5,7 @@
 //! ONESHOT ones once until modified; ERR and HUP are always reported.
 
 use super::set::Set;
-use crate::sockets::{Phase, Socket, ready, wired};
+use crate::sockets::{Phase, Socket, parked, ready, wired};
 use std::sync::atomic::Ordering;
 use transport::provider::Provider;
 
@@ -226,6 +226,11 @@ impl Entry {
         }
         if let Some(s) = self.socket() {
             let attached = s.phase() == Phase::Attached;
+            if wired::is_wired(s)
+                && wired::before_sleep(s, self.fd, ready::wishes(poll_bits(self.events))) < u64::MAX
+            {
+                parked::look_soon();
+            }
             return attached
                 && s.segment()
                     .is_some_and(|p| p.wish(ready::wishes(poll_bits(self.events))));

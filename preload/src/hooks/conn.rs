@@ -117,6 +117,7 @@ fn listening(s: &'static Socket, fd: c_int) {
         *s.way.get() = Way::Listener {
             family: index,
             wired: wired::is_wanted_at(fd),
+            rides: rules::listen_wanted(fd).rides,
         }
     };
     s.set_phase(Phase::Listening);

@@ -67,6 +67,10 @@ pub(super) fn sleep(
                     to.events |= libc::POLLOUT;
                 }
                 if wired {
+                    let nap = wired::before_sleep(s, p.fd, ready::wishes(p.events));
+                    if nap < u64::MAX {
+                        time = Some(time.unwrap_or(u64::MAX).min(nap));
+                    }
                     counting.add(What::Asleep(s));
                 } else {
                     quiet &= prepare(s, p.fd, &counting);

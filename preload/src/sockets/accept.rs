@@ -63,8 +63,11 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
     let why = match way {
         Way::Listener {
             wired: true,
+            rides,
             family,
         } if wired::may_be_asked(s, family.is_ok(), peer) => {
+            // SAFETY: under the registry lock.
+            unsafe { *s.way.get() = Way::Callee { rides } };
             return wired::begin_as_server(s);
         }
         Way::Listener {

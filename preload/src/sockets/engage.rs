@@ -75,7 +75,7 @@ pub(crate) fn glance(s: &'static Socket, fd: i32) {
 fn first_use(s: &'static Socket, fd: i32) {
     let mut w = world::lock();
     let mut accepted = None;
-    if super::demote::way(s) == (Way::Caller { mapped: true }) {
+    if matches!(super::demote::way(s), Way::Caller { mapped: true, .. }) {
         drop(w); // this may wait for a moment, which nobody else is to
         accepted = wired::is_accepted(fd);
         w = world::lock();
@@ -87,8 +87,8 @@ fn first_use(s: &'static Socket, fd: i32) {
     match unsafe { *s.way.get() } {
         Way::Client { target, .. } => announce(&mut w, s, fd, target),
         Way::Inherited => find_server(&mut w, s, fd),
-        Way::Caller { mapped } if mapped && accepted.is_none() => {} // not connected yet
-        Way::Caller { .. } => wired::ask(&mut w, s, fd, accepted),
+        Way::Caller { mapped: true, .. } if accepted.is_none() => {} // not connected yet
+        Way::Caller { rides, .. } => wired::ask(&mut w, s, fd, accepted, rides),
         Way::Server {
             family,
             looks,
@@ -386,6 +386,9 @@ pub(crate) fn give_up_if_silent(s: &'static Socket, fd: i32, calls: u64) {
 /// The targets of connections that are to ask for software iWARP; the second if the port mapper there accepts.
 const WIRED: u32 = u32::MAX;
 const IF_MAPPED: u32 = u32::MAX - 1;
+/// As these, and an RDMA adapter may move them.
+const RIDES: u32 = u32::MAX - 2;
+const RIDES_IF_MAPPED: u32 = u32::MAX - 3;
 
 /// A non-listening socket was connected, or began to be.
 pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<u32, Reason> {
@@ -395,9 +398,13 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
         Iwarp::Never => Err(why),
         Iwarp::IfMapped => {
             mapper::asked(address);
-            Ok(IF_MAPPED)
+            Ok(if plan.rides {
+                RIDES_IF_MAPPED
+            } else {
+                IF_MAPPED
+            })
         }
-        Iwarp::Always => Ok(WIRED),
+        Iwarp::Always => Ok(if plan.rides { RIDES } else { WIRED }),
     };
     if let Err(why) = plan.shm
         && !rules::are_there()
@@ -451,13 +458,14 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
         return; // somebody else's connect on the same socket was faster
     }
     match target {
-        Ok(WIRED | IF_MAPPED) if !ok => {}
+        Ok(RIDES_IF_MAPPED..) if !ok => {}
         Ok(target) if ok => {
-            if target >= IF_MAPPED {
+            if target >= RIDES_IF_MAPPED {
                 let _w = world::lock();
-                let mapped = target == IF_MAPPED;
+                let mapped = matches!(target, IF_MAPPED | RIDES_IF_MAPPED);
+                let rides = matches!(target, RIDES | RIDES_IF_MAPPED);
                 // SAFETY: under the registry lock.
-                unsafe { *s.way.get() = Way::Caller { mapped } };
+                unsafe { *s.way.get() = Way::Caller { mapped, rides } };
             }
             s.record.role.store(1, Ordering::Relaxed);
             s.record.set_kernel(Reason::Undecided);

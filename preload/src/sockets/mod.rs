@@ -111,13 +111,20 @@ pub(crate) enum Way {
     /// Connected, and to ask for software iWARP at its first use; with `mapped`, if the port mapper there has accepted.
     Caller {
         mapped: bool,
+        /// An RDMA adapter may move it then.
+        rides: bool,
+    },
+    /// Accepted from a listener whose connections may ask for software iWARP.
+    Callee {
+        rides: bool,
     },
     /// A listener.
     Listener {
         /// Or why its connections stay on kernel TCP.
         family: Result<u32, Reason>,
-        /// What it accepts may ask for software iWARP.
+        /// What it accepts may ask for software iWARP, and for an RDMA adapter under it.
         wired: bool,
+        rides: bool,
     },
 }
 

@@ -163,6 +163,11 @@ pub(crate) fn keep_awake() {
     SHORT_NAPS_UNTIL.fetch_max(until, Ordering::Relaxed);
 }
 
+/// What a sleep would wait for may not be told of by a bell: look again soon.
+pub(crate) fn look_soon() {
+    keep_awake();
+}
+
 /// How long (ns) a sleep may be that is to last so long.
 #[inline]
 pub(crate) fn nap(ns: u64) -> u64 {

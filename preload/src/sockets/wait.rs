@@ -54,7 +54,9 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
     if shut.load(Ordering::Relaxed) || s.is_over() || s.broken.load(Ordering::Relaxed) {
         return true;
     }
-    let Some(p) = s.segment() else { return false };
+    let Some(p) = s.segment() else {
+        return wired::may_go(s, want);
+    };
     match (want, s.phase()) {
         (_, Phase::Announced) => engage::is_answered(s),
         (Want::Data, Phase::Attached) => match s.rx_leg() {
@@ -227,6 +229,7 @@ impl Wait {
 
     fn sleep(&self, s: &'static Socket, fd: i32) -> Result<()> {
         let kernel = by_kernel(s, self.want);
+        let mut nap = u64::MAX;
         let counting = Counting::more();
         if !kernel && let Some(p) = s.segment() {
             if !prepare(s, fd, &counting) {
@@ -238,6 +241,13 @@ impl Wait {
                 Want::Taken => doorbell::TAKEN,
             });
         } else {
+            if wired::is_wired(s) {
+                let wishes = match self.want {
+                    Want::Data => doorbell::DATA,
+                    Want::Room | Want::Taken => doorbell::SPACE,
+                };
+                nap = wired::before_sleep(s, fd, wishes);
+            }
             counting.add(What::Asleep(s));
             // The direction may move to its fast leg during the sleep.
             if self.want == Want::Data
@@ -248,10 +258,10 @@ impl Wait {
             }
         }
         // (the direction may have gone back to the kernel on the way here: then another sleep is due)
-        if may_go(s, self.want) || (!kernel && by_kernel(s, self.want)) {
+        if nap == 0 || may_go(s, self.want) || (!kernel && by_kernel(s, self.want)) {
             Ok(())
         } else {
-            self.block(s, fd, kernel)
+            self.block(s, fd, kernel, nap)
         }
     }
 
@@ -288,12 +298,14 @@ impl Wait {
     }
 
     /// Blocks in the kernel, by libc's functions, which are cancellation points.
-    fn block(&self, s: &'static Socket, fd: i32, kernel: bool) -> Result<()> {
+    fn block(&self, s: &'static Socket, fd: i32, kernel: bool, nap: u64) -> Result<()> {
         let deadline = self.deadline.unwrap_or(0);
         let for_room = self.want != Want::Data;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.woken_hard.load(Ordering::Acquire);
-        let naps = parked::nap(large::nap(self.want, s)).min(wired::nap(s));
+        let naps = parked::nap(large::nap(self.want, s))
+            .min(wired::nap(s))
+            .min(nap);
         let errno = real::errno();
         if for_room
             && !kernel

@@ -13,11 +13,11 @@
 
 use super::fields::Writer;
 use super::header::{HEADER, Header, OOB_PRES, REQ_PIPE};
-use super::mid::Mid;
+use super::mid::{Mid, RING_TERMS};
 use super::mode::Mode;
 
 /// Bytes of the longest head: SinkAvail's.
-const LONGEST: usize = HEADER + 20;
+const LONGEST: usize = HEADER + RING_TERMS;
 
 /// A buffer of the sender's that the other side may read, or write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,17 @@ pub enum Message<'a> {
     /// This was the last message of the sender's direction: RDMA mode ends here, and what follows on the
     /// connection are the bytes of the stream. The other side does the same. (Shunt's own.)
     Plain,
+    /// The sender has a ring for an adapter to move the stream by, of which these octets say where it is, and asks
+    /// for the peer's. (Shunt's own, as are the next two.)
+    RingOffer {
+        terms: [u8; RING_TERMS],
+    },
+    /// The peer's ring; octets of zero if it has none.
+    RingAnswer {
+        terms: [u8; RING_TERMS],
+    },
+    /// Behind this message the octets of the sender's direction go by the ring.
+    RingBegin,
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -128,6 +139,9 @@ impl<'a> Message<'a> {
             Self::SuspComm { .. } => Mid::SuspComm,
             Self::SuspCommAck => Mid::SuspCommAck,
             Self::Plain => Mid::Plain,
+            Self::RingOffer { .. } => Mid::RingOffer,
+            Self::RingAnswer { .. } => Mid::RingAnswer,
+            Self::RingBegin => Mid::RingBegin,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -155,6 +169,9 @@ impl<'a> Message<'a> {
             | Self::SuspComm { .. }
             | Self::SuspCommAck
             | Self::Plain
+            | Self::RingOffer { .. }
+            | Self::RingAnswer { .. }
+            | Self::RingBegin
             | Self::SendSm
             | Self::SrcAvailCancel
             | Self::SinkAvailCancel
@@ -208,6 +225,7 @@ impl<'a> Message<'a> {
                 out.put(&[half | (*mode as u8) << 4, 0, 0, 0])
             }
             Self::ChRcvBuf { size } | Self::ChRcvBufAck { size } => out.put(&size.to_be_bytes()),
+            Self::RingOffer { terms } | Self::RingAnswer { terms } => out.put(terms),
             Self::SuspComm { port } => out.put(&SERVICE).put(&port.to_be_bytes()),
             _ => out,
         }))

@@ -23,13 +23,20 @@ pub enum Mid {
     SuspCommAck = 0x0E,
     /// Of the numbers that are left for experiments: the sender's direction goes on with plain bytes.
     Plain = 0x40,
+    /// Also: the sender has a ring; it agrees to one; its octets go by the ring from here on.
+    RingOffer = 0x41,
+    RingAnswer = 0x42,
+    RingBegin = 0x43,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
 }
 
+/// Octets by which a side says where its ring is.
+pub const RING_TERMS: usize = 44;
+
 impl Mid {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -46,6 +53,9 @@ impl Mid {
         Self::SuspComm,
         Self::SuspCommAck,
         Self::Plain,
+        Self::RingOffer,
+        Self::RingAnswer,
+        Self::RingBegin,
         Self::SinkAvail,
         Self::SrcAvail,
         Self::Data,
@@ -69,6 +79,7 @@ impl Mid {
         match self {
             Self::Hello | Self::SrcAvail => 16,
             Self::HelloAck => 12,
+            Self::RingOffer | Self::RingAnswer => RING_TERMS,
             Self::RdmaWrCompl
             | Self::RdmaRdCompl
             | Self::ModeChange

@@ -3,7 +3,7 @@
 use super::fields::Reader;
 use super::header::{HEADER, Header, OOB_PRES, REQ_PIPE, Written};
 use super::message::{Advert, Half, Message, SERVICE};
-use super::mid::Mid;
+use super::mid::{Mid, RING_TERMS};
 use super::mode::Mode;
 use super::{LARGEST_BUFFER, Violation, buffer_size};
 
@@ -17,7 +17,7 @@ pub struct Received<'a> {
 }
 
 /// Bytes of the longest headers.
-pub const FRONT: usize = HEADER + 20;
+pub const FRONT: usize = HEADER + RING_TERMS;
 
 /// What a message is checked against.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +118,13 @@ impl<'a> Received<'a> {
             Mid::SinkCancelAck => Message::SinkCancelAck,
             Mid::SuspCommAck => Message::SuspCommAck,
             Mid::Plain => Message::Plain,
+            Mid::RingOffer => Message::RingOffer {
+                terms: from.take().ok_or(Violation::ExtendedHeader)?,
+            },
+            Mid::RingAnswer => Message::RingAnswer {
+                terms: from.take().ok_or(Violation::ExtendedHeader)?,
+            },
+            Mid::RingBegin => Message::RingBegin,
             Mid::DisConn => Message::DisConn,
             Mid::AbortConn => Message::AbortConn,
             Mid::Hello | Mid::HelloAck => return Err(Violation::Unexpected),

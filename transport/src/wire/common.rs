@@ -1,6 +1,7 @@
 //! What the two halves of one side tell each other, without a lock: the receiver what has come and what the peer
 //! has acknowledged, the sender what it has told.
 
+use super::riding::Riding;
 use crate::sdp_wire::header::Seq;
 use crate::sdp_wire::sequence::{Heard, Told};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,6 +29,8 @@ pub struct Common {
     pub to_plain: AtomicBool,
     /// Messages that the peer waits for, as bits.
     asked: AtomicU32,
+    /// The ring by which the octets go, or are about to, and how far both sides are with that.
+    pub ring: Riding,
 }
 
 /// What a peer can wait for: bits of one word. (Of each kind one at a time can be open.)
@@ -58,6 +61,7 @@ impl Common {
             half: AtomicU32::new(0),
             to_plain: AtomicBool::new(false),
             asked: AtomicU32::new(0),
+            ring: Riding::new(),
         }
     }
 

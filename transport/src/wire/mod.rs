@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`Out`] | numbers, credits, framing of what goes; octets that the kernel has not taken | the sending lock |
 //! | [`In`] | octets that came, the FPDU that is being read, bytes ready to be read | the receiving lock |
+//! | [`Riding`] | how the octets come to go by a ring (`crate::ring`) | nothing: atomics |
 //! | [`Common`] | the few words by which the two tell each other | nothing: atomics |
 //! | [`set_up`] | MPA Request and Reply with Hello and HelloAck in their private data | nothing: pure |
 //!
@@ -20,6 +21,7 @@
 mod common;
 mod incoming;
 mod outgoing;
+mod riding;
 pub mod set_up;
 #[cfg(test)]
 #[allow(
@@ -31,6 +33,7 @@ mod tests;
 pub use common::Common;
 pub use incoming::{In, State};
 pub use outgoing::{Out, Sent};
+pub use riding::{Due, Riding};
 
 use crate::iwarp::mpa::setup::Terms;
 use crate::sys::Result;
@@ -112,7 +115,7 @@ impl Wire {
         let Some(asker) = asker else {
             return Heard::Agreed;
         };
-        incoming.receive_reply(fd);
+        incoming.receive_reply(&self.common, fd);
         let (heard, agreed, used) = match asker.hear(incoming.reply()) {
             Reply::Partial if !incoming.is_over() => return Heard::Nothing,
             // It ended, or said something else, before it has answered.
@@ -147,6 +150,29 @@ impl Wire {
     pub unsafe fn is_asking(&self) -> bool {
         // SAFETY: the caller's promise: it changes under both.
         unsafe { (*self.asker.get()).is_some() }
+    }
+
+    /// The ring is over for this side, whatever it was doing: nothing more is taken from it than has landed.
+    ///
+    /// # Safety
+    /// The caller holds both locks.
+    pub unsafe fn end_ring(&self) {
+        if let Some(ring) = self.common.ring.get() {
+            ring.end();
+            // SAFETY: the caller's promise.
+            unsafe { self.incoming() }.land(ring);
+        }
+    }
+
+    /// The ring, if it is over and both directions are done with it: nobody uses it any more.
+    ///
+    /// # Safety
+    /// The caller holds both locks.
+    pub unsafe fn take_ring(&self) -> Option<NonNull<crate::ring::Ring>> {
+        let over = self.common.ring.get()?.is_over();
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.out().is_by_kernel() && self.incoming().is_by_kernel() };
+        (over && done).then(|| self.common.ring.take()).flatten()
     }
 
     /// Gives the memory back; its addresses stay valid for threads that were on their way to look.

@@ -128,7 +128,12 @@ impl End {
     }
 
     fn flush(&self) -> bool {
-        unsafe { self.wire().out().flush(self.fd.as_raw_fd(), 0).unwrap() }
+        unsafe {
+            self.wire()
+                .out()
+                .flush(&self.wire().common, self.fd.as_raw_fd(), 0)
+                .unwrap()
+        }
     }
 
     fn state(&self) -> State {

@@ -6,7 +6,7 @@
 
 use super::super::demote::become_plain;
 use super::super::{Phase, Socket, residual};
-use super::{io, mover, opening, wire};
+use super::{io, mover, opening, raising, riding, wire};
 use crate::world::{self, World};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -61,10 +61,11 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         s.rx_shut.store(true, Ordering::Release);
     }
     let both = s.rx_shut.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire);
-    if both && io::unsent(s) == 0 {
+    if both && !io::is_under_way(s) {
         // Nothing is to come and nothing to go: what comes all the same is answered as the kernel answers it.
         s.fin_sent.store(true, Ordering::Release);
         s.woken_hard.store(true, Ordering::Release);
+        shut_here(s, wire);
         return Some(libc::SHUT_RDWR);
     }
     if how != libc::SHUT_WR {
@@ -73,11 +74,20 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         // peer's own words come that way.
         if s.sleepers() > 0 && s.phase() == Phase::Wired {
             s.woken_hard.store(true, Ordering::Release);
+            shut_here(s, wire);
             return Some(libc::SHUT_RD);
         }
     }
     settle_both_shut(s, fd);
     None
+}
+
+/// The kernel connection is shut by this side.
+fn shut_here(s: &Socket, wire: &Wire) {
+    if let Ok(_rx) = s.rx.lock() {
+        // SAFETY: the lock is held.
+        unsafe { wire.incoming() }.shut();
+    }
 }
 
 /// Whether the peer's kernel has ended the connection, in its direction at least: a peer does so when it closes.
@@ -110,7 +120,7 @@ pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
             && wire(s).is_some_and(|wire| {
                 s.tx.lock()
                     // SAFETY: the lock is held while it is looked at.
-                    .is_ok_and(|_tx| unsafe { wire.out() }.is_finished())
+                    .is_ok_and(|_tx| unsafe { wire.out() }.is_finished(&wire.common))
             });
         if over && !s.fin_sent.swap(true, Ordering::AcqRel) {
             // SAFETY: no pointers.
@@ -144,7 +154,7 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let waits = s.tx.lock().is_ok_and(|_tx| {
         // SAFETY: the lock is held.
         let out = unsafe { wire.out() };
-        out.finish(&wire.common, fd).is_ok() && out.pending() > 0
+        out.finish(&wire.common, fd).is_ok() && out.is_under_way(&wire.common)
     });
     if !waits {
         return;
@@ -162,6 +172,8 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
 /// The socket is done with: its state goes.
 pub(crate) fn let_go(s: &Socket) {
     if let Some(at) = NonNull::new(s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel)) {
+        // SAFETY: as below.
+        raising::drop_of(unsafe { at.as_ref() });
         // SAFETY: taken out by whoever gets here first.
         unsafe { Wire::release(at) };
     }
@@ -169,9 +181,15 @@ pub(crate) fn let_go(s: &Socket) {
 
 /// The peer goes on with plain bytes: so does this side.
 pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) {
-    if let Ok(_tx) = s.tx.lock() {
+    riding::end(s, fd);
+    let plain = s.tx.lock().is_ok_and(|_tx| {
         // SAFETY: the lock is held. (What fails shows by the next call.)
-        let _ = unsafe { wire.out().go_plain(&wire.common, fd) };
+        let gone = unsafe { wire.out().go_plain(&wire.common, fd) };
+        gone == Ok(true)
+    });
+    if plain && s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.swap(true, Ordering::AcqRel) {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
     }
 }
 
@@ -185,7 +203,7 @@ fn is_all_plain(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
     out && s.rx.lock().is_ok_and(|_rx| {
         // SAFETY: as above.
         let incoming = unsafe { wire.incoming() };
-        incoming.is_readable(&wire.common, fd);
+        incoming.look_for_plain(&wire.common, fd);
         incoming.is_past_mode()
     })
 }
@@ -261,7 +279,8 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
                 break;
             }
         }
-        plain && incoming.held() == 0 || !matches!(incoming.state(), State::Open | State::Plain)
+        // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
+        plain && incoming.held() == 0 || incoming.state() == State::Reset || incoming.is_over()
     });
     if !ended || !residual::keep(s, fd, &kept) {
         s.broken.store(true, Ordering::Release);

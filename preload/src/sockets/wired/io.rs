@@ -3,7 +3,7 @@
 
 use super::super::send::is_over;
 use super::super::{Phase, Socket, parked};
-use super::{ending, is_wired, mover, opening, own_fd, wire};
+use super::{ending, is_wired, mover, opening, own_fd, riding, wire};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -36,6 +36,9 @@ pub(crate) unsafe fn receive(
         };
         // SAFETY: the lock is held.
         let incoming = unsafe { wire.incoming() };
+        if incoming.is_by_ring() {
+            riding::note(s);
+        }
         if walk.left() == 0 && incoming.is_readable(&wire.common, fd) && incoming.held() > 0 {
             return Ok(Some(Got::Bytes(0))); // nothing is wanted, and there is something
         }
@@ -81,7 +84,7 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
         if let Some(segment) = terminate {
             if let Ok(_tx) = s.tx.lock() {
                 // SAFETY: the lock is held.
-                unsafe { wire.out().terminate(fd, &segment) };
+                unsafe { wire.out().terminate(&wire.common, fd, &segment) };
             }
             s.record.set_demoted(Reason::PeerBroke);
             // Gracefully, so that it arrives (RFC 5040 section 6.2.1).
@@ -92,6 +95,7 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
     if wire.common.due.load(Ordering::Acquire) {
         serve_due(s, fd);
     }
+    riding::settle(s, fd, wire);
     if wire.common.to_plain.load(Ordering::Acquire) {
         ending::follow_to_plain(s, fd, wire);
     }
@@ -104,17 +108,38 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         return false;
     }
     opening::step(s, fd);
+    if let Some(wire) = wire(s) {
+        if !wire.common.heard.load(Ordering::Acquire) {
+            available(s, fd); // what waits may go once the peer has been heard
+        }
+        riding::settle(s, fd, wire);
+    }
     serve_due(s, fd);
-    let waits = is_wired(s) && unsent(s) > 0;
+    let ends = s.tx_shut.load(Ordering::Acquire) && is_under_way(s);
+    if s.tx_shut.load(Ordering::Acquire) {
+        ending::settle_both_shut(s, fd);
+    }
+    let waits = is_wired(s) && (unsent(s) > 0 || is_unsettled(s) || ends);
     if waits {
         parked::note(s, fd);
     }
     waits
 }
 
+/// Whether a ring has ended and what was put there is not on its way again.
+fn is_unsettled(s: &Socket) -> bool {
+    let Some(wire) = wire(s) else { return false };
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock()
+        .is_ok_and(|_tx| unsafe { wire.out() }.is_unsettled())
+}
+
 /// Remembers a socket that has something left to send.
 pub(super) fn note_pending(s: &'static Socket, fd: i32) {
-    let waits = is_wired(s) && unsent(s) > 0;
+    let waits = is_wired(s)
+        && (unsent(s) > 0
+            || is_unsettled(s)
+            || s.tx_shut.load(Ordering::Acquire) && is_under_way(s));
     if waits {
         parked::note(s, fd);
         mover::wake();
@@ -195,10 +220,13 @@ pub(crate) unsafe fn send(
                 return Ok(Some(0)); // the caller asks too, and ends the call
             }
             // SAFETY: the lock is held, and the caller's promise.
-            unsafe {
-                wire.out()
-                    .send(&wire.common, fd, walk, flags & libc::MSG_MORE)
+            let out = unsafe { wire.out() };
+            // SAFETY: as above.
+            let sent = unsafe { out.send(&wire.common, fd, walk, flags & libc::MSG_MORE) };
+            if out.is_by_ring() {
+                riding::note(s);
             }
+            sent
         };
         match sent {
             Ok(Sent::Bytes(n)) => {
@@ -207,7 +235,14 @@ pub(crate) unsafe fn send(
                 return Ok(Some(n));
             }
             Ok(Sent::Full) => {
-                s.hungry.store(false, Ordering::Relaxed);
+                // (by a ring it is the peer that says when there is room; and if that has ended it says the rest)
+                riding::settle(s, fd, wire);
+                let ring = wire.common.ring.get().is_some();
+                s.hungry.store(ring, Ordering::Relaxed);
+                if ring && turn == 0 {
+                    available(s, fd);
+                    continue;
+                }
                 return Ok(None);
             }
             Ok(Sent::NoCredit) if turn == 0 && s.phase() == Phase::Wired => {
@@ -246,14 +281,20 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
         s.tx.lock().ok().and_then(|_tx| {
             // SAFETY: the lock is held while it is looked at.
             let out = unsafe { wire.out() };
-            let _ = out.flush(fd, 0);
-            out.may_take(&wire.common).then(|| out.takes())
+            let _ = out.flush(&wire.common, fd, 0);
+            out.may_take(&wire.common).then(|| out.takes(&wire.common))
         })
     };
-    let free =
-        s.phase() == Phase::Opening || net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT != 0;
-    s.hungry.store(false, Ordering::Relaxed);
+    let free = s.phase() == Phase::Opening
+        || if riding::is_sending(s, wire) {
+            riding::has_room(wire)
+        } else {
+            net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT != 0
+        };
+    let ring = wire.common.ring.get().is_some();
+    s.hungry.store(ring && !free, Ordering::Relaxed);
     if !free {
+        riding::settle(s, fd, wire);
         return None;
     }
     may().or_else(|| {
@@ -317,6 +358,14 @@ pub(crate) fn note(s: &Socket) {
         s.record.wire_messages.store(messages, Ordering::Relaxed);
         s.record.no_credit.store(starved, Ordering::Relaxed);
     }
+}
+
+/// Whether something has not reached the kernel, or the peer's memory.
+pub(super) fn is_under_way(s: &Socket) -> bool {
+    let Some(wire) = wire(s) else { return false };
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock()
+        .is_ok_and(|_tx| unsafe { wire.out() }.is_under_way(&wire.common))
 }
 
 /// Octets that the kernel has not taken yet.

@@ -7,6 +7,7 @@
 //! | `opening` | asking and being asked, at the first use of a connection |
 //! | `io` | receiving and sending |
 //! | `mover` | a thread for what the kernel did not take at once |
+//! | `riding`, `raising` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
 //! | `ready` | what the socket is ready for |
 //! | `ending` | shutdown, close, and the way back to plain bytes |
 //!
@@ -19,12 +20,15 @@ mod ending;
 mod io;
 pub(crate) mod mover;
 mod opening;
+mod raising;
 mod ready;
+mod riding;
 
 pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
 pub(crate) use io::{available, await_gone, note, post, receive, room, send, take, unsent};
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_wanted_at, may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
+pub(crate) use riding::{before_sleep, end as end_ring, may_go};
 
 use super::{Phase, Socket};
 use crate::table::{self, Entry};

@@ -13,13 +13,17 @@
 
 use super::super::lock::Slow;
 use super::super::{Phase, Socket, parked};
+use super::raising;
 use crate::service;
 use crate::world;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use transport::clock;
+use transport::ring::Ring;
+use transport::ring::records::KNOCK;
 use transport::sys::fd::{Fd, as_fd};
+use transport::sys::net;
 use transport::sys::time;
 use transport::wire::{Heard, Wire};
 
@@ -27,6 +31,10 @@ use transport::wire::{Heard, Wire};
 const COURTESY_US: u64 = 500;
 /// How long (µs) the thread sleeps between two turns, at most.
 const PAUSE_US: u64 = 2_000;
+/// How long (µs) what a peer has knocked for may take to come behind the knock, before it is looked for later.
+const BEHIND_US: u64 = 10_000;
+/// How often (ms) adapters are looked at.
+const WATCH_MS: i32 = 100;
 /// How long (µs) a closed connection may take to send its last octets: as long as the kernel's own patience with a
 /// peer that has gone silent, about.
 const LINGER_US: u64 = 60_000_000;
@@ -143,12 +151,17 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let mut pause = COURTESY_US;
     let mut waits = false;
     loop {
-        let rung = sleep(if waits { 0 } else { -1 });
+        let rung = sleep(match (waits, raising::is_busy()) {
+            (true, _) => 0,
+            (false, true) => WATCH_MS,
+            (false, false) => -1,
+        });
         if OVER.load(Ordering::SeqCst) {
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
         }
         rung.into_iter().flatten().for_each(answer);
+        raising::work(); // (an adapter takes its time anyway)
         let _ = time::nap(pause);
         waits = parked::move_wired() || linger();
         pause = if waits {
@@ -198,6 +211,21 @@ fn answer(s: &'static Socket) {
         && s.phase() == Phase::Wired
         && fd >= 0
     {
+        if wire.common.ring.is_wanted() && net::urgent(fd).is_none_or(|byte| byte == KNOCK) {
+            // Its ring is over, which it says right behind; or what it rang for was read by now.
+            let begun = clock::ticks();
+            loop {
+                if s.sleepers() > 0 {
+                    return; // they hear it
+                }
+                super::io::available(s, fd);
+                let late = clock::ticks() - begun > clock::us(BEHIND_US);
+                if late || wire.common.ring.get().is_none_or(Ring::is_over) {
+                    return;
+                }
+                let _ = time::nap(100);
+            }
+        }
         wire.common.to_plain.store(true, Ordering::Release);
         super::ending::follow_to_plain(s, fd, wire);
     }
@@ -211,7 +239,10 @@ fn linger() -> bool {
         let done = is_done(last) || late;
         if done {
             // SAFETY: the program's socket has given it up; nobody else has it.
-            unsafe { Wire::release(last.wire) };
+            unsafe {
+                raising::drop_of(last.wire.as_ref());
+                Wire::release(last.wire);
+            }
         }
         !done
     });
@@ -230,7 +261,15 @@ fn is_done(last: &Last) -> bool {
         // (credits may come; bytes of the stream have nobody to read them)
         let over = incoming.is_readable(&wire.common, fd) && incoming.is_over();
         let out = wire.out();
-        out.finish(&wire.common, fd).is_err() || out.pending() == 0 || over
+        if wire
+            .common
+            .ring
+            .get()
+            .is_some_and(transport::ring::Ring::is_over)
+        {
+            wire.end_ring();
+        }
+        out.finish(&wire.common, fd).is_err() || !out.is_under_way(&wire.common) || over
     }
 }
 
@@ -240,10 +279,12 @@ pub(crate) fn at_exit() {
         return;
     }
     world::lock().pool.each(|s| {
-        if super::is_wired(s) && super::io::unsent(s) > 0 {
+        if super::is_wired(s) && super::io::is_under_way(s) {
             parked::note(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
         }
     });
+    // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
+    world::lock().pool.each(|s| super::riding::part(s));
     let begun = clock::ticks();
     while (parked::move_wired() || linger()) && clock::ticks() - begun < clock::us(EXIT_US) {
         let _ = time::nap(200);
@@ -262,9 +303,15 @@ pub(crate) fn end() {
 
 pub(crate) fn before_fork() {
     MASK.store(LINGERING.hold(), Ordering::Relaxed);
+    raising::before_fork();
 }
 
 pub(crate) fn in_parent() {
+    raising::in_parent();
+    let_go();
+}
+
+fn let_go() {
     LINGERING.let_go(MASK.load(Ordering::Relaxed));
 }
 
@@ -273,13 +320,14 @@ pub(crate) fn in_child() {
     // SAFETY: held since before the fork, and there is no other thread.
     unsafe { LINGERING.held() }.clear(); // (what it closes are its own numbers for the parent's connections)
     STARTED.store(false, Ordering::SeqCst);
+    raising::in_child();
     for own in [&SET, &EVENT] {
         let fd = own.swap(-1, Ordering::SeqCst);
         if fd >= 0 {
             drop(Fd::own(fd));
         }
     }
-    in_parent();
+    let_go();
 }
 
 /// Whether octets that wait can be expected to go without a call of the program's.

@@ -7,8 +7,8 @@
 //!   client takes whatever is no answer for the program's bytes.
 
 use super::super::demote::become_plain;
-use super::super::{Phase, Socket, seats};
-use super::{mover, wire};
+use super::super::{Phase, Socket, Way, seats};
+use super::{mover, raising, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -88,7 +88,7 @@ pub(super) fn swallow(fd: i32) {
 
 /// A client's first use of its connection: asks, if it is connected. Under the registry lock.
 #[cold]
-pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<bool>) {
+pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<bool>, rides: bool) {
     let Some(carried) = diag::carried(fd) else {
         return become_plain(w, s, fd, Reason::Uncounted);
     };
@@ -131,6 +131,8 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         }
         return become_plain(w, s, fd, Reason::PeerGone);
     }
+    // SAFETY: nobody else has it yet.
+    unsafe { at.as_ref() }.common.ring.allow(rides);
     set_wire(s, at);
     s.set_phase(Phase::Opening);
     drop(rx);
@@ -155,6 +157,9 @@ fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
         Heard::Nothing => {}
         Heard::Agreed => {
             mover::watch(s, fd);
+            if wire.common.ring.is_wanted() {
+                raising::want(s);
+            }
             registered::kick_others(s, std::ptr::null());
         }
         Heard::Declined => {
@@ -304,6 +309,10 @@ fn look(s: &'static Socket, fd: i32) {
     };
     if let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) {
         s.record.set_names(&local, &peer);
+    }
+    if let Way::Callee { rides } = super::super::demote::way(s) {
+        // SAFETY: nobody else has it yet.
+        unsafe { wire.as_ref() }.common.ring.allow(rides);
     }
     set_wire(s, wire);
     attached(s);

@@ -4,7 +4,7 @@
 //! by [`is_unsettled`], and done by [`settle`] first.
 
 use super::super::{Phase, Socket, wait};
-use super::{ending, io, opening, own_fd, wire};
+use super::{ending, io, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::State;
@@ -56,7 +56,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
         b |= libc::POLLRDHUP | IN;
     }
     // Who sleeps in the kernel on this very socket is woken by what lies there: it is left where it is.
-    let (readable, end, state) = if s.sleepers() > 0 {
+    // (by a ring it is not the octets that wake)
+    let by_ring = wire.common.ring.get().is_some();
+    let (readable, end, state) = if s.sleepers() > 0 && !by_ring {
         (kernel & libc::POLLIN != 0, false, State::Open)
     } else {
         let Ok(_rx) = s.rx.lock() else { return b };
@@ -121,7 +123,10 @@ pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
         // SAFETY: the lock is held while it is looked at.
         let incoming = unsafe { wire.incoming() };
         let here = net::unread(own_fd(s, fd)) as u64;
-        (incoming.octets() + here, incoming.has_end())
+        (
+            incoming.octets() + here + riding::arrived(wire),
+            incoming.has_end(),
+        )
     });
     let shut = u64::from(s.rx_shut.load(Ordering::Relaxed));
     let reset = u64::from(s.reset_told.load(Ordering::Relaxed));
@@ -145,8 +150,18 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
     };
     // SAFETY: the lock is held while it is looked at.
     let out = unsafe { wire.out() };
-    if s.phase() == Phase::Opening {
-        return if out.is_roomy() { OUT } else { 0 };
+    if out.is_early(&wire.common) {
+        return if out.is_early_roomy() { OUT } else { 0 };
+    }
+    if out.is_by_ring() {
+        return if out.pending() == 0 && riding::has_room(wire) && out.has_credit(&wire.common) {
+            OUT
+        } else {
+            0
+        };
+    }
+    if out.is_unsettled() {
+        return 0; // the peer says first how much it has
     }
     if out.is_plain() || out.has_credit(&wire.common) {
         return kernel & OUT;
@@ -158,6 +173,7 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
 pub(crate) fn event(s: &Socket, want: wait::Want) -> i16 {
     match want {
         wait::Want::Data => libc::POLLIN,
+        _ if wire(s).is_some_and(|wire| riding::is_sending(s, wire)) => libc::POLLIN,
         _ if s.hungry.load(Ordering::Relaxed) => libc::POLLIN,
         _ => libc::POLLOUT,
     }

@@ -25,6 +25,16 @@ pub unsafe fn recv(fd: i32, buf: *mut u8, len: usize, flags: i32) -> Result<usiz
     unsafe { syscall!(recvfrom, fd, buf, len, flags, 0, 0) }
 }
 
+/// The urgent byte that waits to be read, which stays.
+#[must_use]
+pub fn urgent(fd: i32) -> Option<u8> {
+    let mut byte = 0;
+    let flags = libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: one writable byte.
+    let n = unsafe { recv(fd, &raw mut byte, 1, flags) }.ok()?;
+    (n == 1).then_some(byte)
+}
+
 /// Sends `len` bytes at `buf`.
 ///
 /// # Safety

@@ -12,14 +12,19 @@ use crate::iwarp::ddp::{Segment, StreamId};
 use crate::iwarp::mpa::setup::{ReadLimits, Role};
 use crate::iwarp::mpa::{Deframer, Markers};
 use crate::iwarp::rdmap::{Settings, Stream};
+use crate::ring::Begun;
+use crate::ring::{Ring, Rx};
 use crate::sdp_wire::received::Sizes;
 use crate::sdp_wire::sequence::Sequence;
-use crate::sys::{Errno, Result, net};
+use crate::sys::{Errno, Result};
 use std::sync::atomic::Ordering;
 
 /// Bytes of the two buffers: several of the largest FPDUs.
-const RAW: usize = 256 * 1024;
+const RAW: usize = 512 * 1024;
 const READY: usize = 256 * 1024;
+
+/// Octets of the raw buffer that are kept free in front of a piece of half its size.
+const AHEAD: usize = 64 * 1024;
 
 /// A payload from which on the next one is expected to be read straight to the program's buffer, in bytes.
 const LARGE: usize = 8 * 1024;
@@ -94,6 +99,9 @@ pub struct In {
     end: usize,
     ready_start: usize,
     ready_end: usize,
+    link: Rx,
+    /// The next thing after the FPDU at the front is the ring.
+    begins_ring: bool,
     raw: [u8; RAW],
     ready: [u8; READY],
 }
@@ -123,6 +131,7 @@ impl In {
             (&raw mut (*at).message).write(None);
             (&raw mut (*at).error).write(None);
             (&raw mut (*at).terminate).write(None);
+            (&raw mut (*at).link).write(Rx::new());
         }
     }
 
@@ -155,8 +164,8 @@ impl In {
     }
 
     /// Reads what has come in answer to a request.
-    pub(super) fn receive_reply(&mut self, fd: i32) {
-        self.fill(fd);
+    pub(super) fn receive_reply(&mut self, common: &Common, fd: i32) {
+        self.fill(common, fd);
     }
 
     /// What has come so.
@@ -247,18 +256,24 @@ impl In {
     }
 
     /// Reads octets from the kernel to behind the raw ones. Whether any came.
-    fn fill(&mut self, fd: i32) -> bool {
+    fn fill(&mut self, common: &Common, fd: i32) -> bool {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && RAW - self.end < RAW / 2 {
+        } else if self.start > 0 && RAW - self.end < RAW / 2 + AHEAD {
             self.raw.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let Some(space) = self.raw.get_mut(self.end..).filter(|s| !s.is_empty()) else {
+        // (never more than leaves room for a ring in front of it)
+        let most = (RAW / 2).saturating_sub(self.end - self.start);
+        let end = RAW.min(self.end + most);
+        let Some(space) = self.raw.get_mut(self.end..end).filter(|s| !s.is_empty()) else {
             return false;
         };
         // SAFETY: the slice is writable.
-        let came = unsafe { net::recv(fd, space.as_mut_ptr(), space.len(), libc::MSG_DONTWAIT) };
+        let came = unsafe {
+            let ring = common.ring.get();
+            self.link.recv(ring, fd, space.as_mut_ptr(), space.len())
+        };
         match self.took(came) {
             Some(n) => {
                 self.end += n;
@@ -268,10 +283,90 @@ impl In {
         }
     }
 
+    /// The octets behind this point come by the ring. What the kernel has given beyond it are no octets of the stream.
+    fn begin_ring(&mut self, common: &Common) {
+        let Some(ring) = common.ring.get() else {
+            self.reset = true; // nobody has agreed to one
+            return;
+        };
+        let behind = self.raw.get(self.start..self.end).unwrap_or_default();
+        match self.link.begin(ring, behind) {
+            Ok(Begun::Ring) => (self.start, self.end) = (0, 0),
+            Ok(Begun::Over(used)) => self.put_ring_first(ring, used),
+            Err(_) => self.reset = true,
+        }
+        common.due.store(true, Ordering::Release);
+    }
+
+    /// The ring was over as soon as it had begun: what has landed comes before what the kernel has given behind `used`
+    /// octets of records.
+    fn put_ring_first(&mut self, ring: &Ring, used: usize) {
+        self.start += used;
+        let rest = self.end - self.start;
+        let landed = ring.available().min(RAW - rest);
+        self.raw.copy_within(self.start..self.end, landed);
+        (self.start, self.end) = (0, landed + rest);
+        let mut done = 0;
+        while done < landed {
+            let Some(space) = self.raw.get_mut(done..landed) else {
+                return;
+            };
+            // SAFETY: the slice is writable. (No descriptor: what has landed is there.)
+            match unsafe {
+                self.link
+                    .recv(Some(ring), -1, space.as_mut_ptr(), space.len())
+            } {
+                Ok(n) if n > 0 => done += n,
+                _ => {
+                    self.reset = true;
+                    return;
+                }
+            }
+        }
+        self.link.be_kernel();
+    }
+
+    /// The ring is over: see [`Rx::land`].
+    pub(super) fn land(&mut self, ring: &Ring) {
+        self.link.land(ring);
+    }
+
+    /// Whether octets come from the kernel.
+    pub(super) const fn is_by_kernel(&self) -> bool {
+        self.link.is_kernel()
+    }
+
+    /// Whether octets come by a ring.
+    #[must_use]
+    pub const fn is_by_ring(&self) -> bool {
+        !self.link.is_kernel()
+    }
+
+    /// Whether octets have come, by few loads; nothing where the kernel has to be asked.
+    #[inline]
+    #[must_use]
+    pub fn has_octets(&self, common: &Common) -> Option<bool> {
+        self.link.has_octets(common.ring.get()?)
+    }
+
+    /// This side shuts the kernel connection: its end is not the peer's.
+    pub const fn shut(&mut self) {
+        self.link.shut();
+    }
+
+    /// Takes in what the kernel connection says beside the stream.
+    pub fn quiet(&mut self, common: &Common, fd: i32) {
+        if let Some(ring) = common.ring.get() {
+            self.link.quiet(ring, fd);
+        }
+    }
+
     /// Takes in what the kernel said to a read of some bytes.
     fn took(&mut self, came: Result<usize>) -> Option<usize> {
         match came {
             Ok(0) => {
+                // (By a ring, too: what a peer that was killed had handed to its adapter has landed, but for what it did in
+                // its last microseconds; and an end within an FPDU is a reset.)
                 self.over = true;
                 None
             }

@@ -12,6 +12,7 @@ use crate::sdp_wire;
 use crate::sdp_wire::message::Message;
 use crate::sdp_wire::mid::Mid;
 use crate::sdp_wire::received::{FRONT, Received};
+use crate::wire::Due;
 use std::sync::atomic::Ordering;
 
 /// Octets of an FPDU that have to be here before its headers can be looked at.
@@ -54,6 +55,9 @@ impl In {
         } else {
             Stage::Header
         };
+        if std::mem::take(&mut self.begins_ring) {
+            self.begin_ring(common);
+        }
         true
     }
 
@@ -212,6 +216,12 @@ impl In {
             Message::Plain => {
                 self.ends_mode = true;
                 common.to_plain.store(true, Ordering::Release);
+            }
+            Message::RingOffer { terms } => common.ring.hear(terms, Due::Offered),
+            Message::RingAnswer { terms } => common.ring.hear(terms, Due::Answered),
+            Message::RingBegin => {
+                self.begins_ring = true;
+                common.ring.want(Due::SayBegin); // this side's octets can go so too
             }
             Message::SuspComm { .. } => common.ask(super::super::common::SUSP_COMM_ACK),
             Message::ChRcvBuf { .. } => common.ask(super::super::common::CH_RCV_BUF_ACK),

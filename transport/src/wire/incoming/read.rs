@@ -31,7 +31,7 @@ impl In {
                 break;
             }
             // SAFETY: as above.
-            if !unsafe { self.receive(fd, walk, discard) } {
+            if !unsafe { self.receive(common, fd, walk, discard) } {
                 break;
             }
         }
@@ -72,11 +72,24 @@ impl In {
                 return true;
             }
             if matches!(self.stage, Stage::Body { .. }) {
-                return net::ready_now(fd, libc::POLLIN) != 0;
+                return self
+                    .has_octets(common)
+                    .unwrap_or_else(|| net::ready_now(fd, libc::POLLIN) != 0);
             }
-            if !self.fill(fd) {
+            if !self.fill(common, fd) {
                 return !matches!(self.state(), State::Open);
             }
+        }
+    }
+
+    /// Looks for the end of RDMA mode: behind the peer's DisConn, too, where nothing more is to be read.
+    pub fn look_for_plain(&mut self, common: &Common, fd: i32) {
+        self.is_readable(common, fd);
+        while self.held() == 0 && !self.is_over() && !self.reset && !self.is_past_mode() {
+            if !self.fill(common, fd) {
+                return;
+            }
+            self.parse(common);
         }
     }
 
@@ -104,7 +117,7 @@ impl In {
                 }
                 continue;
             }
-            if have >= want || have == READY || self.reset || !self.fill(fd) {
+            if have >= want || have == READY || self.reset || !self.fill(common, fd) {
                 return;
             }
         }
@@ -155,7 +168,7 @@ impl In {
 
     /// Takes from the kernel: a payload that is under way straight to the program's buffer, with what frames the next
     /// one; else octets to look at. Whether anything came.
-    unsafe fn receive(&mut self, fd: i32, walk: &mut Walk, discard: bool) -> bool {
+    unsafe fn receive(&mut self, common: &Common, fd: i32, walk: &mut Walk, discard: bool) -> bool {
         let (to, room) = walk.chunk();
         let (left, tail) = match self.stage {
             Stage::Body { left, tail } => (left, tail + HEADERS),
@@ -165,10 +178,22 @@ impl In {
         // With a sum to be made the octets have to pass by here: nobody may have them before it is.
         let direct = !self.crc || self.stage == Stage::Plain;
         if !direct || left == 0 || discard || self.start < self.end {
-            return self.expect(fd);
+            return self.expect(common, fd);
         }
         (self.start, self.end) = (0, 0);
         let n = room.min(left);
+        if !self.link.is_kernel() {
+            // SAFETY: the caller's promise.
+            let came = unsafe { self.link.recv(common.ring.get(), fd, to, n) };
+            let Some(came) = self.took(came) else {
+                return false;
+            };
+            walk.advance(came);
+            if let Stage::Body { left, .. } = &mut self.stage {
+                *left -= came;
+            }
+            return true;
+        }
         let behind = if n == left { tail } else { 0 };
         let mut both = [
             libc::iovec {
@@ -195,9 +220,14 @@ impl In {
     }
 
     /// Octets to look at: after a large payload only the headers of what is likely one more.
-    fn expect(&mut self, fd: i32) -> bool {
-        if self.crc || self.last < LARGE || self.stage != Stage::Header || self.start < self.end {
-            return self.fill(fd);
+    fn expect(&mut self, common: &Common, fd: i32) -> bool {
+        if !self.link.is_kernel()
+            || self.crc
+            || self.last < LARGE
+            || self.stage != Stage::Header
+            || self.start < self.end
+        {
+            return self.fill(common, fd);
         }
         (self.start, self.end) = (0, 0);
         // SAFETY: our own buffer, which is longer.

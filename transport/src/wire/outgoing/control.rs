@@ -6,7 +6,7 @@ use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Parts;
 use crate::sdp_wire::message::Message;
 use crate::sys::Result;
-use crate::wire::{Common, RECEIVE_SIZE, common};
+use crate::wire::{Common, Due, RECEIVE_SIZE, common};
 use std::sync::atomic::Ordering;
 
 impl Out {
@@ -17,7 +17,14 @@ impl Out {
     pub fn say(&mut self, common: &Common, fd: i32, message: &Message<'_>) -> Result<bool> {
         self.numbers.seq.hear(&common.heard());
         let room = PENDING - self.end >= 2 * (HEAD + 64);
-        if self.mode != Mode::Rdma || self.ended || !room || !common.heard.load(Ordering::Acquire) {
+        // (behind RingBegin the kernel connection carries no octets of the stream)
+        let held = self.begins_ring && !matches!(message, Message::RingBegin);
+        if self.mode != Mode::Rdma
+            || self.ended
+            || held
+            || !room
+            || !common.heard.load(Ordering::Acquire)
+        {
             return Ok(false);
         }
         let Some(header) = self.numbers.seq.send(false, false) else {
@@ -28,7 +35,7 @@ impl Out {
             self.frame(&head, &mut Parts::one(&[]), 0);
         }
         common.tell_told(&self.numbers.seq.told());
-        self.flush(fd, 0)?;
+        self.flush(common, fd, 0)?;
         Ok(true)
     }
 
@@ -38,7 +45,10 @@ impl Out {
     /// As send(2).
     pub fn serve(&mut self, common: &Common, fd: i32) -> Result<()> {
         common.due.store(false, Ordering::Release);
-        if self.mode == Mode::Undecided || !self.flush(fd, 0)? || !self.send_early(common, fd)? {
+        if self.mode == Mode::Undecided
+            || !self.flush(common, fd, 0)?
+            || !self.send_early(common, fd)?
+        {
             common.due.store(true, Ordering::Release);
             return Ok(());
         }
@@ -54,6 +64,7 @@ impl Out {
                 Message::ChRcvBufAck { size: RECEIVE_SIZE },
             ),
         ];
+        self.serve_ring(common, fd)?;
         for (what, message) in answers {
             if common.asked() & what != 0 && self.say(common, fd, &message)? {
                 common.answered(what);
@@ -71,8 +82,40 @@ impl Out {
             };
             self.say(common, fd, &update)?;
         }
-        if common.asked() != 0 || (self.finish_due && !self.finished) {
+        let ring = common.ring.is_due(Due::SayBegin) || common.ring.is_due(Due::SayOffer);
+        let ring = ring || common.ring.is_due(Due::SayAnswer);
+        if ring || common.asked() != 0 || (self.finish_due && !self.finished) {
             common.due.store(true, Ordering::Release); // once the peer allows it
+        }
+        Ok(())
+    }
+
+    /// Says what is due of a ring.
+    fn serve_ring(&mut self, common: &Common, fd: i32) -> Result<()> {
+        let ring = &common.ring;
+        let terms = ring.own();
+        let words = [
+            (Due::SayOffer, Message::RingOffer { terms }),
+            (Due::SayAnswer, Message::RingAnswer { terms }),
+        ];
+        for (what, message) in words {
+            if ring.is_due(what) && self.say(common, fd, &message)? {
+                ring.done(what);
+            }
+        }
+        if ring.is_due(Due::SayBegin)
+            && !self.begins_ring
+            && let Some(at) = ring.get()
+        {
+            // Once for each ring; also for one that is over by now, if the peer has begun: it waits for the word.
+            // Said at once with the change: whatever is said after it goes by the ring.
+            self.begins_ring = at.is_to_begin();
+            if !self.begins_ring || self.say(common, fd, &Message::RingBegin)? {
+                ring.done(Due::SayBegin);
+            } else {
+                self.begins_ring = false;
+                at.is_still_to_begin();
+            }
         }
         Ok(())
     }
@@ -91,21 +134,28 @@ impl Out {
     /// # Errors
     /// As send(2).
     pub fn go_plain(&mut self, common: &Common, fd: i32) -> Result<bool> {
+        if let Some(ring) = common.ring.get()
+            && !self.link.is_kernel()
+        {
+            ring.end(); // (and whoever has both locks says how much has landed)
+        }
         if self.mode == Mode::Rdma
             && self.send_early(common, fd)?
+            && self.flush(common, fd, 0)?
+            && self.is_by_kernel()
             && self.say(common, fd, &Message::Plain)?
         {
             self.mode = Mode::Plain;
         }
-        self.flush(fd, 0)?;
+        self.flush(common, fd, 0)?;
         Ok(self.is_plain())
     }
 
     /// The last thing that is said: which rule the peer has broken.
-    pub fn terminate(&mut self, fd: i32, segment: &Segment) {
-        if !self.ended && PENDING - self.end > 256 {
+    pub fn terminate(&mut self, common: &Common, fd: i32, segment: &Segment) {
+        if !self.ended && !self.begins_ring && PENDING - self.end > 256 {
             self.frame(segment.head.bytes(), &mut Parts::one(&[]), 0);
-            let _ = self.flush(fd, 0);
+            let _ = self.flush(common, fd, 0);
         }
         self.ended = true;
     }

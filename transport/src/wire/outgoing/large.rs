@@ -2,7 +2,7 @@
 
 use super::{CRC, HEAD, LENGTH, Numbers, Out, Sent, pad};
 use crate::sdp::Walk;
-use crate::sys::{Errno, Result, net};
+use crate::sys::{Errno, Result};
 use crate::wire::Common;
 
 /// FPDUs of one write, and entries of its list.
@@ -60,7 +60,10 @@ impl Out {
         common.tell_told(&self.numbers.seq.told());
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
         // SAFETY: the caller's buffers, and `framed`, which outlives the call.
-        let sent = unsafe { net::send_vec(fd, list.entries.as_mut_ptr(), list.len, flags) };
+        let sent = unsafe {
+            let entries = list.entries.get_mut(..list.len).unwrap_or_default();
+            self.link.send(common.ring.get(), fd, entries, flags)
+        };
         let mut left = match sent {
             Ok(n) => n,
             Err(e) => {

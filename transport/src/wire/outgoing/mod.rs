@@ -13,6 +13,7 @@ use crate::iwarp::ddp::{self, Untagged};
 use crate::iwarp::mpa::setup::Role;
 use crate::iwarp::mpa::{CRC, Framer, LARGEST_ULPDU, LENGTH, Markers, Parts, Rtr, pad};
 use crate::iwarp::rdmap::{Opcode, queue};
+use crate::ring::Tx;
 use crate::sdp::Walk;
 use crate::sdp_wire::header::HEADER;
 use crate::sdp_wire::sequence::Sequence;
@@ -80,6 +81,9 @@ pub struct Out {
     end: usize,
     early_start: usize,
     early_end: usize,
+    link: Tx,
+    /// Once what waits here has gone, octets go by the ring.
+    begins_ring: bool,
     pending: [u8; PENDING],
     early: [u8; EARLY],
 }
@@ -99,6 +103,7 @@ impl Out {
                 message: 1,
             });
             (&raw mut (*at).mode).write(Mode::Undecided);
+            (&raw mut (*at).link).write(Tx::new());
         }
     }
 
@@ -124,7 +129,24 @@ impl Out {
         }
     }
 
-    /// Takes bytes while it is not known how the two sides go on. How many: there is room for a few.
+    /// Whether bytes are taken, and cannot go yet: it is not known how the two sides go on, or a responder has not heard
+    /// the initiator's first FPDU (RFC 5044 section 7.1.2), which is on its way.
+    #[must_use]
+    pub fn is_early(&self, common: &Common) -> bool {
+        match self.mode {
+            Mode::Undecided => true,
+            Mode::Rdma => !common.heard.load(Ordering::Acquire) && self.start == self.end,
+            Mode::Plain => false,
+        }
+    }
+
+    /// Whether there is room for bytes that cannot go yet.
+    #[must_use]
+    pub const fn is_early_roomy(&self) -> bool {
+        self.early_end < EARLY / 2
+    }
+
+    /// Takes bytes while they cannot go yet. How many: there is room for a few.
     ///
     /// # Safety
     /// The walk's buffers are readable.
@@ -185,7 +207,7 @@ impl Out {
     #[must_use]
     pub const fn is_roomy(&self) -> bool {
         match self.mode {
-            Mode::Undecided => self.early_end < EARLY / 2,
+            Mode::Undecided => self.is_early_roomy(),
             _ => self.pending() == 0,
         }
     }
@@ -199,13 +221,13 @@ impl Out {
     /// Whether this direction goes on with plain bytes, all of RDMA mode having gone.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
-        matches!(self.mode, Mode::Plain) && self.pending() == 0
+        matches!(self.mode, Mode::Plain) && self.pending() == 0 && self.link.is_kernel()
     }
 
     /// Whether DisConn has gone.
     #[must_use]
-    pub const fn is_finished(&self) -> bool {
-        self.finished && self.start == self.end
+    pub fn is_finished(&self, common: &Common) -> bool {
+        self.finished && !self.is_under_way(common)
     }
 
     /// Whether a message could be begun now, as far as the peer's credits go.
@@ -218,21 +240,61 @@ impl Out {
     ///
     /// # Errors
     /// As send(2); EAGAIN is none.
-    pub fn flush(&mut self, fd: i32, more: i32) -> Result<bool> {
+    pub fn flush(&mut self, common: &Common, fd: i32, more: i32) -> Result<bool> {
+        if let Some(ring) = common.ring.get() {
+            match self.link.settle(ring, fd) {
+                Ok(()) => {}
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
         while self.start < self.end {
-            let Some(waiting) = self.pending.get(self.start..self.end) else {
+            let Some(waiting) = self.pending.get_mut(self.start..self.end) else {
                 return Err(Errno::CONNRESET);
             };
+            let mut list = [libc::iovec {
+                iov_base: waiting.as_mut_ptr().cast(),
+                iov_len: waiting.len(),
+            }];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+            let ring = common.ring.get();
             // SAFETY: a readable slice.
-            match unsafe { net::send(fd, waiting.as_ptr(), waiting.len(), flags) } {
+            match unsafe { self.link.send(ring, fd, &mut list, flags) } {
                 Ok(n) => self.start += n,
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
                 Err(e) => return Err(e),
             }
         }
         (self.start, self.end) = (0, 0);
+        if std::mem::take(&mut self.begins_ring) {
+            self.link.begin();
+        }
         Ok(true)
+    }
+
+    /// Whether octets go by the kernel, and nothing of a ring is left to do.
+    pub(super) const fn is_by_kernel(&self) -> bool {
+        self.link.is_kernel() && !self.begins_ring
+    }
+
+    /// Whether octets go by the ring.
+    #[must_use]
+    pub const fn is_by_ring(&self) -> bool {
+        self.link.is_ring()
+    }
+
+    /// Whether a ring has something left to do that the kernel or the peer has to take or say.
+    #[must_use]
+    pub const fn is_unsettled(&self) -> bool {
+        self.link.is_unsettled()
+    }
+
+    /// Whether something has not left this side: it waits here, or has not reached the peer's memory.
+    #[must_use]
+    pub fn is_under_way(&self, common: &Common) -> bool {
+        self.pending() > 0
+            || self.link.is_unsettled()
+            || self.link.is_ring() && common.ring.get().is_some_and(|ring| !ring.is_quiet())
     }
 
     /// Sends as much of the program's buffers as the kernel takes, without waiting. `more`: MSG_MORE or 0.
@@ -249,7 +311,8 @@ impl Out {
         walk: &mut Walk,
         more: i32,
     ) -> Result<Sent> {
-        if self.mode == Mode::Undecided {
+        if self.is_early(common) {
+            common.due.store(true, Ordering::Release);
             // SAFETY: passed on to the caller.
             return Ok(match unsafe { self.take_early(walk) } {
                 0 => Sent::NoCredit,
@@ -274,7 +337,7 @@ impl Out {
         walk: &mut Walk,
         more: i32,
     ) -> Result<Sent> {
-        if !self.flush(fd, more)? {
+        if !self.flush(common, fd, more)? {
             return Ok(Sent::Full);
         }
         if self.ended {
@@ -282,7 +345,7 @@ impl Out {
         }
         if self.mode == Mode::Plain {
             // SAFETY: passed on to the caller.
-            return unsafe { by_kernel(fd, walk, more) };
+            return unsafe { by_kernel(fd, walk, more) }; // (no ring: see `go_plain`)
         }
         if !self.has_credit(common) {
             self.starved += 1;
@@ -304,15 +367,21 @@ impl Out {
 
     /// Whether [`Self::take`] would take anything, as far as the kernel does not matter.
     pub fn may_take(&mut self, common: &Common) -> bool {
+        if self.is_early(common) {
+            return self.is_early_roomy();
+        }
         self.is_roomy() && (self.mode != Mode::Rdma || self.has_credit(common))
     }
 
     /// Bytes that [`Self::take`] takes at most.
     #[must_use]
-    pub const fn takes(&self) -> usize {
-        let most = match self.mode {
-            Mode::Undecided => EARLY - self.early_end,
-            _ => self.most,
+    pub fn takes(&self, common: &Common) -> usize {
+        let most = if self.is_early(common) {
+            EARLY - self.early_end
+        } else if self.mode == Mode::Plain {
+            SMALL
+        } else {
+            self.most
         };
         if most < SMALL { most } else { SMALL }
     }
@@ -326,7 +395,7 @@ impl Out {
     /// # Safety
     /// The walk's buffers are readable.
     pub unsafe fn take(&mut self, common: &Common, fd: i32, walk: &mut Walk) -> Result<Sent> {
-        if self.mode == Mode::Undecided {
+        if self.is_early(common) {
             // SAFETY: passed on to the caller.
             return Ok(Sent::Bytes(unsafe { self.take_early(walk) }));
         }
@@ -340,7 +409,7 @@ impl Out {
                 walk.advance(n);
                 taken += n;
             }
-            self.flush(fd, 0)?;
+            self.flush(common, fd, 0)?;
             return Ok(Sent::Bytes(taken));
         }
         self.numbers.seq.hear(&common.heard());
@@ -370,7 +439,7 @@ impl Out {
         unsafe { self.frame_walk(&head, &mut part, len) };
         // Before it goes: the peer may have acknowledged it before the next line here runs.
         common.tell_told(&self.numbers.seq.told());
-        match self.flush(fd, more) {
+        match self.flush(common, fd, more) {
             Ok(_) if !keep && self.start == at && self.end > at => {
                 // Nothing has gone: it was not sent.
                 self.end = at;

@@ -1,0 +1,312 @@
+//! Makes, connects and takes down rings: what takes as long as an adapter does. All of it is done by the mover's thread,
+//! which looks at the adapters now and then, too: one that has failed while the program was elsewhere ends its ring.
+//!
+//! The side that connected offers, as soon as the connection is in RDMA mode; and again some time after a ring has
+//! failed.
+
+use super::super::lock::Slow;
+use super::super::{Phase, Socket};
+use super::{mover, own_fd, riding, wire};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use transport::clock;
+use transport::ring::Ring;
+use transport::sys::net;
+use transport::wire::{Due, Wire};
+
+/// How long (µs) a ring that nobody uses any more is kept for threads that are on their way out of it.
+const GRACE_US: u64 = 500_000;
+/// How long (µs) after a failure the next ring is offered: the first time, and at most.
+const AGAIN_US: u64 = 1_000_000;
+const AGAIN_MOST_US: u64 = 30_000_000;
+
+/// See the fields.
+static LISTS: Slow<Lists> = Slow::new(Lists {
+    wanted: Vec::new(),
+    riders: Vec::new(),
+    retired: Vec::new(),
+    again: Vec::new(),
+});
+/// How many there are in all of them, for a look without the lock.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+static MASK: AtomicU64 = AtomicU64::new(0);
+
+struct Lists {
+    /// Connections for which something is to be done.
+    wanted: Vec<Rider>,
+    /// Those with a ring, and which.
+    riders: Vec<(Rider, NonNull<Ring>)>,
+    /// Rings that are done with, and since when.
+    retired: Vec<(Old, u64)>,
+    /// Offers to be made anew.
+    again: Vec<Again>,
+}
+
+struct Again {
+    rider: Rider,
+    at: u64,
+    /// How long (µs) the next pause is.
+    pause: u64,
+}
+
+impl Lists {
+    fn count(&self) {
+        let all = self.wanted.len() + self.riders.len() + self.retired.len() + self.again.len();
+        COUNT.store(u32::try_from(all).unwrap_or(u32::MAX), Ordering::Release);
+    }
+}
+
+/// A socket, as long as it stands for the same connection.
+#[derive(Clone, Copy)]
+struct Rider {
+    socket: &'static Socket,
+    generation: u32,
+}
+
+struct Old(NonNull<Ring>);
+
+// SAFETY: whoever has it has it alone.
+unsafe impl Send for Old {}
+
+// SAFETY: the rings of the list are this process's, and given back by its mover's thread alone.
+unsafe impl Send for Lists {}
+
+impl Rider {
+    fn new(socket: &'static Socket) -> Self {
+        Self {
+            socket,
+            generation: socket.generation.load(Ordering::Acquire),
+        }
+    }
+
+    /// The connection's state and descriptor, if it still is the one that was meant, and in RDMA mode.
+    fn wire(&self) -> Option<(&'static Wire, i32)> {
+        let s = self.socket;
+        if s.generation.load(Ordering::Acquire) != self.generation || s.phase() != Phase::Wired {
+            return None;
+        }
+        let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        (fd >= 0).then_some(())?;
+        Some((wire(s)?, fd))
+    }
+
+    fn has_ring(&self, ring: NonNull<Ring>) -> bool {
+        let now = self.wire().and_then(|(w, _)| w.common.ring.get());
+        now.is_some_and(|now| std::ptr::eq(now, ring.as_ptr()))
+    }
+}
+
+/// Whether the thread has to look now and then.
+pub(super) fn is_busy() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
+}
+
+/// Something of this connection's ring is due.
+pub(super) fn want(s: &'static Socket) {
+    {
+        let mut lists = LISTS.lock();
+        if lists.wanted.iter().any(|r| std::ptr::eq(r.socket, s)) {
+            return;
+        }
+        lists.wanted.push(Rider::new(s));
+        lists.count();
+    }
+    mover::wake();
+}
+
+/// The connection has no ring any more: it is taken down with the next turn.
+pub(super) fn retired(s: &'static Socket) {
+    let connected = s.record.role.load(Ordering::Relaxed) == 1;
+    let again = connected && wire(s).is_some_and(|w| w.common.ring.is_wanted());
+    {
+        let mut lists = LISTS.lock();
+        if again && !lists.again.iter().any(|a| std::ptr::eq(a.rider.socket, s)) {
+            lists.again.push(Again {
+                rider: Rider::new(s),
+                at: clock::ticks() + clock::us(AGAIN_US),
+                pause: 2 * AGAIN_US,
+            });
+        }
+        lists.count();
+    }
+    mover::wake();
+}
+
+/// A connection's state goes, and with it its ring.
+pub(super) fn drop_of(wire: &Wire) {
+    if let Some(ring) = wire.common.ring.get() {
+        ring.end();
+        let _ = wire.common.ring.take();
+        mover::wake();
+    }
+}
+
+/// A turn of the mover's thread.
+pub(super) fn work() {
+    if !is_busy() {
+        return;
+    }
+    let now = clock::ticks();
+    let wanted = std::mem::take(&mut LISTS.lock().wanted);
+    for rider in wanted {
+        serve(rider);
+    }
+    for rider in due_again(now) {
+        serve(rider);
+    }
+    let riders = LISTS.lock().riders.clone();
+    for (rider, _) in &riders {
+        if let Some((wire, fd)) = rider.wire()
+            && let Some(ring) = wire.common.ring.get()
+        {
+            ring.reap();
+            // (who sleeps on the connection itself is woken by what comes, and would not be if it were taken here)
+            let asleep = rider.socket.sleepers() > 0;
+            if !asleep && net::unread(fd) > 0 && !ring.is_over() {
+                super::io::available(rider.socket, fd); // perhaps the peer's is over
+            }
+            riding::settle(rider.socket, fd, wire);
+        }
+    }
+    let mut old = Vec::new();
+    {
+        let mut lists = LISTS.lock();
+        let late = now.saturating_sub(clock::us(GRACE_US));
+        // (another process that holds the connection may have taken the ring from it: the adapter is this one's)
+        let mut gone = Vec::new();
+        lists.riders.retain(|(rider, ring)| {
+            let keep = rider.has_ring(*ring);
+            if !keep {
+                gone.push((Old(*ring), now));
+            }
+            keep
+        });
+        lists.retired.append(&mut gone);
+        lists.retired.retain(|(ring, since)| {
+            let keep = *since > late;
+            if !keep {
+                old.push(ring.0);
+            }
+            keep
+        });
+        lists.count();
+    }
+    for ring in old {
+        // SAFETY: taken out of its connection, and out of the list, once; whoever was on the way to look has left.
+        unsafe { Ring::close(ring) };
+    }
+}
+
+/// Does what is due for one.
+fn serve(rider: Rider) {
+    let Some((wire, fd)) = rider.wire() else {
+        return;
+    };
+    let (s, riding) = (rider.socket, &wire.common.ring);
+    if s.is_shared() {
+        if riding.done(Due::Offered) {
+            riding.set_own(None);
+            riding.want(Due::SayAnswer);
+        }
+    } else if riding.done(Due::Offered) {
+        if let Some(old) = riding.get() {
+            old.end(); // it was never begun there
+            riding::settle(s, fd, wire);
+        }
+        let ring = accept(rider, wire, fd);
+        riding.set_own(ring.map(|r| r.terms()).as_ref());
+        riding.want(Due::SayAnswer);
+    } else if riding.done(Due::Answered) {
+        let connected = riding.get().is_some_and(|ring| {
+            let peer = riding.peer();
+            peer.is_some_and(|peer| ring.connect(&peer).is_ok())
+        });
+        if connected {
+            riding.want(Due::SayBegin);
+        } else {
+            riding::end(s, fd);
+        }
+    } else if riding.get().is_none() && riding.is_wanted() {
+        let Some(ring) = open(rider, fd) else {
+            return;
+        };
+        // SAFETY: just made.
+        riding.set_own(Some(&unsafe { ring.as_ref() }.terms()));
+        if attach(s, wire, ring) {
+            riding.want(Due::SayOffer);
+        }
+    }
+    super::io::serve_due(s, fd);
+}
+
+/// A ring of an adapter that serves the connection's own address. It is listed: whatever becomes of it, it is taken
+/// down once the connection does not have it.
+fn open(rider: Rider, fd: i32) -> Option<NonNull<Ring>> {
+    let local = std::net::Ipv6Addr::from(net::local(fd)?.ip).to_canonical();
+    let ring = Ring::open(&local)?;
+    LISTS.lock().riders.push((rider, ring));
+    Some(ring)
+}
+
+/// A ring that is connected to the one that was offered.
+fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
+    let riding = &wire.common.ring;
+    if !riding.is_wanted() || riding.get().is_some() {
+        return None;
+    }
+    let peer = riding.peer()?;
+    let ring = open(rider, fd)?;
+    // SAFETY: just made.
+    unsafe { ring.as_ref() }.connect(&peer).ok()?;
+    riding.set(ring);
+    riding.get()
+}
+
+fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
+    let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return false;
+    };
+    wire.common.ring.set(ring);
+    true
+}
+
+/// Those to whom an offer is due once more: a ring has failed some time ago.
+fn due_again(now: u64) -> Vec<Rider> {
+    let mut due = Vec::new();
+    LISTS.lock().again.retain_mut(|again| {
+        let Some((wire, _)) = again.rider.wire() else {
+            return false;
+        };
+        if wire.common.ring.get().is_some() {
+            return false; // one has come up
+        }
+        if again.at <= now {
+            due.push(again.rider);
+            again.at = now + clock::us(again.pause);
+            again.pause = (2 * again.pause).min(AGAIN_MOST_US);
+        }
+        true
+    });
+    due
+}
+
+/// Before fork: nobody is in the lists while they are copied.
+pub(super) fn before_fork() {
+    MASK.store(LISTS.hold(), Ordering::Relaxed);
+}
+
+pub(super) fn in_parent() {
+    LISTS.let_go(MASK.load(Ordering::Relaxed));
+}
+
+/// In a child: the adapters are the parent's.
+pub(super) fn in_child() {
+    // SAFETY: held since before the fork, and there is no other thread.
+    let lists = unsafe { LISTS.held() };
+    lists.wanted.clear();
+    lists.riders.clear();
+    lists.retired.clear();
+    lists.again.clear();
+    COUNT.store(0, Ordering::Release);
+    in_parent();
+}

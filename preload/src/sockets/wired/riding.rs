@@ -1,0 +1,192 @@
+//! A connection in RDMA mode that rides on a ring of an RDMA adapter (`transport::ring`): what the calls on it have to
+//! do beside. Its octets go by the ring, so the kernel connection shows bells only.
+//!
+//! Rule: who is about to sleep says so to the peer's memory first ([`before_sleep`]), and looks once more after.
+
+use super::super::{Socket, wait};
+use super::{own_fd, raising, wire};
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::doorbell;
+use transport::reason::Reason;
+use transport::record::Transport;
+use transport::ring::{Ring, WORTH, Wish, Wished};
+use transport::sys::time;
+use transport::wire::Wire;
+
+/// How long (µs) a side that is about to sleep waits for octets that are on their way.
+const SOON_US: u64 = 50_000;
+
+fn ring(s: &Socket) -> Option<&'static Ring> {
+    wire(s)?.common.ring.get()
+}
+
+/// Whether there may be something to do, by few loads. False where the kernel alone knows.
+#[inline]
+pub(crate) fn may_go(s: &Socket, want: wait::Want) -> bool {
+    let Some(ring) = ring(s) else { return false };
+    match want {
+        wait::Want::Data => ring.is_over() || ring.available() > 0,
+        wait::Want::Room | wait::Want::Taken => false,
+    }
+}
+
+/// Whether the sending direction goes by the ring: then the kernel does not say when there is room.
+pub(super) fn is_sending(s: &Socket, wire: &Wire) -> bool {
+    wire.common.ring.get().is_some()
+        && s.tx
+            .lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_tx| unsafe { wire.out() }.is_by_ring())
+}
+
+/// Bytes of the connection go by its ring.
+#[inline]
+pub(super) fn note(s: &Socket) {
+    if s.record.transport.load(Ordering::Relaxed) != Transport::Verbs as u8 {
+        s.record.set_transport(Transport::Verbs);
+    }
+}
+
+/// Whether there is room in the ring for a piece worth sending.
+pub(super) fn has_room(wire: &Wire) -> bool {
+    wire.common.ring.get().is_none_or(|r| r.room() >= WORTH)
+}
+
+/// Brings a ring that has ended, or is about to begin, to where it can be brought now. Cheap where there is none.
+#[inline]
+pub(super) fn settle(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if wire.common.ring.is_any_due() {
+        raising::want(s);
+    }
+    let Some(ring) = wire.common.ring.get() else {
+        return;
+    };
+    if ring.wants_bell()
+        && let Ok(_tx) = s.tx.lock()
+    {
+        // SAFETY: the lock is held. (What fails shows by the next call.)
+        let _ = unsafe { wire.out() }.flush(&wire.common, fd, 0);
+    }
+    if ring.is_over() {
+        settle_over(s, fd, wire);
+    }
+}
+
+#[cold]
+fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    let old = {
+        let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
+            return;
+        };
+        // SAFETY: both locks are held. (What fails shows by the next call.)
+        unsafe {
+            wire.end_ring();
+            wire.incoming().quiet(&wire.common, fd);
+            let _ = wire.out().flush(&wire.common, fd, 0);
+            let _ = wire.out().serve(&wire.common, fd);
+            wire.take_ring()
+        }
+    };
+    if old.is_some() {
+        s.record.set_demoted(Reason::AdapterFailed);
+        raising::retired(s);
+    }
+}
+
+/// Ends the ring of a connection: its octets go by the kernel from here on, in both directions.
+pub(crate) fn end(s: &'static Socket, fd: i32) {
+    if let Some(wire) = wire(s)
+        && let Some(ring) = wire.common.ring.get()
+    {
+        ring.end();
+        settle_over(s, fd, wire);
+    }
+}
+
+/// The process ends, and with it its ring: what was put is waited for, so that nothing has to go again.
+pub(super) fn part(s: &'static Socket) {
+    let Some(ring) = ring(s) else { return };
+    let begun = clock::ticks();
+    while !ring.is_over() && !ring.is_quiet() && clock::ticks() - begun < clock::us(PART_US) {
+        let _ = time::nap(20);
+    }
+    end(
+        s,
+        own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed()),
+    );
+}
+
+/// How long (µs) that may take.
+const PART_US: u64 = 2_000_000;
+
+/// States what a thread that is about to sleep on the kernel connection waits for (as for a doorbell), and waits for what
+/// is on its way. The caller looks once more, and sleeps no longer than it is told: nanoseconds.
+pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
+    let Some(wire) = wire(s) else { return u64::MAX };
+    let Some(ring) = wire.common.ring.get() else {
+        return u64::MAX;
+    };
+    let mut nap = u64::MAX;
+    if let Ok(_rx) = s.rx.lock() {
+        // SAFETY: the lock is held.
+        let incoming = unsafe { wire.incoming() };
+        // Bells for earlier sleeps; not where another sleeps, whose they may be.
+        if s.sleepers() == 0 {
+            incoming.quiet(&wire.common, fd);
+        }
+        if wishes & doorbell::DATA != 0 && incoming.has_octets(&wire.common) == Some(false) {
+            nap = nap.min(stated(ring, Wish::Data));
+        }
+    }
+    if wishes & doorbell::SPACE != 0
+        && is_sending(s, wire)
+        && let Ok(_tx) = s.tx.lock()
+    {
+        if ring.room() < WORTH {
+            nap = nap.min(stated(ring, Wish::Room));
+        }
+        // SAFETY: the lock is held.
+        if !unsafe { wire.out() }.has_credit(&wire.common) {
+            // The peer's word for that comes among its octets, perhaps behind some that nobody reads.
+            nap = nap.min(if ring.available() > 0 {
+                UNKNOWN_NS
+            } else {
+                stated(ring, Wish::Data)
+            });
+        }
+    }
+    settle(s, fd, wire);
+    nap
+}
+
+/// How long (ns) to sleep at most.
+fn stated(ring: &Ring, wish: Wish) -> u64 {
+    let begun = clock::ticks();
+    loop {
+        match ring.wish(wish) {
+            Wished::Stands => return u64::MAX,
+            Wished::Unknown => return UNKNOWN_NS,
+            Wished::Soon => {}
+        }
+        let there = match wish {
+            Wish::Data => ring.available() > 0,
+            Wish::Room => true, // (what the adapter has read is known)
+        };
+        if there || ring.is_over() {
+            return 0;
+        }
+        if clock::ticks() - begun > clock::us(SOON_US) {
+            return UNKNOWN_NS;
+        }
+        let _ = time::nap(1);
+    }
+}
+
+/// How long (ns) to sleep where it is not known whether a bell will come.
+const UNKNOWN_NS: u64 = 1_000_000;
+
+/// Bytes that wait in the ring for the program, for a look at whether anything has changed.
+pub(super) fn arrived(wire: &Wire) -> u64 {
+    wire.common.ring.get().map_or(0, |r| r.available() as u64)
+}

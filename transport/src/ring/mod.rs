@@ -1,0 +1,387 @@
+//! A pair of rings between two hosts, moved by RDMA adapters: each side has a *staging* ring that it fills, and the
+//! peer an *incoming* ring that this side's adapter copies it to (RDMA Write), so that a receiver finds its bytes in
+//! its own memory. What goes by it are the same octets that the kernel connection would carry (`wire`): a ring is
+//! begun and ended at any octet, and the kernel connection stays there for bells, and for all once the ring is over.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `memory` | where the words and rings lie, and how a word that an adapter writes is read |
+//! | `posting` | work requests that are under way, and what their completions say |
+//! | [`Tx`], [`Rx`] (`sending`, `receiving`) | which way each direction goes now; used under the lock of the direction |
+//! | `records` | what goes over the kernel connection meanwhile |
+//!
+//! Rules:
+//! - A side writes to its own words and has its adapter copy them to the peer; what the peer's adapter wrote is checked
+//!   whenever it is read.
+//! - What has been put stays in the staging ring until the peer says that its program's side has taken it. So if the
+//!   adapter, the link or the process that has the queue pair fails, both sides say by the kernel connection how much
+//!   they have received ([`Record::Over`](records::Record)), and the rest goes again by the kernel: no octet is lost or
+//!   comes twice, whatever was under way.
+//! - Who sleeps is woken by a bell on the kernel connection. Before it sleeps it states the wish in the peer's memory
+//!   (Write) and then reads how far the peer is (Read): one queue pair keeps that order at the peer, who in turn
+//!   says how far it is before it looks for a wish. One of the two sees the other (Dekker), without the peer's
+//!   program or any thread of it taking part.
+
+mod memory;
+mod posting;
+mod receiving;
+pub mod records;
+mod sending;
+#[cfg(test)]
+mod tests;
+
+pub use receiving::{Begun, Rx};
+pub use sending::Tx;
+
+use crate::sys::mem::Mapping;
+use crate::sys::{self, Errno, Result};
+use crate::verbs::{Adapter, Address, address};
+use memory::{Area, Heard, Word};
+use posting::Posting;
+#[cfg(test)]
+use records::Record;
+use std::net::IpAddr;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of one ring.
+pub const RING: usize = 256 * 1024;
+
+/// Octets that a peer takes before it tells, and that there has to be room for before a sender is told.
+pub const WORTH: usize = RING / 4;
+
+/// Bytes in front of what is registered: the [`Ring`] itself.
+const FRONT: usize = 4096;
+
+/// No position.
+const NONE: u64 = u64::MAX;
+
+/// What a side can wish to be rung for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Octets to receive.
+    Data,
+    /// Room in the staging ring.
+    Room,
+}
+
+/// What came of a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wished {
+    /// It stands: the peer rings at the next event.
+    Stands,
+    /// What is wished for is there, or on its way.
+    Soon,
+    /// It is not known: look again before long.
+    Unknown,
+}
+
+/// What the two sides tell each other of their rings: 64 octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    pub address: Address,
+    /// Where the registered memory begins at that side, and the key to it.
+    pub area: u64,
+    pub rkey: u32,
+}
+
+/// Octets of [`Terms`].
+pub const TERMS: usize = address::LEN + 8 + 4;
+
+impl Terms {
+    #[must_use]
+    pub fn to_octets(&self) -> [u8; TERMS] {
+        let mut out = [0; TERMS];
+        let (address, rest) = out.split_at_mut(address::LEN);
+        address.copy_from_slice(&self.address.to_bytes());
+        let (area, rkey) = rest.split_at_mut(8);
+        area.copy_from_slice(&self.area.to_be_bytes());
+        rkey.copy_from_slice(&self.rkey.to_be_bytes());
+        out
+    }
+
+    /// The terms that octets say, if they are any.
+    #[must_use]
+    pub fn from_octets(octets: &[u8; TERMS]) -> Option<Self> {
+        let (address, rest) = octets.split_first_chunk()?;
+        let (area, rest) = rest.split_first_chunk()?;
+        let area = u64::from_be_bytes(*area);
+        let whole = area.checked_add(Area::LEN as u64);
+        Some(Self {
+            address: Address::from_bytes(address)?,
+            area: whole.map(|_| area).filter(|&a| a != 0 && a % 8 == 0)?,
+            rkey: u32::from_be_bytes(*rest.first_chunk()?),
+        })
+    }
+}
+
+/// One side of a pair. It lies in memory that children of fork share; the adapter is the process's that made it.
+#[derive(Debug)]
+pub struct Ring {
+    area: Area,
+    adapter: NonNull<dyn Adapter>,
+    owner: u32,
+    lkey: u32,
+    peer: std::cell::Cell<(u64, u32)>,
+    posting: Posting,
+    /// The ring is over for this side: nothing is posted any more.
+    over: AtomicBool,
+    /// Octets that this side has received by it, once it is over.
+    landed: AtomicU64,
+    /// Octets that the peer has received, once it has said so.
+    peer_landed: AtomicU64,
+    /// Wishes of this side that stand at the peer.
+    standing: [AtomicU32; 2],
+    /// The sending direction has begun to go by it, or is about to.
+    begun: AtomicBool,
+    /// The kernel connection has ended: the peer says nothing more.
+    gone: AtomicBool,
+    /// A bell is to be sent.
+    bell: AtomicBool,
+}
+
+// SAFETY: all that changes is atomic, or belongs to one direction and is used under its lock; `peer` is written
+// once, before anybody else has the ring.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// A ring for a connection with this local address, if an adapter serves it. Takes as long as the adapter does:
+    /// not on a thread of the program.
+    #[must_use]
+    pub fn open(local: &IpAddr) -> Option<NonNull<Self>> {
+        // SAFETY: it stays mapped until `close`, and everything reads it as memory that others write.
+        Self::make(|registered| unsafe { crate::verbs::open(local, registered, Area::LEN) })
+    }
+
+    /// A ring moved by this adapter.
+    #[cfg(test)]
+    fn over(adapter: Box<dyn Adapter>) -> Option<NonNull<Self>> {
+        Self::make(|_| Some(adapter))
+    }
+
+    fn make(open: impl FnOnce(NonNull<u8>) -> Option<Box<dyn Adapter>>) -> Option<NonNull<Self>> {
+        let base = Mapping::family(FRONT + Area::LEN).ok()?.leak();
+        // SAFETY: within the mapping.
+        let registered = unsafe { base.add(FRONT) };
+        let Some(adapter) = open(registered) else {
+            // SAFETY: nobody has seen it.
+            unsafe { sys::mem::retire_at(base, FRONT + Area::LEN) };
+            return None;
+        };
+        let lkey = adapter.lkey();
+        let adapter = NonNull::from(Box::leak(adapter));
+        let at = base.cast::<Self>();
+        // SAFETY: fresh memory, page aligned and large enough, not seen by anybody else.
+        unsafe {
+            at.write(Self {
+                area: Area::new(registered),
+                adapter,
+                lkey,
+                owner: sys::pid().cast_unsigned(),
+                peer: std::cell::Cell::new((0, 0)),
+                posting: Posting::new(),
+                over: AtomicBool::new(false),
+                landed: AtomicU64::new(NONE),
+                peer_landed: AtomicU64::new(NONE),
+                standing: [const { AtomicU32::new(0) }; 2],
+                begun: AtomicBool::new(false),
+                gone: AtomicBool::new(false),
+                bell: AtomicBool::new(false),
+            });
+        }
+        Some(at)
+    }
+
+    /// Gives everything back. Takes as long as the adapter does; the memory's addresses stay valid for a while.
+    ///
+    /// # Safety
+    /// From [`Self::open`], once, and nobody goes on to use it but to look at its words.
+    pub unsafe fn close(at: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        let ring = unsafe { at.as_ref() };
+        ring.end();
+        if ring.owner == sys::pid().cast_unsigned() {
+            ring.adapter().fail();
+            // SAFETY: leaked in `open`, by this process.
+            drop(unsafe { Box::from_raw(ring.adapter.as_ptr()) });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { sys::mem::retire_at(at.cast(), FRONT + Area::LEN) };
+    }
+
+    /// What the peer has to know.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms {
+            address: self.adapter().address(),
+            area: self.area.address(),
+            rkey: self.adapter().rkey(),
+        }
+    }
+
+    /// Connects to the peer's ring. Before anybody else has this one.
+    ///
+    /// # Errors
+    /// The adapter's.
+    pub fn connect(&self, peer: &Terms) -> Result<()> {
+        self.adapter().connect(&peer.address)?;
+        self.peer.set((peer.area, peer.rkey));
+        Ok(())
+    }
+
+    /// The adapter. It is the process's that made it: whoever posts has asked [`Self::is_over`], and before a fork the
+    /// ring is ended.
+    fn adapter(&self) -> &dyn Adapter {
+        // SAFETY: leaked in `open`, given back in `close` only.
+        unsafe { self.adapter.as_ref() }
+    }
+
+    /// The key of the memory for this side's requests.
+    fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// Nothing more goes by it from here, and nothing is taken that has not landed yet. Both directions' locks come
+    /// next, for [`Rx::land`].
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Whether it is over for this side.
+    #[inline]
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Octets that can be taken.
+    #[inline]
+    #[must_use]
+    pub fn available(&self) -> usize {
+        let put = match self.landed.load(Ordering::Acquire) {
+            NONE => match self.area.heard(Word::Put) {
+                Heard::Value(put) => put,
+                Heard::Torn => return 0,
+            },
+            landed => landed,
+        };
+        usize::try_from(put.wrapping_sub(self.area.told(Word::Taken))).unwrap_or(usize::MAX)
+    }
+
+    /// Octets that can be put.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let taken = self.taken_by_peer();
+        let under_way = self.area.told(Word::Put).wrapping_sub(taken);
+        RING.saturating_sub(usize::try_from(under_way).unwrap_or(usize::MAX))
+    }
+
+    /// What the peer is known to have taken: it was told, or has been asked for.
+    fn taken_by_peer(&self) -> u64 {
+        let known = [
+            self.area.heard(Word::Taken),
+            self.area.answered(Word::Taken),
+        ];
+        let known = known.into_iter().map(|heard| match heard {
+            Heard::Value(taken) => taken,
+            Heard::Torn => 0,
+        });
+        known.max().unwrap_or(0)
+    }
+
+    /// Whether all that has been put is in the peer's memory.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.reap();
+        self.posting.is_quiet()
+    }
+
+    /// Takes in what the adapter has done; ends the ring if it has failed. Cheap where nothing is under way.
+    pub fn reap(&self) {
+        if !self.is_over() && self.posting.reap(self.adapter()).is_err() {
+            self.end();
+        }
+    }
+
+    /// The peer has received so many octets by it and no more.
+    fn peer_is_over(&self, received: u64) {
+        self.peer_landed.store(received, Ordering::Release);
+        self.end();
+    }
+
+    /// Whether the sending direction has not begun to go by it; it has now. Under the sending lock.
+    #[must_use]
+    pub fn is_to_begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::AcqRel)
+    }
+
+    /// It could not be said.
+    pub fn is_still_to_begin(&self) {
+        self.begun.store(false, Ordering::Release);
+    }
+
+    /// The kernel connection has ended.
+    fn peer_is_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Wishes to be rung, under the lock of the direction that is meant. See the module.
+    pub fn wish(&self, wish: Wish) -> Wished {
+        let at = wish as usize;
+        let (word, known) = match wish {
+            Wish::Data => (Word::Put, self.area.heard(Word::Put)),
+            Wish::Room => (Word::Taken, Heard::Value(self.taken_by_peer())),
+        };
+        let Some(standing) = self.standing.get(at) else {
+            return Wished::Unknown;
+        };
+        if self.is_over() {
+            return Wished::Unknown;
+        }
+        if standing.load(Ordering::Acquire) != 0 {
+            return Wished::Stands;
+        }
+        let Heard::Value(known) = known else {
+            return Wished::Unknown;
+        };
+        match self.posting.ask(self, wish, word) {
+            Err(Errno::AGAIN) => Wished::Unknown,
+            Err(_) => {
+                self.end();
+                Wished::Unknown
+            }
+            Ok(now) => {
+                standing.store(1, Ordering::Release);
+                if now == known {
+                    Wished::Stands
+                } else {
+                    Wished::Soon
+                }
+            }
+        }
+    }
+
+    /// A bell has come: what was wished for has to be wished anew.
+    fn rung(&self) {
+        for standing in &self.standing {
+            standing.store(0, Ordering::Release);
+        }
+    }
+
+    /// Whether the peer wishes to be rung for this, after it was told; once.
+    fn must_ring(&self, wish: Wish) -> bool {
+        self.area.take_wish(wish)
+    }
+
+    /// A bell is to be sent by whoever has the sending lock next.
+    fn want_bell(&self) {
+        self.bell.store(true, Ordering::Release);
+    }
+
+    /// Whether a bell is to be sent.
+    #[must_use]
+    pub fn wants_bell(&self) -> bool {
+        self.bell.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,306 @@
+//! Where the octets of the receiving direction come from: the kernel, the ring, or what is left in the ring and then
+//! the kernel. Used under the receiving lock.
+
+use super::memory::{Heard as Read, POSITION, Word};
+use super::records::{self, Reader};
+use super::{NONE, RING, Ring, WORTH, Wish};
+use crate::sys::{Errno, Result, net};
+use crate::verbs::Work;
+use std::sync::atomic::Ordering;
+
+/// Octets of the kernel connection that are looked at for records at once.
+const LOOK: usize = 64;
+
+/// Where the direction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Kernel,
+    Ring,
+    /// The ring is over: what has landed is taken. Once the peer has said so too, the kernel follows.
+    Last {
+        heard: bool,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Rx {
+    way: Way,
+    records: Reader,
+    /// What the peer was told that this side has taken.
+    told: u64,
+    /// Octets of the stream that came behind the last record.
+    kept: [u8; LOOK],
+    kept_start: usize,
+    kept_end: usize,
+    /// How the kernel connection has ended while octets came by the ring.
+    ended: Option<Result<usize>>,
+    /// This side has shut the kernel connection, which therefore shows its end.
+    shut: bool,
+}
+
+/// What came of beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// All that was there was records.
+    Ring,
+    /// The ring is over already, behind so many octets of records: what has landed comes first, then the rest.
+    Over(usize),
+}
+
+impl Rx {
+    /// From the kernel.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            way: Way::Kernel,
+            records: Reader::new(),
+            told: 0,
+            kept: [0; LOOK],
+            kept_start: 0,
+            kept_end: 0,
+            ended: None,
+            shut: false,
+        }
+    }
+
+    /// Whether octets come from the kernel, and nothing is kept that comes before them.
+    #[must_use]
+    pub const fn is_kernel(&self) -> bool {
+        matches!(self.way, Way::Kernel)
+    }
+
+    /// Whether octets could be received now, by few loads; nothing is known where the kernel has to be asked.
+    #[inline]
+    #[must_use]
+    pub fn has_octets(&self, ring: &Ring) -> Option<bool> {
+        (self.way != Way::Kernel).then(|| ring.available() > 0)
+    }
+
+    /// Octets come by the ring from here on; `behind` are those that the kernel has given already.
+    ///
+    /// # Errors
+    /// `ECONNRESET`: they are no records.
+    pub fn begin(&mut self, ring: &Ring, behind: &[u8]) -> Result<Begun> {
+        self.way = Way::Ring;
+        self.records = Reader::new();
+        self.told = 0;
+        match self.records.hear(behind) {
+            records::Heard::Bells => {
+                ring.rung();
+                Ok(Begun::Ring)
+            }
+            records::Heard::Over { used, received } => {
+                self.end(ring, received);
+                Ok(Begun::Over(used))
+            }
+            records::Heard::Foreign => Err(Errno::CONNRESET),
+        }
+    }
+
+    /// This side shuts the kernel connection: its end is not the peer's.
+    pub const fn shut(&mut self) {
+        self.shut = true;
+    }
+
+    /// All that has landed was taken.
+    pub const fn be_kernel(&mut self) {
+        self.way = Way::Kernel;
+    }
+
+    /// The peer has said that the ring is over.
+    fn end(&mut self, ring: &Ring, received: u64) {
+        ring.peer_is_over(received);
+        self.land(ring);
+        self.way = Way::Last { heard: true };
+    }
+
+    /// The ring is over for this side: what has landed by now is all that is taken from it.
+    pub fn land(&mut self, ring: &Ring) {
+        if ring.landed.load(Ordering::Acquire) == NONE && self.way == Way::Ring {
+            let at = loop {
+                if let Read::Value(put) = ring.area.heard(Word::Put) {
+                    break put;
+                }
+                std::hint::spin_loop(); // (a pair is written within nanoseconds)
+            };
+            ring.landed.store(at, Ordering::Release);
+        }
+        if self.way == Way::Ring {
+            self.way = Way::Last { heard: false };
+        }
+    }
+
+    /// As recv(2) without waiting.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// The buffer is writable.
+    pub unsafe fn recv(
+        &mut self,
+        ring: Option<&Ring>,
+        fd: i32,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<usize> {
+        if let Some(ring) = ring.filter(|_| self.way != Way::Kernel) {
+            // SAFETY: the caller's promise.
+            if let Some(n) = unsafe { self.by_ring(ring, fd, to, len) }? {
+                return Ok(n);
+            }
+        }
+        let kept = self.kept.get(self.kept_start..self.kept_end);
+        if let Some(kept) = kept.filter(|k| !k.is_empty()) {
+            let n = kept.len().min(len);
+            // SAFETY: the caller's promise; our octets are none of the program's.
+            unsafe { std::ptr::copy_nonoverlapping(kept.as_ptr(), to, n) };
+            self.kept_start += n;
+            return Ok(n);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { net::recv(fd, to, len, libc::MSG_DONTWAIT) }
+    }
+
+    /// Nothing if the kernel carries the stream by now.
+    ///
+    /// # Safety
+    /// The buffer is writable.
+    unsafe fn by_ring(
+        &mut self,
+        ring: &Ring,
+        fd: i32,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Option<usize>> {
+        loop {
+            if ring.is_over() {
+                self.land(ring);
+            }
+            // SAFETY: the caller's promise.
+            let n = unsafe { self.take(ring, to, len) }?;
+            if n > 0 {
+                return Ok(Some(n));
+            }
+            if self.way == (Way::Last { heard: true }) {
+                self.way = Way::Kernel;
+                return Ok(None);
+            }
+            if let Some(ended) = self.ended {
+                return ended.map(Some);
+            }
+            self.hear(ring, fd)?; // (what came before an end may have landed meanwhile)
+        }
+    }
+
+    /// Takes in what the kernel connection says beside the stream, or that it has ended.
+    ///
+    /// # Errors
+    /// EAGAIN: it says nothing.
+    fn hear(&mut self, ring: &Ring, fd: i32) -> Result<()> {
+        let mut came = [0; LOOK];
+        // SAFETY: our own buffer.
+        let n = match unsafe { net::recv(fd, came.as_mut_ptr(), LOOK, libc::MSG_DONTWAIT) } {
+            Err(e @ (Errno::AGAIN | Errno::INTR)) => return Err(e),
+            Ok(n) if n > 0 => n,
+            Ok(_) if self.shut => return Err(Errno::AGAIN),
+            ended => {
+                self.ended = Some(ended);
+                ring.peer_is_gone();
+                return Ok(());
+            }
+        };
+        let came = came.get(..n).unwrap_or_default();
+        match self.records.hear(came) {
+            records::Heard::Bells => ring.rung(),
+            records::Heard::Over { used, received } => {
+                let rest = came.get(used..).unwrap_or_default();
+                if let Some(place) = self.kept.get_mut(..rest.len()) {
+                    place.copy_from_slice(rest);
+                }
+                (self.kept_start, self.kept_end) = (0, rest.len());
+                self.end(ring, received);
+            }
+            records::Heard::Foreign => self.ended = Some(Err(Errno::CONNRESET)),
+        }
+        Ok(())
+    }
+
+    /// Takes in what the kernel connection says beside the stream, so that a sleep on it is one.
+    pub fn quiet(&mut self, ring: &Ring, fd: i32) {
+        while self.way != Way::Kernel
+            && self.way != (Way::Last { heard: true })
+            && self.ended.is_none()
+            && self.hear(ring, fd).is_ok()
+        {}
+    }
+
+    /// Takes octets out of the ring.
+    ///
+    /// # Safety
+    /// The buffer is writable.
+    unsafe fn take(&mut self, ring: &Ring, to: *mut u8, len: usize) -> Result<usize> {
+        let here = ring.available();
+        if here > RING {
+            ring.end();
+            return Err(Errno::CONNRESET); // more than there is room for
+        }
+        let want = here.min(len);
+        let taken = ring.area.told(Word::Taken);
+        let mut done = 0;
+        while done < want {
+            let (from, n) = ring.area.incoming(taken + done as u64, want - done);
+            // SAFETY: octets that have landed, which the peer leaves alone until it is told; the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.add(done), n) };
+            done += n;
+        }
+        if done > 0 {
+            ring.area.tell(Word::Taken, taken + done as u64);
+            self.tell(ring);
+        }
+        Ok(done)
+    }
+
+    /// Tells the peer how much was taken, if that is due.
+    fn tell(&mut self, ring: &Ring) {
+        let taken = ring.area.told(Word::Taken);
+        if taken - self.told < WORTH as u64 || ring.is_over() {
+            return;
+        }
+        let (remote, rkey) = ring.peer.get();
+        let (word, at) = ring.area.own(Word::Taken);
+        // SAFETY: a word, which goes as it is now.
+        let posted = unsafe {
+            ring.posting.post(ring.adapter(), 1, |id| {
+                let tell = Work::Write {
+                    local: word,
+                    len: POSITION as u32,
+                    lkey: ring.lkey(),
+                    remote: remote + at as u64,
+                    rkey,
+                    inline: true,
+                    signaled: true,
+                    id,
+                };
+                [Some(tell), None, None]
+            })
+        };
+        match posted {
+            Ok(_) => {
+                self.told = taken;
+                if ring.must_ring(Wish::Room) {
+                    ring.want_bell();
+                }
+            }
+            Err(Errno::AGAIN) => {} // with the next octets
+            Err(_) => ring.end(),
+        }
+    }
+}
+
+impl Default for Rx {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,332 @@
+//! Which way the octets of the sending direction go, and how: by the kernel, by the ring, or by the kernel again from
+//! where the peer has them. Used under the sending lock.
+
+use super::memory::Word;
+use super::records::{KNOCK, LONGEST, Record};
+use super::{NONE, RING, Ring, Wish};
+use crate::sys::{Errno, Result, net};
+use crate::verbs::Work;
+use std::sync::atomic::Ordering;
+
+/// Octets that one post moves at most: copying and moving overlap.
+const PIECE: usize = 64 * 1024;
+
+/// Where the direction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Kernel,
+    Ring,
+    /// The ring is over, and the peer was told; it has not said how much it has.
+    Told,
+    /// What was put from this position on goes again by the kernel.
+    Again(u64),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Tx {
+    way: Way,
+    /// Octets of records that wait to go.
+    waits: [u8; 2 * LONGEST],
+    waiting: usize,
+}
+
+impl Tx {
+    /// By the kernel.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            way: Way::Kernel,
+            waits: [0; 2 * LONGEST],
+            waiting: 0,
+        }
+    }
+
+    /// Whether octets go by the kernel, and nothing of a ring is left to do in this direction.
+    #[must_use]
+    pub const fn is_kernel(&self) -> bool {
+        matches!(self.way, Way::Kernel) && self.waiting == 0
+    }
+
+    /// Whether octets go by the ring.
+    #[must_use]
+    pub const fn is_ring(&self) -> bool {
+        matches!(self.way, Way::Ring)
+    }
+
+    /// From the next octet on they go by the ring; all before has gone to the kernel.
+    pub const fn begin(&mut self) {
+        self.way = Way::Ring;
+    }
+
+    /// Whether something waits here that the kernel or the peer has to take or say.
+    #[must_use]
+    pub const fn is_unsettled(&self) -> bool {
+        self.waiting > 0 || matches!(self.way, Way::Told | Way::Again(_))
+    }
+
+    /// As send(2) of a list of buffers, without waiting.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// The buffers are readable.
+    pub unsafe fn send(
+        &mut self,
+        ring: Option<&Ring>,
+        fd: i32,
+        list: &mut [libc::iovec],
+        flags: i32,
+    ) -> Result<usize> {
+        let Some(ring) = ring.filter(|_| self.way != Way::Kernel || self.waiting > 0) else {
+            // SAFETY: the caller's promise.
+            return unsafe { by_kernel(fd, list, flags) };
+        };
+        self.settle(ring, fd)?;
+        match self.way {
+            // SAFETY: as above.
+            Way::Kernel => unsafe { by_kernel(fd, list, flags) },
+            // SAFETY: as above.
+            Way::Ring => unsafe { self.put(ring, fd, list) },
+            Way::Told | Way::Again(_) => Err(Errno::AGAIN),
+        }
+    }
+
+    /// Does what is due beside the program's octets: bells, the end of the ring, what has to go again.
+    ///
+    /// # Errors
+    /// As send(2); EAGAIN: something is left to do.
+    pub fn settle(&mut self, ring: &Ring, fd: i32) -> Result<()> {
+        if self.way == Way::Kernel && self.waiting == 0 {
+            return Ok(());
+        }
+        if ring.gone.load(Ordering::Acquire) && self.way != Way::Kernel {
+            // Nobody is there to have anything again: the kernel says how that is told.
+            (self.way, self.waiting) = (Way::Kernel, 0);
+            return Ok(());
+        }
+        self.say(fd)?;
+        if self.way == Way::Ring && ring.is_over() {
+            let landed = ring.landed.load(Ordering::Acquire);
+            if landed == NONE {
+                return Err(Errno::AGAIN); // the receiving direction has to say where it is
+            }
+            self.way = Way::Told;
+            knock(fd);
+            self.queue(Record::Over(landed));
+        } else if self.way == Way::Ring && ring.bell.swap(false, Ordering::AcqRel) {
+            self.queue(Record::Bell);
+        }
+        self.say(fd)?;
+        if self.way == Way::Told {
+            let at = ring.peer_landed.load(Ordering::Acquire);
+            if at == NONE {
+                return Err(Errno::AGAIN);
+            }
+            let put = ring.area.told(Word::Put);
+            if at > put || put - at > RING as u64 {
+                return Err(Errno::CONNRESET); // it says what cannot be
+            }
+            self.way = Way::Again(at);
+        }
+        while let Way::Again(at) = self.way {
+            let put = ring.area.told(Word::Put);
+            let left = usize::try_from(put - at).unwrap_or(0);
+            if left == 0 {
+                self.way = Way::Kernel;
+                break;
+            }
+            let (from, _, n) = ring.area.staging(at, left);
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: octets of the staging ring, which nobody changes any more.
+            let sent = unsafe { net::send(fd, from, n, flags) }?;
+            self.way = Way::Again(at + sent as u64);
+        }
+        Ok(())
+    }
+
+    fn queue(&mut self, record: Record) {
+        let (octets, len) = record.octets();
+        let end = self.waiting + len;
+        if let (Some(place), Some(octets)) =
+            (self.waits.get_mut(self.waiting..end), octets.get(..len))
+        {
+            place.copy_from_slice(octets);
+            self.waiting = end;
+        }
+    }
+
+    /// Sends the records that wait.
+    fn say(&mut self, fd: i32) -> Result<()> {
+        while self.waiting > 0 {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: our own octets.
+            let n = unsafe { net::send(fd, self.waits.as_ptr(), self.waiting, flags) }?;
+            self.waits.copy_within(n..self.waiting, 0);
+            self.waiting -= n;
+        }
+        Ok(())
+    }
+
+    /// Puts as much as there is room for.
+    ///
+    /// # Safety
+    /// The buffers are readable.
+    unsafe fn put(&mut self, ring: &Ring, fd: i32, list: &[libc::iovec]) -> Result<usize> {
+        let total: usize = list.iter().map(|v| v.iov_len).sum();
+        let room = ring.room();
+        if room > RING {
+            return Err(Errno::CONNRESET);
+        }
+        let want = total.min(room);
+        let mut done = 0;
+        let mut from = From {
+            list,
+            at: 0,
+            off: 0,
+        };
+        while done < want {
+            let piece = (want - done).min(PIECE);
+            // SAFETY: the caller's promise.
+            match unsafe { post(ring, &mut from, piece) } {
+                Ok(()) => done += piece,
+                Err(Errno::AGAIN) => break,
+                Err(_) => {
+                    ring.end();
+                    break;
+                }
+            }
+        }
+        if done > 0 && ring.must_ring(Wish::Data) {
+            ring.want_bell();
+        }
+        if ring.wants_bell() {
+            let _ = self.settle(ring, fd);
+        }
+        if done == 0 {
+            Err(Errno::AGAIN)
+        } else {
+            Ok(done)
+        }
+    }
+}
+
+/// Rings a peer whose program may be elsewhere for long: by an urgent byte, which would be a bell if it stood in the
+/// stream. (If there is no room for it, the peer hears of what follows with its program's next call.)
+fn knock(fd: i32) {
+    let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: one readable byte.
+    let _ = unsafe { net::send(fd, [KNOCK].as_ptr(), 1, flags) };
+}
+
+impl Default for Tx {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where the next octet of a list of buffers is.
+#[derive(Clone, Copy)]
+struct From<'a> {
+    list: &'a [libc::iovec],
+    at: usize,
+    off: usize,
+}
+
+impl From<'_> {
+    /// Copies the next `len` octets, of which there are as many.
+    ///
+    /// # Safety
+    /// The buffers are readable, and `to` writable for so many.
+    unsafe fn copy(&mut self, mut to: *mut u8, mut len: usize) {
+        while len > 0 {
+            let Some(entry) = self.list.get(self.at) else {
+                return;
+            };
+            let n = len.min(entry.iov_len - self.off);
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(entry.iov_base.cast::<u8>().add(self.off), to, n);
+                to = to.add(n);
+            }
+            (len, self.off) = (len - n, self.off + n);
+            if self.off == entry.iov_len {
+                (self.at, self.off) = (self.at + 1, 0);
+            }
+        }
+    }
+}
+
+/// Puts the next `len` octets, and says so to the peer. Nothing was put if that fails.
+///
+/// # Safety
+/// The buffers are readable, and there is room.
+unsafe fn post(ring: &Ring, from: &mut From<'_>, len: usize) -> Result<()> {
+    let (remote, rkey) = ring.peer.get();
+    let lkey = ring.lkey();
+    let put = ring.area.told(Word::Put);
+    let (first, first_at, n) = ring.area.staging(put, len);
+    let (second, second_at, _) = ring.area.staging(put + n as u64, len - n);
+    let before = *from;
+    // SAFETY: room in the staging ring, which the peer has taken all of; and the caller's promise.
+    unsafe {
+        from.copy(first, n);
+        from.copy(second, len - n);
+    }
+    ring.area.tell(Word::Put, put + len as u64);
+    let (word, word_at) = ring.area.own(Word::Put);
+    let data = |local: *mut u8, at: usize, len: usize, id| {
+        (len > 0).then_some(Work::Write {
+            local: local.cast_const(),
+            len: u32::try_from(len).unwrap_or(0), // (a piece is at most `PIECE`)
+            lkey,
+            remote: remote + at as u64,
+            rkey,
+            inline: false,
+            signaled: false,
+            id,
+        })
+    };
+    let count = if len > n { 3 } else { 2 };
+    // SAFETY: octets in the staging ring stay as they are until the peer has taken them; the word goes as it is now.
+    let posted = unsafe {
+        ring.posting.post(ring.adapter(), count, |id| {
+            [
+                data(first, first_at, n, id),
+                data(second, second_at, len - n, id),
+                Some(Work::Write {
+                    local: word,
+                    len: super::memory::POSITION as u32,
+                    lkey,
+                    remote: remote + word_at as u64,
+                    rkey,
+                    inline: true,
+                    signaled: true,
+                    id,
+                }),
+            ]
+        })
+    };
+    if let Err(e) = posted {
+        if e == Errno::AGAIN {
+            ring.area.tell(Word::Put, put); // (nobody has been told; a peer that has just asked looks again)
+            *from = before;
+        }
+        return Err(e);
+    }
+    Ok(())
+}
+
+/// As send(2).
+///
+/// # Safety
+/// The buffers are readable.
+unsafe fn by_kernel(fd: i32, list: &mut [libc::iovec], flags: i32) -> Result<usize> {
+    match list {
+        // SAFETY: the caller's promise.
+        [one] => unsafe { net::send(fd, one.iov_base.cast(), one.iov_len, flags) },
+        // SAFETY: as above.
+        list => unsafe { net::send_vec(fd, list.as_mut_ptr(), list.len(), flags) },
+    }
+}

@@ -1,0 +1,337 @@
+//! Two sides in one process, over the stand-in for an adapter and a pair of connected sockets: whatever is done in
+//! whatever order, and wherever the ring begins and ends, each side receives what the other has sent.
+
+use super::*;
+use crate::verbs::{Done, Work};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+
+/// An adapter within the process: work is done when it is polled for, or never.
+#[derive(Debug, Default)]
+struct Near {
+    posted: Mutex<VecDeque<Work>>,
+    failed: AtomicBool,
+    holds: AtomicBool,
+}
+
+unsafe impl Send for Near {}
+unsafe impl Sync for Near {}
+
+impl Adapter for Near {
+    fn address(&self) -> Address {
+        Address {
+            kind: address::Kind::StandIn,
+            mtu: 5,
+            lid: 0,
+            qpn: 7,
+            psn: 1,
+            gid: [1; 16],
+        }
+    }
+
+    fn lkey(&self) -> u32 {
+        1
+    }
+
+    fn rkey(&self) -> u32 {
+        2
+    }
+
+    fn connect(&self, _: &Address) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn post(&self, work: &[Work]) -> Result<()> {
+        let mut posted = self.posted.lock().unwrap();
+        for one in work {
+            // What goes with the request is taken with it.
+            if let Work::Write {
+                local,
+                len,
+                remote,
+                inline: true,
+                ..
+            } = *one
+            {
+                let mut words = vec![0u8; len as usize];
+                unsafe { std::ptr::copy_nonoverlapping(local, words.as_mut_ptr(), len as usize) };
+                let kept: &'static [u8] = Box::leak(words.into_boxed_slice());
+                let mut kept_work = *one;
+                if let Work::Write { local, .. } = &mut kept_work {
+                    *local = kept.as_ptr();
+                }
+                let _ = remote;
+                posted.push_back(kept_work);
+            } else {
+                posted.push_back(*one);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&self, done: &mut [Done]) -> usize {
+        if self.holds.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let mut n = 0;
+        let mut posted = self.posted.lock().unwrap();
+        while n < done.len()
+            && let Some(work) = posted.pop_front()
+        {
+            let ok = !self.failed.load(Ordering::Relaxed);
+            let (id, signaled) = match work {
+                Work::Write {
+                    local,
+                    len,
+                    remote,
+                    signaled,
+                    id,
+                    ..
+                } => {
+                    let to = std::ptr::with_exposed_provenance_mut::<u8>(remote as usize);
+                    if ok {
+                        unsafe { std::ptr::copy_nonoverlapping(local, to, len as usize) };
+                    }
+                    (id, signaled)
+                }
+                Work::Read {
+                    local,
+                    len,
+                    remote,
+                    signaled,
+                    id,
+                    ..
+                } => {
+                    let from = std::ptr::with_exposed_provenance::<u8>(remote as usize);
+                    if ok {
+                        unsafe { std::ptr::copy_nonoverlapping(from, local, len as usize) };
+                    }
+                    (id, signaled)
+                }
+            };
+            if signaled || !ok {
+                done[n] = Done { id, ok, status: 0 };
+                n += 1;
+            }
+        }
+        n
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Side {
+    ring: NonNull<Ring>,
+    near: &'static Near,
+    fd: TcpStream,
+    tx: Tx,
+    rx: Rx,
+    sent: Vec<u8>,
+    got: Vec<u8>,
+}
+
+impl Side {
+    fn new(fd: TcpStream) -> Self {
+        fd.set_nonblocking(true).unwrap();
+        let near: &'static Near = Box::leak(Box::default());
+        let ring = Ring::over(Box::new(Shared(near))).unwrap();
+        Self {
+            ring,
+            near,
+            fd,
+            tx: Tx::new(),
+            rx: Rx::new(),
+            sent: Vec::new(),
+            got: Vec::new(),
+        }
+    }
+
+    fn ring(&self) -> &'static Ring {
+        unsafe { &*self.ring.as_ptr() }
+    }
+
+    fn send(&mut self, n: usize, seed: u8) {
+        let mut part: Vec<u8> = (0..n).map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
+        let (first, second) = part.split_at_mut(n / 3);
+        let mut list = [first, second].map(|p| libc::iovec {
+            iov_base: p.as_mut_ptr().cast(),
+            iov_len: p.len(),
+        });
+        let sent = unsafe {
+            self.tx
+                .send(Some(self.ring()), self.fd.as_raw_fd(), &mut list, 0)
+        };
+        match sent {
+            Ok(n) => self.sent.extend_from_slice(&part[..n]),
+            Err(e) => assert_eq!(e, Errno::AGAIN),
+        }
+    }
+
+    fn receive(&mut self, n: usize) -> usize {
+        let mut to = vec![0; n];
+        let came = unsafe {
+            self.rx
+                .recv(Some(self.ring()), self.fd.as_raw_fd(), to.as_mut_ptr(), n)
+        };
+        match came {
+            Ok(n) => {
+                self.got.extend_from_slice(&to[..n]);
+                n
+            }
+            Err(e) => {
+                assert_eq!(e, Errno::AGAIN);
+                0
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        self.ring().reap();
+        if self.ring().is_over() {
+            self.rx.land(self.ring());
+        }
+        if let Err(e) = self.tx.settle(self.ring(), self.fd.as_raw_fd()) {
+            assert_eq!(e, Errno::AGAIN);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared(&'static Near);
+
+impl Adapter for Shared {
+    fn address(&self) -> Address {
+        self.0.address()
+    }
+    fn lkey(&self) -> u32 {
+        self.0.lkey()
+    }
+    fn rkey(&self) -> u32 {
+        self.0.rkey()
+    }
+    fn connect(&self, peer: &Address) -> Result<()> {
+        self.0.connect(peer)
+    }
+    unsafe fn post(&self, work: &[Work]) -> Result<()> {
+        unsafe { self.0.post(work) }
+    }
+    fn poll(&self, done: &mut [Done]) -> usize {
+        self.0.poll(done)
+    }
+    fn fail(&self) {
+        self.0.fail();
+    }
+}
+
+fn pair() -> [Side; 2] {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (b, _) = listener.accept().unwrap();
+    let mut sides = [Side::new(a), Side::new(b)];
+    let terms = [sides[0].ring().terms(), sides[1].ring().terms()];
+    for (side, peer) in sides.iter_mut().zip([&terms[1], &terms[0]]) {
+        let seen = Terms::from_octets(&peer.to_octets()).unwrap();
+        side.ring().connect(&seen).unwrap();
+        side.tx.begin();
+        assert_eq!(side.rx.begin(side.ring(), &[]), Ok(Begun::Ring));
+    }
+    sides
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(usize, usize, u8),
+    Receive(usize, usize),
+    Settle(usize),
+    /// An adapter does nothing for a while, or goes on.
+    Hold(usize, bool),
+    Wish(usize),
+    Fail(usize),
+    End(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let len = prop_oneof![1usize..100, 1usize..RING, Just(RING)];
+    prop_oneof![
+        8 => (0..2usize, len.clone(), any::<u8>()).prop_map(|(s, n, x)| Step::Send(s, n, x)),
+        8 => (0..2usize, len).prop_map(|(s, n)| Step::Receive(s, n)),
+        4 => (0..2usize).prop_map(Step::Settle),
+        2 => (0..2usize, any::<bool>()).prop_map(|(s, h)| Step::Hold(s, h)),
+        2 => (0..2usize).prop_map(Step::Wish),
+        1 => (0..2usize).prop_map(Step::Fail),
+        1 => (0..2usize).prop_map(Step::End),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn nothing_is_lost_wherever_it_ends(steps in prop::collection::vec(step(), 1..60)) {
+        let mut sides = pair();
+        for step in steps {
+            match step {
+                Step::Send(s, n, seed) => sides[s].send(n, seed),
+                Step::Receive(s, n) => { sides[s].receive(n); }
+                Step::Settle(s) => sides[s].settle(),
+                Step::Hold(s, holds) => sides[s].near.holds.store(holds, Ordering::Relaxed),
+                Step::Wish(s) => {
+                    if !sides[s].near.holds.load(Ordering::Relaxed) {
+                        sides[s].ring().wish(Wish::Data);
+                        sides[s].ring().wish(Wish::Room);
+                    }
+                }
+                Step::Fail(s) => sides[s].near.fail(),
+                Step::End(s) => sides[s].ring().end(),
+            }
+        }
+        for side in &sides {
+            side.near.holds.store(false, Ordering::Relaxed);
+        }
+        for _ in 0..20_000 {
+            let mut moved = 0;
+            for side in &mut sides {
+                side.settle();
+                moved += side.receive(RING);
+            }
+            if moved == 0 && sides[0].got.len() == sides[1].sent.len()
+                && sides[1].got.len() == sides[0].sent.len() {
+                break;
+            }
+        }
+        prop_assert!(sides[0].got == sides[1].sent, "{} of {}", sides[0].got.len(), sides[1].sent.len());
+        prop_assert!(sides[1].got == sides[0].sent, "{} of {}", sides[1].got.len(), sides[0].sent.len());
+    }
+}
+
+#[test]
+fn a_wish_is_seen_or_sees() {
+    let mut sides = pair();
+    assert_eq!(sides[1].ring().wish(Wish::Data), Wished::Stands);
+    sides[0].send(10, 1);
+    sides[0].settle();
+    // The bell went over the kernel connection, once.
+    let mut byte = [0; 4];
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let n = unsafe { crate::sys::net::recv(sides[1].fd.as_raw_fd(), byte.as_mut_ptr(), 4, flags) };
+    assert_eq!((n, byte[0]), (Ok(1), Record::Bell.octets().0[0]));
+    assert_eq!(sides[1].receive(100), 10);
+    // Put, and not there yet: a wish says so.
+    sides[0].near.holds.store(true, Ordering::Relaxed);
+    sides[0].send(10, 2);
+    assert_eq!(sides[1].receive(100), 0);
+    assert_eq!(sides[1].ring().wish(Wish::Data), Wished::Soon);
+    sides[0].near.holds.store(false, Ordering::Relaxed);
+    sides[0].settle();
+    assert_eq!(sides[1].receive(100), 10);
+}
+
+#[test]
+fn terms_that_cannot_be_are_none() {
+    assert_eq!(Terms::from_octets(&[0; TERMS]), None);
+    assert_eq!(Terms::from_octets(&[0xff; TERMS]), None);
+}

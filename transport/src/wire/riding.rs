@@ -1,0 +1,128 @@
+//! How a connection comes to ride on a ring, and off again, between the halves that speak of it and the thread that does
+//! what takes long (`preload::sockets::wired::raising`).
+//!
+//! One side offers, the other answers; whoever has both rings says `RingBegin` as the last of its octets on the kernel
+//! connection and goes on by the ring. Each direction by itself. What goes wrong before that leaves all as it is.
+
+use crate::ring::{Ring, TERMS, Terms};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+/// What is to be done, or was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Due {
+    /// The peer has offered: a ring is to be made.
+    Offered = 1,
+    /// The peer has answered: the ring is to be connected.
+    Answered = 2,
+    /// The offer is to be said.
+    SayOffer = 4,
+    /// The answer is to be said.
+    SayAnswer = 8,
+    /// This direction is to go by the ring.
+    SayBegin = 16,
+}
+
+/// See the module. The rest is written by one side and read by another of this process, in order of `due`.
+#[derive(Debug)]
+pub struct Riding {
+    ring: AtomicPtr<Ring>,
+    due: AtomicU32,
+    /// The rules allow one.
+    wanted: AtomicBool,
+    /// The peer's terms, as they came.
+    heard: [AtomicU8; TERMS],
+    /// This side's.
+    own: [AtomicU8; TERMS],
+}
+
+impl Riding {
+    pub(super) const fn new() -> Self {
+        Self {
+            ring: AtomicPtr::new(std::ptr::null_mut()),
+            due: AtomicU32::new(0),
+            wanted: AtomicBool::new(false),
+            heard: [const { AtomicU8::new(0) }; TERMS],
+            own: [const { AtomicU8::new(0) }; TERMS],
+        }
+    }
+
+    /// Whether the rules allow one.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The rules allow one, or do not. Before anything else.
+    pub fn allow(&self, wanted: bool) {
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// The ring, if there is one.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> Option<&Ring> {
+        // SAFETY: null, or a ring whose memory stays valid for whoever was on the way to look (`Ring::close`).
+        unsafe { self.ring.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The connection rides on this ring from now on. Under both locks.
+    pub fn set(&self, ring: NonNull<Ring>) {
+        self.ring.store(ring.as_ptr(), Ordering::Release);
+    }
+
+    /// It does not any more. Under both locks, once both directions go by the kernel.
+    #[must_use]
+    pub fn take(&self) -> Option<NonNull<Ring>> {
+        NonNull::new(self.ring.swap(std::ptr::null_mut(), Ordering::AcqRel))
+    }
+
+    /// Whether this is due.
+    #[must_use]
+    pub fn is_due(&self, what: Due) -> bool {
+        self.due.load(Ordering::Acquire) & what as u32 != 0
+    }
+
+    /// Whether anything is due that takes long.
+    #[must_use]
+    pub fn is_any_due(&self) -> bool {
+        self.is_due(Due::Offered) || self.is_due(Due::Answered)
+    }
+
+    /// It is due.
+    pub fn want(&self, what: Due) {
+        self.due.fetch_or(what as u32, Ordering::AcqRel);
+    }
+
+    /// It is done. Whether it was due.
+    pub fn done(&self, what: Due) -> bool {
+        self.due.fetch_and(!(what as u32), Ordering::AcqRel) & what as u32 != 0
+    }
+
+    /// The peer has said where its ring is.
+    pub(super) fn hear(&self, terms: &[u8; TERMS], what: Due) {
+        for (to, from) in self.heard.iter().zip(terms) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        self.want(what);
+    }
+
+    /// Where the peer's ring is, if it has said so and it can be.
+    #[must_use]
+    pub fn peer(&self) -> Option<Terms> {
+        Terms::from_octets(&self.heard.each_ref().map(|o| o.load(Ordering::Relaxed)))
+    }
+
+    /// Where this side's ring is, to be said; nothing if it has none.
+    pub fn set_own(&self, terms: Option<&Terms>) {
+        let octets = terms.map_or([0; TERMS], Terms::to_octets);
+        for (to, from) in self.own.iter().zip(octets) {
+            to.store(from, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn own(&self) -> [u8; TERMS] {
+        self.own.each_ref().map(|o| o.load(Ordering::Relaxed))
+    }
+}
