@@ -18,7 +18,12 @@
 //! - Queue pairs do not outlive fork: a child must not use those of its parent. [`open`] in a child opens devices anew.
 
 pub mod address;
+mod device;
+mod endpoint;
+mod ffi;
 mod lock;
+mod queue_pair;
+mod region;
 mod standin;
 #[cfg(test)]
 mod tests;
@@ -132,11 +137,12 @@ pub trait Adapter: Send + Sync + Debug {
 /// The memory stays mapped until the adapter has gone, and is accessed as memory that others write.
 #[must_use]
 pub unsafe fn open(local: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Box<dyn Adapter>> {
-    let _ = local;
     if standin::is_chosen() {
         return Some(Box::new(standin::StandIn::new(memory, len)?));
     }
-    None
+    // SAFETY: passed on.
+    let endpoint = unsafe { endpoint::Endpoint::open(local, memory, len) }?;
+    Some(Box::new(endpoint))
 }
 
 /// What every adapter refuses.

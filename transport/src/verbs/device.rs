@@ -1,0 +1,253 @@
+//! Devices, each opened once a process, and which of them carries a local address.
+//!
+//! A connection runs over the device that its kernel connection runs over: the one that has a GID that stands for the
+//! connection's local address (RoCE). A device whose transport is iWARP has no queue pairs that two programs could
+//! connect by themselves, as this module does, without the driver's own connection manager; it is left out.
+//!
+//! Called by `endpoint`. Rules:
+//! - A device is never closed: queue pairs may still refer to it. Its descriptors are moved out of the program's range.
+//! - A child of fork opens devices anew: what it inherits refers to its parent's memory. No lock here is waited for
+//!   that a parent may have held.
+
+use super::address::{Kind, gid_of};
+use super::ffi::types::{
+    Context, GID_ROCE_V1, GID_ROCE_V2, GidEntry, LINK_ETHERNET, PORT_ACTIVE, Pd, PortAttr,
+    TRANSPORT_IB,
+};
+use super::ffi::{self, Library};
+use super::lock::Lock;
+use crate::clock;
+use crate::sys::fd::Fd;
+use crate::sys::{self, Result};
+use std::net::IpAddr;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// How long (µs) an address that no device has is not looked for again among devices that may be new.
+const LOOK_AGAIN_US: u64 = 1_000_000;
+/// Entries of a device's table of GIDs that are looked at. Devices have 256 to 1024, of which few are in use.
+const GIDS: usize = 1024;
+
+/// An open device.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) library: &'static Library,
+    pub(super) context: NonNull<Context>,
+    pub(super) pd: NonNull<Pd>,
+    name: [i8; 64],
+}
+
+// SAFETY: libibverbs may be called from any thread with the same device and protection domain (verbs(7)).
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// A device's port by which a local address goes, as it is now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Port {
+    pub(super) device: &'static Device,
+    pub(super) number: u8,
+    pub(super) kind: Kind,
+    pub(super) gid: [u8; 16],
+    pub(super) gid_index: u8,
+    /// `enum ibv_mtu`.
+    pub(super) mtu: u8,
+    /// Octets of the longest message.
+    pub(super) longest: u32,
+}
+
+/// The devices that this process has opened.
+#[derive(Debug)]
+struct Known {
+    pid: i32,
+    devices: Lock<Devices>,
+}
+
+#[derive(Debug)]
+struct Devices {
+    open: Vec<&'static Device>,
+    /// When (ticks) to look for new ones again.
+    again: u64,
+}
+
+/// Those of this process, or of the one that it was forked from.
+static KNOWN: AtomicPtr<Known> = AtomicPtr::new(ptr::null_mut());
+
+fn known() -> &'static Known {
+    let pid = sys::pid();
+    let at = KNOWN.load(Ordering::Acquire);
+    // SAFETY: null, or what was leaked below.
+    if let Some(known) = unsafe { at.as_ref() }
+        && known.pid == pid
+    {
+        return known;
+    }
+    let fresh: &'static Known = Box::leak(Box::new(Known {
+        pid,
+        devices: Lock::new(Devices {
+            open: Vec::new(),
+            again: 0,
+        }),
+    }));
+    let to = ptr::from_ref(fresh).cast_mut();
+    match KNOWN.compare_exchange(at, to, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => fresh,
+        // SAFETY: another thread was first, with what it leaked.
+        Err(theirs) => unsafe { theirs.as_ref() }.unwrap_or(fresh),
+    }
+}
+
+/// The port of this process's devices that a connection with this local address goes by, if that port is up.
+pub(super) fn for_local(ip: &IpAddr) -> Option<Port> {
+    let library = ffi::library()?;
+    known().devices.with(|devices| {
+        let found = devices.find(ip);
+        if found.is_some() || clock::ticks() < devices.again {
+            return found;
+        }
+        devices.look(library);
+        devices.again = clock::ticks().saturating_add(clock::us(LOOK_AGAIN_US));
+        devices.find(ip)
+    })
+}
+
+impl Devices {
+    fn find(&mut self, ip: &IpAddr) -> Option<Port> {
+        let gid = gid_of(ip);
+        let mut found = None;
+        // One that cannot be asked has been removed.
+        self.open.retain(|device| {
+            found.is_some()
+                || match device.port(&gid) {
+                    Ok(port) => {
+                        found = port;
+                        true
+                    }
+                    Err(_) => false,
+                }
+        });
+        found
+    }
+
+    /// Opens devices that are there and not open.
+    fn look(&mut self, library: &'static Library) {
+        let mut n = 0;
+        // SAFETY: `n` is writable.
+        let list = unsafe { (library.get_device_list)(&raw mut n) };
+        if list.is_null() {
+            return;
+        }
+        // SAFETY: the list has as many entries as it says, until it is given back.
+        let entries = unsafe { slice::from_raw_parts(list, usize::try_from(n).unwrap_or(0)) };
+        for &entry in entries {
+            // SAFETY: a device of the list.
+            let (name, transport) = unsafe { ((*entry).name, (*entry).transport_type) };
+            let is_new = !self.open.iter().any(|device| device.name == name);
+            if transport == TRANSPORT_IB && is_new {
+                // SAFETY: as above.
+                self.open
+                    .extend(unsafe { Device::open(library, entry, name) });
+            }
+        }
+        // SAFETY: the list, and devices that are open stay.
+        unsafe { (library.free_device_list)(list) };
+    }
+}
+
+impl Device {
+    /// # Safety
+    /// `entry` is a device of a list that has not been given back.
+    unsafe fn open(
+        library: &'static Library,
+        entry: *mut ffi::types::Device,
+        name: [i8; 64],
+    ) -> Option<&'static Self> {
+        // SAFETY: the caller's promise.
+        let context = NonNull::new(unsafe { (library.open_device)(entry) })?;
+        // SAFETY: an open device.
+        let Some(pd) = NonNull::new(unsafe { (library.alloc_pd)(context.as_ptr()) }) else {
+            // SAFETY: as above, which nothing refers to.
+            unsafe { (library.close_device)(context.as_ptr()) };
+            return None;
+        };
+        // The library takes these numbers from there whenever it needs them, and never closes what is never given back.
+        // SAFETY: an open device that nobody else knows of yet.
+        unsafe {
+            let context = &mut *context.as_ptr();
+            context.cmd_fd = Fd::own(context.cmd_fd).hide_within().leak();
+            context.async_fd = Fd::own(context.async_fd).hide_within().leak();
+        }
+        Some(Box::leak(Box::new(Self {
+            library,
+            context,
+            pd,
+            name,
+        })))
+    }
+
+    /// The port with this GID, if there is one and it is up.
+    fn port(&'static self, gid: &[u8; 16]) -> Result<Option<Port>> {
+        let mut entries = vec![GidEntry::default(); GIDS];
+        // SAFETY: an open device, and room for as many entries of this size.
+        let n = unsafe {
+            (self.library.query_gid_table)(
+                self.context.as_ptr(),
+                entries.as_mut_ptr(),
+                entries.len(),
+                0,
+                size_of::<GidEntry>(),
+            )
+        };
+        // Or minus an error number.
+        let n = usize::try_from(n).map_err(|_| ffi::error(n))?;
+        entries.truncate(n);
+        let Some(chosen) = choose(&entries, gid) else {
+            return Ok(None);
+        };
+        let mut port = PortAttr::default();
+        // SAFETY: an open device; `port` has at least the size that is filled.
+        ffi::check(unsafe {
+            (self.library.query_port)(self.context.as_ptr(), chosen.port, &raw mut port)
+        })?;
+        let mtu = u8::try_from(port.active_mtu).unwrap_or(0);
+        if port.state != PORT_ACTIVE || port.link_layer != LINK_ETHERNET || !(1..=5).contains(&mtu)
+        {
+            return Ok(None);
+        }
+        Ok(Some(Port {
+            device: self,
+            number: chosen.port,
+            kind: chosen.kind,
+            gid: *gid,
+            gid_index: chosen.index,
+            mtu,
+            longest: port.max_msg_sz,
+        }))
+    }
+}
+
+/// An entry of a table of GIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) port: u8,
+    pub(super) index: u8,
+    pub(super) kind: Kind,
+}
+
+/// The entry for a GID: RoCE version 2, which is routed as IP is, before version 1; the first of several.
+pub(super) fn choose(entries: &[GidEntry], gid: &[u8; 16]) -> Option<Chosen> {
+    let of = |wanted: u32, kind: Kind| {
+        entries.iter().find_map(|entry| {
+            if entry.gid.0 != *gid || entry.gid_type != wanted {
+                return None;
+            }
+            Some(Chosen {
+                port: u8::try_from(entry.port_num).ok()?,
+                index: u8::try_from(entry.gid_index).ok()?,
+                kind,
+            })
+        })
+    };
+    of(GID_ROCE_V2, Kind::Roce).or_else(|| of(GID_ROCE_V1, Kind::RoceV1))
+}

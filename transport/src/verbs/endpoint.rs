@@ -1,0 +1,60 @@
+//! A queue pair of a device and the registration of its memory, as an [`Adapter`].
+
+use super::queue_pair::QueuePair;
+use super::region::Region;
+use super::{Adapter, Address, Done, Work, device};
+use crate::sys::Result;
+use std::net::IpAddr;
+use std::ptr::NonNull;
+
+/// In this order, since they end in it: nothing is written to memory that is no longer registered.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    queue_pair: QueuePair,
+    region: Region,
+}
+
+impl Endpoint {
+    /// At the port that the local address goes by; none if there is none, or no room.
+    ///
+    /// # Safety
+    /// As [`super::open`].
+    pub(super) unsafe fn open(ip: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Self> {
+        let port = device::for_local(ip)?;
+        // SAFETY: the caller's promise.
+        let region = unsafe { Region::register(port.device, memory, len) }.ok()?;
+        let queue_pair = QueuePair::new(port).ok()?;
+        Some(Self { queue_pair, region })
+    }
+}
+
+impl Adapter for Endpoint {
+    fn address(&self) -> Address {
+        self.queue_pair.address()
+    }
+
+    fn lkey(&self) -> u32 {
+        self.region.lkey()
+    }
+
+    fn rkey(&self) -> u32 {
+        self.region.rkey()
+    }
+
+    fn connect(&self, peer: &Address) -> Result<()> {
+        self.queue_pair.connect(peer)
+    }
+
+    unsafe fn post(&self, work: &[Work]) -> Result<()> {
+        // SAFETY: passed on.
+        unsafe { self.queue_pair.post(work) }
+    }
+
+    fn poll(&self, done: &mut [Done]) -> usize {
+        self.queue_pair.poll(done)
+    }
+
+    fn fail(&self) {
+        self.queue_pair.fail();
+    }
+}

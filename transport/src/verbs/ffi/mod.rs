@@ -1,0 +1,117 @@
+//! libibverbs, looked for at its first use. Nothing is linked: where it is not installed there is no device, and that is
+//! all. Its functions are taken in the versions that `types` describes.
+//!
+//! Written by hand, since both crates that bind libibverbs would cost every program that Shunt is loaded into: one links
+//! it, so that no program at all starts where it is missing; the other opens three libraries in a constructor.
+//!
+//! Rule: these are control calls, on a thread of the library's own; `post_send` and `poll_cq`, which go through the
+//! device's own table, are the only ones for every thread.
+
+pub(super) mod types;
+
+use crate::sys::Errno;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::{mem, ptr};
+use types::{Context, Cq, Device, GidEntry, Mr, Opaque, Pd, PortAttr, Qp, QpAttr, QpInitAttr};
+
+unsafe extern "C" {
+    fn dlvsym(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void;
+}
+
+const FIRST: &CStr = c"IBVERBS_1.1";
+/// Since rdma-core 32.
+const GID_TABLE: &CStr = c"IBVERBS_1.11";
+
+macro_rules! functions {
+    ($($name:ident: fn($($arg:ty),*) -> $ret:ty, $symbol:literal, $version:expr;)*) => {
+        /// The functions that are used.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct Library {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> $ret,)*
+        }
+
+        impl Library {
+            fn open() -> Option<Self> {
+                // SAFETY: loading it runs nothing but its own constructor, which takes note of environment variables.
+                let handle = unsafe {
+                    libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)
+                };
+                if handle.is_null() {
+                    return None;
+                }
+                Some(Self {
+                    $($name: {
+                        // SAFETY: an open library, C strings.
+                        let found = unsafe { dlvsym(handle, $symbol.as_ptr(), CStr::as_ptr($version)) };
+                        if found.is_null() {
+                            return None;
+                        }
+                        // SAFETY: a function of this name and version has this type.
+                        unsafe {
+                            mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> $ret>(found)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    get_device_list: fn(*mut c_int) -> *mut *mut Device, c"ibv_get_device_list", FIRST;
+    free_device_list: fn(*mut *mut Device) -> (), c"ibv_free_device_list", FIRST;
+    open_device: fn(*mut Device) -> *mut Context, c"ibv_open_device", FIRST;
+    close_device: fn(*mut Context) -> c_int, c"ibv_close_device", FIRST;
+    query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int, c"ibv_query_port", FIRST;
+    query_gid_table: fn(*mut Context, *mut GidEntry, usize, u32, usize) -> isize,
+        c"_ibv_query_gid_table", GID_TABLE;
+    alloc_pd: fn(*mut Context) -> *mut Pd, c"ibv_alloc_pd", FIRST;
+    reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr, c"ibv_reg_mr", FIRST;
+    dereg_mr: fn(*mut Mr) -> c_int, c"ibv_dereg_mr", FIRST;
+    create_cq: fn(*mut Context, c_int, *mut Opaque, *mut Opaque, c_int) -> *mut Cq,
+        c"ibv_create_cq", FIRST;
+    destroy_cq: fn(*mut Cq) -> c_int, c"ibv_destroy_cq", FIRST;
+    create_qp: fn(*mut Pd, *mut QpInitAttr) -> *mut Qp, c"ibv_create_qp", FIRST;
+    modify_qp: fn(*mut Qp, *mut QpAttr, c_int) -> c_int, c"ibv_modify_qp", FIRST;
+    destroy_qp: fn(*mut Qp) -> c_int, c"ibv_destroy_qp", FIRST;
+}
+
+/// The library; nothing where it is missing, or older than 2020. Looked for once, by whoever comes first: no lock that
+/// a child of fork could inherit.
+pub(super) fn library() -> Option<&'static Library> {
+    static FOUND: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
+    static MISSING: AtomicBool = AtomicBool::new(false);
+    // SAFETY: null, or what was leaked below.
+    let found = unsafe { FOUND.load(Ordering::Acquire).as_ref() };
+    if found.is_some() || MISSING.load(Ordering::Relaxed) {
+        return found;
+    }
+    let Some(library) = Library::open() else {
+        MISSING.store(true, Ordering::Relaxed);
+        return None;
+    };
+    let library: &'static Library = Box::leak(Box::new(library));
+    FOUND.store(ptr::from_ref(library).cast_mut(), Ordering::Release);
+    Some(library)
+}
+
+/// What a function returned that returns 0 or an error number.
+pub(super) fn check(r: c_int) -> Result<(), Errno> {
+    match r {
+        0 => Ok(()),
+        r if r > 0 => Err(Errno(r)),
+        _ => Err(last()),
+    }
+}
+
+/// The error of a function that returned no object.
+pub(super) fn last() -> Errno {
+    let e = std::io::Error::last_os_error().raw_os_error();
+    Errno(e.filter(|e| *e > 0).unwrap_or(libc::EIO))
+}
+
+/// The error in a count that may be minus an error number.
+pub(super) fn error(n: isize) -> Errno {
+    Errno(i32::try_from(n.unsigned_abs()).unwrap_or(libc::EIO))
+}
