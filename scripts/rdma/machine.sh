@@ -99,41 +99,85 @@ prepare_machine() {
     cp "$lab/kernel/boot/vmlinuz-$version" "$lab/vmlinuz" && echo "$made" >"$lab/made"
 }
 
-# run_machine SECONDS FOLDER SCRIPT: boots it, runs SCRIPT there as root with FOLDER as /out, prints what it
-# prints, and returns its status; 124 if it took too long, 125 if the machine failed.
-run_machine() {
-    local seconds=$1 out=$2 script=$3 status reader hold
-    rm -f "$out/status" "$out/console"
-    cp "$script" "$out/script" && cp "$scripts/rdma/stage2" "$out/stage2" || return 125
-    # What it prints comes through a FIFO, held open here until it has ended: a character device on a closed
-    # standard input counts as unplugged, and the guest would block.
-    rm -f "$out/said" && mkfifo "$out/said" && exec {hold}<>"$out/said" || return 125
-    cat "$out/said" {hold}>&- &
+# start_machine NAME SECONDS FOLDER PROCESSORS MEMORY [OPTION OF QEMU]...: boots one, in the background, with FOLDER as /out.
+# There it runs FOLDER/script and leaves its status in FOLDER/status.NAME; what it prints comes to the standard output.
+# Sets `machine` to what `await_machine` wants.
+machines=()
+start_machine() {
+    local name=$1 seconds=$2 out=$3 processors=$4 memory=$5 reader hold
+    shift 5
+    rm -f "$out/status.$name" "$out/console.$name" "$out/said.$name"
+    cp "$scripts/rdma/stage2" "$out/stage2" || return 125
+    # What it prints comes through a FIFO, held open until it has ended: a character device on a closed standard input
+    # counts as unplugged, and the guest would block.
+    mkfifo "$out/said.$name" && exec {hold}<>"$out/said.$name" || return 125
+    cat "$out/said.$name" {hold}>&- &
     reader=$!
-    timeout -k 5 "$seconds" nice qemu-system-x86_64 -accel tcg,thread=multi,tb-size=512 -cpu max -m 2048 \
-        -smp 2 -display none -no-reboot -nodefaults -kernel "$lab/vmlinuz" -initrd "$lab/initrd.gz" \
-        -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable modules=$lab/kernel/lib/modules" \
-        -serial "file:$out/console" -device virtio-serial-pci \
-        -chardev "file,id=said,path=$out/said" -device virtserialport,chardev=said,name=said \
+    timeout -k 5 "$seconds" nice qemu-system-x86_64 -accel tcg,thread=multi,tb-size=512 -cpu max -m "$memory" \
+        -smp "$processors" -display none -no-reboot -nodefaults -kernel "$lab/vmlinuz" -initrd "$lab/initrd.gz" \
+        -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable modules=$lab/kernel/lib/modules machine=$name" \
+        -serial "file:$out/console.$name" -device virtio-serial-pci \
+        -chardev "file,id=said,path=$out/said.$name" -device virtserialport,chardev=said,name=said \
         -virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \
         -virtfs "local,path=$out,mount_tag=out,security_model=none" \
-        -object rng-random,filename=/dev/urandom,id=random -device virtio-rng-pci,rng=random \
-        </dev/null 2>"$out/qemu" {hold}>&- &
+        -object rng-random,filename=/dev/urandom,id=random -device virtio-rng-pci,rng=random "$@" \
+        </dev/null 2>"$out/qemu.$name" {hold}>&- &
+    machine="$name $! $reader $hold"
     # For whoever has to end it early.
-    machine=$!
-    wait $machine
+    machines+=($!)
+}
+
+# await_machine FOLDER MACHINE: its status; 124 if it took too long, 125 if it failed.
+await_machine() {
+    local out=$1 name process reader hold status
+    read -r name process reader hold <<<"$2"
+    wait "$process"
     status=$?
-    machine=
     exec {hold}>&-
     wait "$reader"
-    rm -f "$out/said"
-    if [ -s "$out/status" ]; then
-        status=$(cat "$out/status")
+    rm -f "$out/said.$name"
+    if [ -s "$out/status.$name" ]; then
+        status=$(cat "$out/status.$name")
     elif [ $status -ne 124 ] && [ $status -ne 137 ]; then
-        tail -n 20 "$out/console" "$out/qemu"
+        tail -n 20 "$out/console.$name" "$out/qemu.$name"
         status=125
     else
         status=124
     fi
     return "$status"
+}
+
+# run_machine SECONDS FOLDER SCRIPT: boots it, runs SCRIPT there as root with FOLDER as /out, prints what it prints, and
+# returns its status; 124 if it took too long, 125 if the machine failed.
+run_machine() {
+    local status machine
+    cp "$3" "$2/script" && start_machine one "$1" "$2" 2 2048 || return 125
+    await_machine "$2" "$machine"
+    status=$?
+    machines=()
+    return $status
+}
+
+# run_two SECONDS FOLDER SCRIPT: two of them, joined by a wire (the first Ethernet of each), with the same FOLDER as /out. Both
+# run SCRIPT, which finds out which it is by $machine (one or two). The first one's status; if that is not 0, also what
+# the second has printed.
+run_two() {
+    local seconds=$1 out=$2 script=$3 name machine first second status wire
+    cp "$script" "$out/script" || return 125
+    for name in two one; do
+        wire=dgram,id=wire,local.type=unix,local.path=$out/wire.$name
+        wire+=,remote.type=unix,remote.path=$out/wire.$([ $name = one ] && echo two || echo one)
+        start_machine $name "$seconds" "$out" 1 1536 -netdev "$wire" \
+            -device "virtio-net-pci,netdev=wire,mac=52:54:00:77:00:0$([ $name = one ] && echo 1 || echo 2)" \
+            >"$out/log.$name" || return 125
+        [ $name = one ] || { second=$machine; continue; }
+        first=$machine
+        tail -f -n +1 --pid="${first#* }" "$out/log.one" 2>/dev/null &
+    done
+    await_machine "$out" "$first"
+    status=$?
+    await_machine "$out" "$second" || { [ $status -ne 0 ] || status=1; }
+    machines=()
+    [ $status -eq 0 ] || sed 's/^/  two: /' "$out/log.two"
+    return $status
 }

@@ -6,6 +6,7 @@
 //! pass on silent fallback is a failed test, hence the assertions in `report`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod adapter;
 pub mod apps;
 pub mod cases;
 pub mod iwarp;

@@ -1,0 +1,86 @@
+//! What every RDMA adapter has to do (`transport::verbs::Adapter`), between two processes: over the stand-in on this
+//! machine (`tests/adapter.rs`), over Linux's software RoCE in virtual machines (`scripts/test-rdma`).
+//!
+//! The two talk over a TCP connection: which case comes next, the addresses of its queue pairs, and how it went.
+
+pub mod cases;
+mod side;
+
+use cases::CASES;
+use side::{Control, Side};
+use std::net::{TcpListener, TcpStream};
+
+/// Which end this is. The one that asks decides what is done, and reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Asks,
+    Serves,
+}
+
+/// How to cut the link between the two, and to mend it: commands of a shell.
+#[derive(Clone, Debug)]
+pub struct Link {
+    pub cut: String,
+    pub mend: String,
+}
+
+const END: u8 = u8::MAX;
+
+/// Runs the cases whose names have this in them, against a peer that serves at this address. Prints a line for each; how many
+/// went well, and how many did not.
+pub fn ask(address: &str, filter: &str, link: Option<&Link>) -> (usize, usize) {
+    let mut control = Control::new(TcpStream::connect(address).expect("nobody serves there"));
+    let (mut passed, mut failed) = (0, 0);
+    for (number, (name, case)) in CASES.iter().enumerate() {
+        let cuts = std::ptr::fn_addr_eq(*case, cases::CUT);
+        if !name.contains(filter) || (cuts && link.is_none()) {
+            continue;
+        }
+        let number = u8::try_from(number).expect("few cases");
+        control.tell(&[number]).expect("the peer has gone");
+        let own = run(*case, &mut control, Role::Asks, link);
+        let theirs = control.verdict().unwrap_or_else(Err);
+        match own.and(theirs) {
+            Ok(()) => {
+                passed += 1;
+                println!("test {name} ... ok");
+            }
+            Err(why) => {
+                failed += 1;
+                println!("test {name} ... FAILED\n  {why}");
+            }
+        }
+    }
+    let _ = control.tell(&[END]);
+    (passed, failed)
+}
+
+/// Serves one peer. False if it has gone in the middle of something.
+pub fn serve(listener: &TcpListener) -> bool {
+    let mut control = Control::new(listener.accept().expect("no connection").0);
+    loop {
+        let Ok([number]) = control.hear() else {
+            return false;
+        };
+        if number == END {
+            return true;
+        }
+        let (name, case) = CASES[usize::from(number)];
+        let own = run(case, &mut control, Role::Serves, None);
+        if let Err(why) = &own {
+            println!("{name}: {why}");
+        }
+        if control.judge(&own).is_err() {
+            return false;
+        }
+    }
+}
+
+fn run(
+    case: cases::Case,
+    control: &mut Control,
+    role: Role,
+    link: Option<&Link>,
+) -> Result<(), String> {
+    case(&mut Side::new(control, role, link)?)
+}

@@ -1,0 +1,276 @@
+//! One side of a case: its adapter, its memory, and where the peer's is.
+
+use super::{Link, Role};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use transport::sys::mem::Mapping;
+use transport::verbs::{self, Adapter, Address, Done, Work, address};
+
+/// Octets of the memory of each side.
+pub(super) const LEN: usize = 1 << 20;
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The connection by which the sides agree.
+#[derive(Debug)]
+pub struct Control(TcpStream);
+
+impl Control {
+    pub fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        stream.set_nodelay(true).expect("a TCP connection");
+        Self(stream)
+    }
+
+    pub fn tell(&mut self, octets: &[u8]) -> Result<(), String> {
+        let told = self.0.write_all(octets);
+        told.map_err(|e| format!("the peer cannot be told: {e}"))
+    }
+
+    pub fn hear<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let mut octets = [0; N];
+        let heard = self.0.read_exact(&mut octets);
+        heard.map_err(|e| format!("the peer says nothing: {e}"))?;
+        Ok(octets)
+    }
+
+    /// Says how it went.
+    pub fn judge(&mut self, own: &Result<(), String>) -> Result<(), String> {
+        let text = own.as_ref().err().map_or("", String::as_str);
+        let len = u16::try_from(text.len()).unwrap_or(0);
+        self.tell(&len.to_be_bytes())?;
+        self.tell(&text.as_bytes()[..len.into()])
+    }
+
+    /// How it went for the peer.
+    pub fn verdict(&mut self) -> Result<Result<(), String>, String> {
+        let mut text = vec![0; u16::from_be_bytes(self.hear()?).into()];
+        let heard = self.0.read_exact(&mut text);
+        heard.map_err(|e| format!("the peer says nothing: {e}"))?;
+        if text.is_empty() {
+            return Ok(Ok(()));
+        }
+        Ok(Err(format!("peer: {}", String::from_utf8_lossy(&text))))
+    }
+}
+
+/// A queue pair and its memory.
+#[derive(Debug)]
+pub struct Pair {
+    // Goes before the memory that is registered with it.
+    pub adapter: Box<dyn Adapter>,
+    memory: Mapping,
+    far: (u64, u32),
+}
+
+#[derive(Debug)]
+pub struct Side<'a> {
+    control: &'a mut Control,
+    pub role: Role,
+    link: Option<&'a Link>,
+    pub pair: Pair,
+}
+
+impl<'a> Side<'a> {
+    pub fn new(
+        control: &'a mut Control,
+        role: Role,
+        link: Option<&'a Link>,
+    ) -> Result<Self, String> {
+        let pair = Pair::connected(control)?;
+        Ok(Self {
+            control,
+            role,
+            link,
+            pair,
+        })
+    }
+
+    /// A further queue pair, connected to a further one of the peer's.
+    pub fn another(&mut self) -> Result<Pair, String> {
+        Pair::connected(self.control)
+    }
+
+    /// Waits until the peer is here too.
+    pub fn meet(&mut self) -> Result<(), String> {
+        meet(self.control)
+    }
+
+    pub fn cut(&self) -> Result<(), String> {
+        self.link.map_or(Ok(()), |link| shell(&link.cut))
+    }
+
+    pub fn mend(&self) -> Result<(), String> {
+        self.link.map_or(Ok(()), |link| shell(&link.mend))
+    }
+}
+
+fn shell(command: &str) -> Result<(), String> {
+    let status = Command::new("sh").args(["-c", command]).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(format!("{command}: {other:?}")),
+    }
+}
+
+fn meet(control: &mut Control) -> Result<(), String> {
+    control.tell(b"here")?;
+    match control.hear::<4>()? {
+        octets if octets == *b"here" => Ok(()),
+        octets => Err(format!("the peer is elsewhere: {octets:?}")),
+    }
+}
+
+impl Pair {
+    fn connected(control: &mut Control) -> Result<Self, String> {
+        let socket = &control.0;
+        let local = socket.local_addr().map_err(|e| e.to_string())?.ip();
+        let remote = socket.peer_addr().map_err(|e| e.to_string())?.ip();
+        let memory = Mapping::family(LEN).map_err(|e| format!("no memory: {e:?}"))?;
+        // SAFETY: the memory goes after the adapter, and is accessed by volatile accesses and the adapter only.
+        let adapter = unsafe { verbs::open(&local, memory.base(), LEN) };
+        let Some(adapter) = adapter else {
+            let _ = control.tell(&[0]);
+            return Err(format!("no adapter for {local}"));
+        };
+        let base = memory.base().as_ptr().expose_provenance() as u64;
+        control.tell(&[1])?;
+        control.tell(&adapter.address().to_bytes())?;
+        control.tell(&base.to_be_bytes())?;
+        control.tell(&adapter.rkey().to_be_bytes())?;
+        if control.hear()? != [1] {
+            return Err("the peer has no adapter".into());
+        }
+        let address = Address::from_bytes(&control.hear::<{ address::LEN }>()?)
+            .filter(|address| address.is_of(&remote))
+            .ok_or("that is no address of the peer's")?;
+        let far = (
+            u64::from_be_bytes(control.hear()?),
+            u32::from_be_bytes(control.hear()?),
+        );
+        let connected = adapter.connect(&address);
+        connected.map_err(|e| format!("not connected to {address:?}: {e:?}"))?;
+        meet(control)?;
+        Ok(Self {
+            adapter,
+            memory,
+            far,
+        })
+    }
+
+    fn at(&self, at: usize) -> *mut u8 {
+        assert!(at < LEN);
+        self.memory.base().as_ptr().wrapping_add(at)
+    }
+
+    pub fn fill(&self, at: usize, octets: &[u8]) {
+        for (i, octet) in octets.iter().enumerate() {
+            // SAFETY: within the memory.
+            unsafe { self.at(at + i).write_volatile(*octet) };
+        }
+    }
+
+    pub fn octets(&self, at: usize, len: usize) -> Vec<u8> {
+        // SAFETY: within the memory.
+        (at..at + len)
+            .map(|i| unsafe { self.at(i).read_volatile() })
+            .collect()
+    }
+
+    pub fn word(&self, at: usize) -> u64 {
+        assert_eq!(at % 8, 0);
+        // SAFETY: aligned and within the memory.
+        let word = unsafe { self.at(at).cast::<u64>().read_volatile() };
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        word
+    }
+
+    /// Waits until a word, which grows, has come this far.
+    pub fn await_word(&self, at: usize, least: u64) -> Result<u64, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let word = self.word(at);
+            if word >= least {
+                return Ok(word);
+            }
+            if Instant::now() > until {
+                return Err(format!("the word is {word:#x}, not {least:#x}"));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// A Write from here to the same place there, signaled.
+    pub fn write(&self, at: usize, len: usize, id: u64) -> Work {
+        Work::Write {
+            local: self.at(at),
+            len: u32::try_from(len).expect("a length"),
+            lkey: self.adapter.lkey(),
+            remote: self.far.0 + at as u64,
+            rkey: self.far.1,
+            inline: false,
+            signaled: true,
+            id,
+        }
+    }
+
+    /// A Read from there to the same place here, signaled.
+    pub fn read(&self, at: usize, len: usize, id: u64) -> Work {
+        Work::Read {
+            local: self.at(at),
+            len: u32::try_from(len).expect("a length"),
+            lkey: self.adapter.lkey(),
+            remote: self.far.0 + at as u64,
+            rkey: self.far.1,
+            signaled: true,
+            id,
+        }
+    }
+
+    pub fn post(&self, work: &[Work]) -> Result<(), String> {
+        // SAFETY: work on this pair's memory, which stays.
+        let posted = unsafe { self.adapter.post(work) };
+        posted.map_err(|e| format!("not posted: {e:?}"))
+    }
+
+    /// The next work request that tells.
+    pub fn done(&self) -> Result<Done, String> {
+        let until = Instant::now() + PATIENCE;
+        let mut done = [Done::default()];
+        while self.adapter.poll(&mut done) == 0 {
+            if Instant::now() > until {
+                return Err("nothing ends".into());
+            }
+            std::thread::yield_now();
+        }
+        Ok(done[0])
+    }
+
+    pub fn done_well(&self, id: u64) -> Result<(), String> {
+        let done = self.done()?;
+        if done.ok && done.id == id {
+            return Ok(());
+        }
+        Err(format!("not {id} but {done:?}"))
+    }
+
+    pub fn done_badly(&self, id: u64) -> Result<(), String> {
+        let done = self.done()?;
+        if !done.ok && done.id == id {
+            return Ok(());
+        }
+        Err(format!("not {id}, badly, but {done:?}"))
+    }
+}
+
+/// As `assert`, for what the peer is to hear of.
+macro_rules! ensure {
+    ($is:expr, $($why:tt)*) => {
+        if !$is {
+            return Err(format!($($why)*));
+        }
+    };
+}
+pub(super) use ensure;
