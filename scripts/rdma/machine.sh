@@ -162,22 +162,19 @@ run_machine() {
 # run SCRIPT, which finds out which it is by $machine (one or two). The first one's status; if that is not 0, also what
 # the second has printed.
 run_two() {
-    local seconds=$1 out=$2 script=$3 name machine first second status wire
-    cp "$script" "$out/script" || return 125
-    for name in two one; do
-        wire=dgram,id=wire,local.type=unix,local.path=$out/wire.$name
-        wire+=,remote.type=unix,remote.path=$out/wire.$([ $name = one ] && echo two || echo one)
-        start_machine $name "$seconds" "$out" 1 1536 -netdev "$wire" \
-            -device "virtio-net-pci,netdev=wire,mac=52:54:00:77:00:0$([ $name = one ] && echo 1 || echo 2)" \
-            >"$out/log.$name" || return 125
-        [ $name = one ] || { second=$machine; continue; }
-        first=$machine
-        tail -f -n +1 --pid="${first#* }" "$out/log.one" 2>/dev/null &
-    done
-    await_machine "$out" "$first"
+    local seconds=$1 out=$2 machine two status
+    cp "$3" "$out/script" && start_joined two one 02 "$seconds" "$out" >"$out/log" || return 125
+    two=$machine
+    if start_joined one two 01 "$seconds" "$out"; then await_machine "$out" "$machine"; else false; fi
     status=$?
-    await_machine "$out" "$second" || { [ $status -ne 0 ] || status=1; }
+    await_machine "$out" "$two" >>"$out/log" || { [ $status -ne 0 ] || status=1; }
     machines=()
-    [ $status -eq 0 ] || sed 's/^/  two: /' "$out/log.two"
+    [ $status -eq 0 ] || sed 's/^/  two: /' "$out/log"
     return $status
+}
+
+# start_joined NAME PEER OCTET SECONDS FOLDER: one of two.
+start_joined() {
+    local wire=dgram,id=wire,local.type=unix,local.path=$5/wire.$1,remote.type=unix,remote.path=$5/wire.$2
+    start_machine "$1" "$4" "$5" 1 1536 -netdev "$wire" -device "virtio-net-pci,netdev=wire,mac=52:54:00:77:00:$3"
 }

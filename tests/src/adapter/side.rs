@@ -11,7 +11,7 @@ use transport::verbs::{self, Adapter, Address, Done, Work, address};
 /// Octets of the memory of each side.
 pub(super) const LEN: usize = 1 << 20;
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The connection by which the sides agree.
 #[derive(Debug)]
@@ -19,7 +19,9 @@ pub struct Control(TcpStream);
 
 impl Control {
     pub fn new(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        // The peer may have to lose its own patience first.
+        let patience = PATIENCE * 2;
+        stream.set_read_timeout(Some(patience)).expect("a time-out");
         stream.set_nodelay(true).expect("a TCP connection");
         Self(stream)
     }

@@ -1,7 +1,7 @@
 //! One of the two processes of the cases for RDMA adapters (`shunt_tests::adapter`).
 //!
 //! - `adapter_peer serve ADDRESS` serves one peer.
-//! - `adapter_peer ask ADDRESS [FILTER] [CUT MEND]` runs the cases whose names have FILTER in them. CUT and MEND are
+//! - `adapter_peer ask ADDRESS [FILTER] [CUT MEND]` runs the cases whose names have FILTER in them (parts, with `|` between). CUT and MEND are
 //!   commands of a shell that cut and mend the link between the two; without them the cases that need it are left out.
 
 use shunt_tests::adapter::{Link, ask, serve};

@@ -16,8 +16,8 @@ use std::ptr::{self, NonNull};
 /// How long an acknowledgement may take: 4.096 µs times two to this power, 134 ms.
 const TIMEOUT: u8 = 15;
 /// How often a packet without one is sent again. With [`TIMEOUT`]: a link that is down is told after about a second
-/// (devices may take up to four times their time-outs).
-const RETRIES: u8 = 7;
+/// (devices may take up to four times their time-outs). Not 7, which for Linux's software RoCE is "for ever".
+const RETRIES: u8 = 6;
 /// "As often as it takes": a receiver that is not ready. No operation of ours needs one that is.
 const RNR_RETRIES: u8 = 7;
 /// 0.64 ms, as encoded.

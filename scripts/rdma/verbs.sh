@@ -1,0 +1,42 @@
+# In two virtual machines: the cases for RDMA adapters (adapter_peer) over Linux's software RoCE, the same that run over the
+# stand-in elsewhere. On a clear wire, with the link cut, and with packets that are lost. Prints a line for each case, and the
+# totals; the status is 0 if all went well. /out/filter: part of the names of those to have.
+
+. /out/pair.sh
+cp /out/adapter_peer /run
+join || exit 1
+if [ "$machine" = two ]; then
+    obey
+    exit
+fi
+read -r filter </out/filter
+
+# cases NAME ARGUMENTS OF `ask`...
+cases() {
+    local name=$1 status
+    shift
+    echo "$name:"
+    # The server of the cases before this has ended.
+    order "/run/adapter_peer serve $two:7000 >/run/served 2>&1 </dev/null & server=\$!" || return 1
+    for _ in {1..100}; do
+        order "grep -q Ok /run/served" && break
+        sleep 0.1
+    done
+    timeout 200 /run/adapter_peer ask $two:7000 "$@"
+    status=$?
+    order 'kill -0 $server 2>/dev/null && sleep 1; kill $server 2>/dev/null; cat /run/served' >/run/said
+    sed '/^Ok/d; s/^/  two: /' /run/said
+    return $status
+}
+
+# Until the other one is there.
+order true || exit 1
+well=0
+cases "clear wire" "$filter" "ip link set eth0 down" "ip link set eth0 up" || well=1
+cut='tc qdisc add dev eth0 root netem loss 100%'
+cases "packets vanish" "${filter:-a link}" "$cut" "tc qdisc del dev eth0 root" || well=1
+tc qdisc add dev eth0 root netem loss 2% && order tc qdisc add dev eth0 root netem loss 2% || exit 1
+cases "2% of the packets are lost" "${filter:-what is|a word|both|come and go}" || well=1
+tc qdisc del dev eth0 root && order tc qdisc del dev eth0 root
+order exit
+exit $well
