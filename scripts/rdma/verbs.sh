@@ -22,8 +22,8 @@ cases() {
         order "grep -q Ok /run/served" && break
         sleep 0.1
     done
-    timeout 200 /run/adapter_peer ask $two:7000 "$@"
-    status=$?
+    timeout 200 /run/adapter_peer ask $two:7000 "$@" | tee -a /run/all
+    status=${PIPESTATUS[0]}
     order 'kill -0 $server 2>/dev/null && sleep 1; kill $server 2>/dev/null; cat /run/served' >/run/said
     sed '/^Ok/d; s/^/  two: /' /run/said
     return $status
@@ -39,4 +39,5 @@ tc qdisc add dev eth0 root netem loss 2% && order tc qdisc add dev eth0 root net
 cases "2% of the packets are lost" "${filter:-what is|a word|both|come and go}" || well=1
 tc qdisc del dev eth0 root && order tc qdisc del dev eth0 root
 order exit
+grep -q '^test .* ok$' /run/all || well=1
 exit $well

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
                 _ => None,
             };
             let (passed, failed) = ask(address, filter, link.as_ref());
-            let well = failed == 0 && passed > 0;
+            let well = failed == 0;
             let word = if well { "ok" } else { "FAILED" };
             println!("test result: {word}. {passed} passed; {failed} failed");
             well

@@ -1,0 +1,258 @@
+# In two virtual machines: real programs, the servers in one and the clients in the other, in three ways: over kernel TCP, over
+# rsockets (librspreload.so, which a user could take instead), and with Shunt. The ways take turns. Prints a line for each
+# program, which passes if with Shunt it does what it does over kernel TCP, by the transport that is wanted; a table of how
+# fast each way was, which decides nothing; and the totals. /out/filter: part of the names of those to have.
+
+. /out/pair.sh
+read -r filter </out/filter
+read -r wanted </out/wanted
+cp /out/libshunt.so /run
+printf 'use %s connect * *:*\nuse %s listen * *:*\n' "$wanted" "$wanted" >/run/rules
+runs=2
+port=8000
+passed=0
+failed=0
+declare -A best=() rsockets_fails=()
+
+# The words before a program that make it go one of the ways. No shell: rsockets crashes it.
+with() {
+    case $1 in
+    tcp) echo env ;;
+    rsockets) echo env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so ;;
+    shunt) echo env LD_PRELOAD=/run/libshunt.so SHUNT_RULES=/run/rules SHUNT_REPORT=/run/report ;;
+    esac
+}
+
+# A server in the background, which `stop` ends.
+start() {
+    local way=$1 listens=$2 i
+    shift 2
+    rm -f /run/report
+    # shellcheck disable=SC2046
+    $(with "$way") "$@" >/run/server 2>&1 </dev/null &
+    server=$!
+    # What rsockets listens on the kernel does not tell.
+    if [ "$way" = rsockets ]; then
+        sleep 2
+        return
+    fi
+    for i in {1..200}; do
+        ss -ltnH "sport = :$listens" | grep -q . && return
+        sleep 0.05
+    done
+    echo "the server does not listen"
+    head -5 /run/server
+    return 1
+}
+
+stop() {
+    local i
+    kill "$server" 2>/dev/null
+    for i in {1..60}; do
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -9 "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+    return 0
+}
+
+files() {
+    mkdir -p /run/www /run/ngx
+    head -c 65536 /dev/zero | tr '\0' 'x' >/run/www/file
+    cat >/run/ngx/conf <<'END'
+daemon off;
+user root;
+worker_processes 1;
+error_log /run/ngx/errors;
+pid /run/ngx/pid;
+events { worker_connections 64; }
+http {
+    access_log off;
+    client_body_temp_path /run/ngx/body;
+    proxy_temp_path /run/ngx/proxy;
+    fastcgi_temp_path /run/ngx/fastcgi;
+    uwsgi_temp_path /run/ngx/uwsgi;
+    scgi_temp_path /run/ngx/scgi;
+    server { listen 8888 reuseport; root /run/www; }
+}
+END
+    cat >/run/forks.py <<'END'
+import socketserver, sys
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        while data := self.request.recv(65536):
+            self.request.sendall(data)
+class Server(socketserver.ForkingTCPServer):
+    allow_reuse_address = True
+Server((sys.argv[1], int(sys.argv[2])), Echo).serve_forever()
+END
+    cat >/run/asks.py <<'END'
+import socket, sys, time
+began = time.monotonic()
+for i in range(5):
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 15)
+    data, back = bytes([i + 1]) * 100_000, b""
+    for at in range(0, len(data), 20_000):
+        s.sendall(data[at:at + 20_000])
+        while len(back) < at + 20_000:
+            piece = s.recv(65536)
+            assert piece, "ended early"
+            back += piece
+    assert back == data
+    s.close()
+print("seconds", time.monotonic() - began)
+END
+}
+
+# Each program: its server, its client, and where its figure is. The client's status says whether it went well.
+server_of() {
+    case $1 in
+    iperf3) echo $port iperf3 -s -1 -p $port ;;
+    sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
+    redis*) echo $port redis-server --port $port --bind $two --save "''" --appendonly no --protected-mode no --io-threads 1 ;;
+    curl | wrk) echo 8888 nginx -c /run/ngx/conf ;;
+    forks) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
+    esac
+}
+
+client_of() {
+    case $1 in
+    iperf3) echo iperf3 -c $two -p $port -t 3 -f k ;;
+    sockperf) echo sockperf pp --tcp -i $two -p $port -t 3 -m 64 ;;
+    redis) echo redis-benchmark -h $two -p $port -n 1500 -c 8 -t get --csv ;;
+    redis-1) echo redis-benchmark -h $two -p $port -n 500 -c 1 -t set --csv ;;
+    curl) echo curl -sS -m 15 -o /run/got -w '%{speed_download}\n' http://$two:8888/file ;;
+    wrk) echo wrk -t 1 -c 8 -d 3s http://$two:8888/file ;;
+    forks) echo /usr/bin/python3 /run/asks.py $two $port ;;
+    esac
+}
+
+figure_of() {
+    case $1 in
+    iperf3) awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) == "Kbits/sec") print $i / 1000 }' /run/client ;;
+    sockperf) sed -n 's/.*Latency is \([0-9.]*\) usec.*/\1/p' /run/client ;;
+    redis*) awk -F'"' '/"[SG]ET"/ { print $4 }' /run/client ;;
+    curl) cmp -s /run/got /run/www/file && tail -1 /run/client ;;
+    wrk) grep -q 'Socket errors\|Non-2xx' /run/client || awk '/Requests\/sec/ && $2 > 0 { print $2 }' /run/client ;;
+    forks) sed -n 's/^seconds //p' /run/client ;;
+    esac
+}
+
+unit_of() {
+    case $1 in
+    iperf3) echo Mb/s ;;
+    sockperf) echo us ;;
+    redis* | wrk) echo /s ;;
+    curl) echo B/s ;;
+    forks) echo s ;;
+    esac
+}
+
+is_less_better() { [ "$1" = sockperf ] || [ "$1" = forks ]; }
+
+packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; }
+
+# Does a program in one way. Its figure, in `figure`.
+once() {
+    local name=$1 way=$2 status
+    figure=
+    port=$((port + 1))
+    rm -f /run/report /run/got /run/client
+    order "start $way $(server_of "$name")" >/run/said || { cat /run/said; return 1; }
+    # shellcheck disable=SC2046
+    timeout -k 2 25 $(with "$way") $(client_of "$name") >/run/client 2>&1 </dev/null
+    status=$?
+    figure=$(figure_of "$name")
+    order stop
+    [ $status -eq 0 ] && [ -n "$figure" ]
+}
+
+# Whether all connections of the client went by the transport that is wanted.
+by_wanted() {
+    local found
+    found=$(grep -o '"transport":"[a-z]*"' /run/report 2>/dev/null | sort | uniq -c)
+    if [ -z "$found" ] || grep -qv "\"$wanted\"" <<<"$found"; then
+        echo "  by:" $found
+        grep -o '"reason":"[^"]*"' /run/report 2>/dev/null | sort | uniq -c | head -3
+        return 1
+    fi
+}
+
+note() {
+    local at=$1,$2 old=${best[$1,$2]:-}
+    if [ -z "$old" ]; then
+        best[$at]=$3
+    elif is_less_better "$1"; then
+        best[$at]=$(awk -v a="$old" -v b="$3" 'BEGIN { print (a < b) ? a : b }')
+    else
+        best[$at]=$(awk -v a="$old" -v b="$3" 'BEGIN { print (a > b) ? a : b }')
+    fi
+}
+
+program() {
+    local name=$1 run way well=yes before
+    [[ $name == *"$filter"* ]] || return 0
+    for run in $(seq $runs); do
+        for way in tcp rsockets shunt; do
+            [ "$way" != rsockets ] || [ -z "${rsockets_fails[$name]:-}" ] || continue
+            before=$(packets)
+            if once "$name" $way; then
+                note "$name" $way "$figure"
+                # What it says it did, but the adapter does not: it went by kernel TCP.
+                if [ $way = rsockets ] && [ "$(packets)" -lt $((before + 20)) ]; then
+                    rsockets_fails[$name]="by TCP"
+                fi
+            elif [ $way = rsockets ]; then
+                rsockets_fails[$name]=fails
+            else
+                well=no
+                echo "  $way: $(tail -3 /run/client 2>/dev/null)"
+            fi
+            [ $way != shunt ] || by_wanted || well=no
+        done
+    done
+    if [ $well = yes ]; then
+        passed=$((passed + 1))
+        echo "test $name ... ok"
+    else
+        failed=$((failed + 1))
+        echo "test $name ... FAILED"
+    fi
+}
+
+ratio() {
+    awk -v a="${1:-0}" -v b="${2:-0}" -v less="$3" 'BEGIN {
+        if (a <= 0 || b <= 0) print "-"; else printf "%.2f\n", less == "yes" ? b / a : a / b
+    }'
+}
+
+table() {
+    local name less
+    printf '%-10s %-5s %12s %12s %12s   %-12s %s\n' program unit TCP rsockets Shunt "Shunt/TCP" "Shunt/rsockets"
+    for name in "${names[@]}"; do
+        [[ $name == *"$filter"* ]] || continue
+        less=no
+        is_less_better "$name" && less=yes
+        [ -z "${rsockets_fails[$name]:-}" ] || best[$name,rsockets]=
+        printf '%-10s %-5s %12s %12s %12s   %-12s %s\n' "$name" "$(unit_of "$name")" "${best[$name,tcp]:--}" \
+            "${best[$name,rsockets]:-${rsockets_fails[$name]:--}}" "${best[$name,shunt]:--}" \
+            "$(ratio "${best[$name,shunt]:-}" "${best[$name,tcp]:-}" $less)" \
+            "$(ratio "${best[$name,shunt]:-}" "${best[$name,rsockets]:-}" $less)"
+    done
+}
+
+join && files || exit 1
+if [ "$machine" = two ]; then
+    obey
+    exit
+fi
+order true || exit 1
+names=(iperf3 sockperf redis redis-1 curl wrk forks)
+for name in "${names[@]}"; do program "$name"; done
+order exit
+table
+word=ok
+[ $failed -eq 0 ] && [ $passed -gt 0 ] || word=FAILED
+echo "test result: $word. $passed passed; $failed failed"
+[ $word = ok ]
