@@ -163,6 +163,8 @@ run_machine() {
 # the second has printed.
 run_two() {
     local seconds=$1 out=$2 machine two status
+    # Of two that ran here before.
+    rm -f "$out"/order.* "$out"/answer.* "$out"/obeyed.*
     cp "$3" "$out/script" && start_joined two one 02 "$seconds" "$out" >"$out/log" || return 125
     two=$machine
     if start_joined one two 01 "$seconds" "$out"; then await_machine "$out" "$machine"; else false; fi
