@@ -15,21 +15,18 @@ pub enum Kind {
     Roce,
     /// As [`Kind::Roce`], by RoCE version 1.
     RoceV1,
-    /// A port of an InfiniBand subnet: found by its LID.
-    InfiniBand,
     /// Not an adapter at all, but a process of this host.
     StandIn,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Roce, Self::RoceV1, Self::InfiniBand, Self::StandIn];
+    const ALL: [Self; 3] = [Self::Roce, Self::RoceV1, Self::StandIn];
 
     const fn octet(self) -> u8 {
         match self {
             Self::Roce => 1,
             Self::RoceV1 => 2,
-            Self::InfiniBand => 3,
-            Self::StandIn => 4,
+            Self::StandIn => 3,
         }
     }
 }
@@ -40,8 +37,6 @@ pub struct Address {
     pub kind: Kind,
     /// The largest packet that the port carries now, as `enum ibv_mtu`: 1 (256 octets) to 5 (4096).
     pub mtu: u8,
-    /// The local identifier of an InfiniBand port, 0 for others.
-    pub lid: u16,
     /// The queue pair's number, 24 bits.
     pub qpn: u32,
     /// The number of the first packet that it sends, 24 bits.
@@ -53,8 +48,6 @@ pub struct Address {
 pub const BITS_24: u32 = 0xff_ffff;
 /// Queue pairs 0 and 1 are for management (InfiniBand Architecture, volume 1, 3.5.3).
 const FIRST_QPN: u32 = 2;
-/// LIDs of single ports are below (InfiniBand Architecture, volume 1, 4.1.3).
-const FIRST_MULTICAST_LID: u16 = 0xc000;
 
 impl Address {
     /// The octets for the peer, numbers in network byte order.
@@ -62,12 +55,11 @@ impl Address {
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         let head = [VERSION, self.kind.octet(), self.mtu, 0];
-        let parts: [&[u8]; 5] = [
+        let parts: [&[u8]; 4] = [
             &head,
             &self.qpn.to_be_bytes(),
             &self.psn.to_be_bytes(),
-            &self.lid.to_be_bytes(),
-            &[0, 0],
+            &[0; 4],
         ];
         let octets = parts.into_iter().flatten().chain(&self.gid);
         for (to, from) in bytes.iter_mut().zip(octets) {
@@ -93,8 +85,8 @@ impl Address {
             p1,
             p2,
             p3,
-            l0,
-            l1,
+            0,
+            0,
             0,
             0,
         ] = *head
@@ -104,7 +96,6 @@ impl Address {
         let address = Self {
             kind: Kind::ALL.into_iter().find(|k| k.octet() == kind)?,
             mtu,
-            lid: u16::from_be_bytes([l0, l1]),
             qpn: u32::from_be_bytes([q0, q1, q2, q3]),
             psn: u32::from_be_bytes([p0, p1, p2, p3]),
             gid: gid.try_into().ok()?,
@@ -121,21 +112,19 @@ impl Address {
                 let many = gid.is_multicast()
                     || v4.is_some_and(|ip| ip.is_multicast() || ip.is_broadcast());
                 let nobody = gid.is_unspecified() || v4.is_some_and(|ip| ip.is_unspecified());
-                self.lid == 0 && !many && !nobody
+                !many && !nobody
             }
-            Kind::InfiniBand => (1..FIRST_MULTICAST_LID).contains(&self.lid),
-            Kind::StandIn => self.lid == 0,
+            Kind::StandIn => true,
         };
         numbers && (1..=5).contains(&self.mtu) && reachable
     }
 
     /// Whether a peer with this address of its own may be found here: a RoCE address stands for one network address,
-    /// and nobody is to send us to somebody else's. What the others are found by is no network address.
+    /// and nobody is to send us to somebody else's. What the stand-in is found by is no network address.
     #[must_use]
     pub fn is_of(&self, peer: &IpAddr) -> bool {
         match self.kind {
             Kind::Roce | Kind::RoceV1 => self.gid == gid_of(peer),
-            Kind::InfiniBand => true,
             Kind::StandIn => true,
         }
     }

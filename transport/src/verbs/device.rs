@@ -3,6 +3,7 @@
 //! A connection runs over the device that its kernel connection runs over: the one that has a GID that stands for the
 //! connection's local address (RoCE). A device whose transport is iWARP has no queue pairs that two programs could
 //! connect by themselves, as this module does, without the driver's own connection manager; it is left out.
+//! So are ports of InfiniBand subnets, which have no such GID.
 //!
 //! Called by `endpoint`. Rules:
 //! - A device is never closed: queue pairs may still refer to it. Its descriptors are moved out of the program's range.

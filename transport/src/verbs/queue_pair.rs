@@ -68,7 +68,6 @@ impl QueuePair {
             address: Address {
                 kind: port.kind,
                 mtu: port.mtu,
-                lid: 0,
                 qpn,
                 psn,
                 gid: port.gid,

@@ -106,7 +106,6 @@ impl StandIn {
             address: Address {
                 kind: Kind::StandIn,
                 mtu: 5,
-                lid: 0,
                 qpn,
                 psn,
                 gid,
