@@ -1,7 +1,7 @@
 # In two virtual machines: real programs, the servers in one and the clients in the other, in three ways: over kernel TCP, over
 # rsockets (librspreload.so, which a user could take instead), and with Shunt. The ways take turns. Prints a line for each
 # program, which passes if with Shunt it does what it does over kernel TCP, by the transport that is wanted; a table of how
-# fast each way was, which decides nothing; and the totals. /out/filter: part of the names of those to have.
+# fast each way was, which decides nothing; and the totals. rstream comes with rsockets and uses it by itself. /out/filter: part of the names of those to have.
 
 . /out/pair.sh
 read -r filter </out/filter
@@ -18,7 +18,7 @@ declare -A best=() rsockets_fails=()
 with() {
     case $1 in
     tcp) echo env ;;
-    rsockets) echo env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so ;;
+    rsockets) [[ $2 == rstream* ]] && echo env || echo env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so ;;
     shunt) echo env LD_PRELOAD=/run/libshunt.so SHUNT_RULES=/run/rules SHUNT_REPORT=/run/report ;;
     esac
 }
@@ -29,7 +29,7 @@ start() {
     shift 2
     rm -f /run/report
     # shellcheck disable=SC2046
-    $(with "$way") "$@" >/run/server 2>&1 </dev/null &
+    $(with "$way" "$1") "$@" >/run/server 2>&1 </dev/null &
     server=$!
     # What rsockets listens on the kernel does not tell.
     if [ "$way" = rsockets ]; then
@@ -89,19 +89,29 @@ Server((sys.argv[1], int(sys.argv[2])), Echo).serve_forever()
 END
     cat >/run/asks.py <<'END'
 import socket, sys, time
+host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 began = time.monotonic()
-for i in range(5):
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 15)
-    data, back = bytes([i + 1]) * 100_000, b""
-    for at in range(0, len(data), 20_000):
-        s.sendall(data[at:at + 20_000])
-        while len(back) < at + 20_000:
-            piece = s.recv(65536)
-            assert piece, "ended early"
-            back += piece
+rounds = 0
+
+def echo(s, octet):
+    data, back = bytes([octet]) * 20_000, b""
+    s.sendall(data)
+    while len(back) < len(data):
+        piece = s.recv(65536)
+        assert piece, "ended early"
+        back += piece
     assert back == data
+
+for i in range(1 if seconds else 5):
+    s = socket.create_connection((host, port), 25)
+    while True:
+        echo(s, rounds % 251)
+        rounds += 1
+        if time.monotonic() - began >= seconds and (seconds or rounds % 5 == 0):
+            break
     s.close()
-print("seconds", time.monotonic() - began)
+print("seconds %.2f" % (time.monotonic() - began))
+print("rounds", rounds)
 END
 }
 
@@ -112,7 +122,8 @@ server_of() {
     sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
     redis*) echo $port redis-server --port $port --bind $two --save "''" --appendonly no --protected-mode no --io-threads 1 ;;
     curl | wrk) echo 8888 nginx -c /run/ngx/conf ;;
-    forks) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
+    rstream*) echo $port rstream -p $port $(rstream_of "$1" "$2") ;;
+    forks | link* | loss) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
     esac
 }
 
@@ -124,7 +135,27 @@ client_of() {
     redis-1) echo redis-benchmark -h $two -p $port -n 500 -c 1 -t set --csv ;;
     curl) echo curl -sS -m 15 -o /run/got -w '%{speed_download}\n' http://$two:8888/file ;;
     wrk) echo wrk -t 1 -c 8 -d 3s http://$two:8888/file ;;
-    forks) echo /usr/bin/python3 /run/asks.py $two $port ;;
+    rstream*) echo rstream -s $two -p $port $(rstream_of "$1" "$2") ;;
+    forks) echo /usr/bin/python3 /run/asks.py $two $port 0 ;;
+    link* | loss) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
+    esac
+}
+
+rstream_of() {
+    case $1 in
+    rstream) echo -S 64 -I 400 -C 1 ;;
+    rstream-64k) echo -S 65536 -I 4 -C 60 ;;
+    esac
+    [ "$2" = rsockets ] || echo -T s
+    echo -T b
+}
+
+# What happens while a client is at work.
+meanwhile() {
+    case $1 in
+    link-down) sleep 3 && ip link set eth0 down && sleep 3 && ip link set eth0 up ;;
+    link-silent) sleep 3 && tc qdisc add dev eth0 root netem loss 100% && sleep 3 && tc qdisc del dev eth0 root ;;
+    loss) tc qdisc add dev eth0 root netem loss 2% && sleep 6 && tc qdisc del dev eth0 root ;;
     esac
 }
 
@@ -135,35 +166,42 @@ figure_of() {
     redis*) awk -F'"' '/"[SG]ET"/ { print $4 }' /run/client ;;
     curl) cmp -s /run/got /run/www/file && tail -1 /run/client ;;
     wrk) grep -q 'Socket errors\|Non-2xx' /run/client || awk '/Requests\/sec/ && $2 > 0 { print $2 }' /run/client ;;
+    rstream*) awk '/^custom/ { print $NF }' /run/client ;;
     forks) sed -n 's/^seconds //p' /run/client ;;
+    link* | loss) sed -n 's/^rounds //p' /run/client ;;
     esac
 }
 
 unit_of() {
     case $1 in
     iperf3) echo Mb/s ;;
-    sockperf) echo us ;;
+    sockperf | rstream*) echo us ;;
     redis* | wrk) echo /s ;;
     curl) echo B/s ;;
     forks) echo s ;;
+    link* | loss) echo rounds ;;
     esac
 }
 
-is_less_better() { [ "$1" = sockperf ] || [ "$1" = forks ]; }
+is_less_better() { [[ $1 == sockperf || $1 == forks || $1 == rstream* ]]; }
 
 packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; }
 
 # Does a program in one way. Its figure, in `figure`.
 once() {
-    local name=$1 way=$2 status
+    local name=$1 way=$2 status patience=30 meanwhile=
     figure=
     port=$((port + 1))
     rm -f /run/report /run/got /run/client
-    order "start $way $(server_of "$name")" >/run/said || { cat /run/said; return 1; }
+    [ "$way" != rsockets ] || patience=15
+    order "start $way $(server_of "$name" "$way")" >/run/said || { cat /run/said; return 1; }
+    meanwhile "$name" &
+    meanwhile=$!
     # shellcheck disable=SC2046
-    timeout -k 2 25 $(with "$way") $(client_of "$name") >/run/client 2>&1 </dev/null
+    timeout -k 2 $patience $(with "$way" "$name") $(client_of "$name" "$way") >/run/client 2>&1 </dev/null
     status=$?
     figure=$(figure_of "$name")
+    wait $meanwhile
     order stop
     [ $status -eq 0 ] && [ -n "$figure" ]
 }
@@ -173,7 +211,9 @@ by_wanted() {
     local found
     found=$(grep -o '"transport":"[a-z]*"' /run/report 2>/dev/null | sort | uniq -c)
     if [ -z "$found" ] || grep -qv "\"$wanted\"" <<<"$found"; then
+        # shellcheck disable=SC2086
         echo "  by:" $found
+        cp /run/report "/out/report.$name" 2>/dev/null
         grep -o '"reason":"[^"]*"' /run/report 2>/dev/null | sort | uniq -c | head -3
         return 1
     fi
@@ -195,6 +235,8 @@ program() {
     [[ $name == *"$filter"* ]] || return 0
     for run in $(seq $runs); do
         for way in tcp rsockets shunt; do
+            # What happens to the link is no comparison.
+            [[ $way == rsockets && $name =~ ^(link|loss) ]] && continue
             [ "$way" != rsockets ] || [ -z "${rsockets_fails[$name]:-}" ] || continue
             before=$(packets)
             if once "$name" $way; then
@@ -229,13 +271,13 @@ ratio() {
 
 table() {
     local name less
-    printf '%-10s %-5s %12s %12s %12s   %-12s %s\n' program unit TCP rsockets Shunt "Shunt/TCP" "Shunt/rsockets"
+    printf '%-11s %-5s %12s %12s %12s   %-12s %s\n' program unit TCP rsockets Shunt "Shunt/TCP" "Shunt/rsockets"
     for name in "${names[@]}"; do
         [[ $name == *"$filter"* ]] || continue
         less=no
         is_less_better "$name" && less=yes
         [ -z "${rsockets_fails[$name]:-}" ] || best[$name,rsockets]=
-        printf '%-10s %-5s %12s %12s %12s   %-12s %s\n' "$name" "$(unit_of "$name")" "${best[$name,tcp]:--}" \
+        printf '%-11s %-5s %12s %12s %12s   %-12s %s\n' "$name" "$(unit_of "$name")" "${best[$name,tcp]:--}" \
             "${best[$name,rsockets]:-${rsockets_fails[$name]:--}}" "${best[$name,shunt]:--}" \
             "$(ratio "${best[$name,shunt]:-}" "${best[$name,tcp]:-}" $less)" \
             "$(ratio "${best[$name,shunt]:-}" "${best[$name,rsockets]:-}" $less)"
@@ -248,7 +290,7 @@ if [ "$machine" = two ]; then
     exit
 fi
 order true || exit 1
-names=(iperf3 sockperf redis redis-1 curl wrk forks)
+names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss)
 for name in "${names[@]}"; do program "$name"; done
 order exit
 table
