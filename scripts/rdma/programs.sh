@@ -1,7 +1,7 @@
 # In two virtual machines: real programs, the servers in one and the clients in the other, in three ways: over kernel TCP, over
 # rsockets (librspreload.so, which a user could take instead), and with Shunt. The ways take turns. Prints a line for each
 # program, which passes if with Shunt it does what it does over kernel TCP, by the transport that is wanted; a table of how
-# fast each way was, which decides nothing; and the totals. rstream comes with rsockets and uses it by itself. /out/filter: part of the names of those to have.
+# fast each way was, which decides nothing; and the totals. rstream comes with rsockets and uses it by itself. /out/filter: a regular expression for the names of those to have.
 
 . /out/pair.sh
 read -r filter </out/filter
@@ -150,11 +150,18 @@ rstream_of() {
     echo -T b
 }
 
-# What happens while a client is at work.
+# What happens while a client is at work, from a second after it has connected.
 meanwhile() {
+    local i
+    [[ $1 =~ ^(link|loss) ]] || return 0
+    for i in {1..200}; do
+        ss -tnH state established "dport = :$port" | grep -q . && break
+        sleep 0.1
+    done
+    sleep 1
     case $1 in
-    link-down) sleep 3 && ip link set eth0 down && sleep 3 && ip link set eth0 up ;;
-    link-silent) sleep 3 && tc qdisc add dev eth0 root netem loss 100% && sleep 3 && tc qdisc del dev eth0 root ;;
+    link-down) ip link set eth0 down && sleep 3 && ip link set eth0 up ;;
+    link-silent) tc qdisc add dev eth0 root netem loss 100% && sleep 3 && tc qdisc del dev eth0 root ;;
     loss) tc qdisc add dev eth0 root netem loss 2% && sleep 6 && tc qdisc del dev eth0 root ;;
     esac
 }
@@ -213,7 +220,9 @@ by_wanted() {
     if [ -z "$found" ] || grep -qv "\"$wanted\"" <<<"$found"; then
         # shellcheck disable=SC2086
         echo "  by:" $found
-        cp /run/report "/out/report.$name" 2>/dev/null
+        # For whoever wants to know why.
+        [ ! -e /run/report ] || cp /run/report "/out/report.$name"
+        order "[ ! -e /run/report ] || cp /run/report /out/report.$name.two"
         grep -o '"reason":"[^"]*"' /run/report 2>/dev/null | sort | uniq -c | head -3
         return 1
     fi
@@ -232,7 +241,7 @@ note() {
 
 program() {
     local name=$1 run way well=yes before
-    [[ $name == *"$filter"* ]] || return 0
+    [[ $name =~ $filter ]] || return 0
     for run in $(seq $runs); do
         for way in tcp rsockets shunt; do
             # What happens to the link is no comparison.
@@ -273,7 +282,7 @@ table() {
     local name less
     printf '%-11s %-5s %12s %12s %12s   %-12s %s\n' program unit TCP rsockets Shunt "Shunt/TCP" "Shunt/rsockets"
     for name in "${names[@]}"; do
-        [[ $name == *"$filter"* ]] || continue
+        [[ $name =~ $filter ]] || continue
         less=no
         is_less_better "$name" && less=yes
         [ -z "${rsockets_fails[$name]:-}" ] || best[$name,rsockets]=

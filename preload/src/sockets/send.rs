@@ -19,7 +19,9 @@ pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_MORE
     | libc::MSG_EOR
     | libc::MSG_CONFIRM
-    | libc::MSG_DONTROUTE;
+    | libc::MSG_DONTROUTE
+    // Says nothing to a sender, but some programs use the same flags for both.
+    | libc::MSG_WAITALL;
 
 /// Sends the program's buffers.
 ///

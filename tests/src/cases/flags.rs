@@ -368,13 +368,14 @@ fn confirm_and_eor(s: &Side) {
     log!(s, "{}", io::send(fd, b"ab", libc::MSG_CONFIRM));
     log!(s, "{}", io::send(fd, b"cd", libc::MSG_EOR));
     log!(s, "{}", io::send(fd, b"ef", libc::MSG_DONTROUTE));
-    wait::wait_queued(fd, 6);
+    log!(s, "{}", io::send(fd, b"gh", libc::MSG_WAITALL));
+    wait::wait_queued(fd, 8);
     let mut buf = [0; 8];
     log!(
         s,
         "{} {}",
         io::recv(fd, &mut buf, libc::MSG_CMSG_CLOEXEC),
-        text(&buf[..6])
+        text(&buf)
     );
     s.sync("done");
 }
