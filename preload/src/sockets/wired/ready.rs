@@ -27,7 +27,8 @@ pub(crate) fn is_unsettled(s: &'static Socket) -> bool {
 pub(crate) fn settle(s: &'static Socket, fd: i32) {
     let fd = own_fd(s, fd);
     opening::step(s, fd);
-    if s.phase() == Phase::Wired {
+    // (not one that has only just agreed: settling would ask the peer to leave RDMA mode)
+    if s.phase() == Phase::Wired && is_unsettled(s) {
         ending::settle_plain(s, fd);
     }
 }
