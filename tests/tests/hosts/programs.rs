@@ -1,7 +1,9 @@
-//! iperf3, sockperf, redis, nginx and curl.
+//! iperf3, sockperf, redis, nginx, curl and wrk.
 
 use super::{Scene, assert_iwarp, server};
 use shunt_tests::apps::{LONG, digest, have, number_after};
+use shunt_tests::run::Job;
+use std::path::PathBuf;
 
 const PORT: u16 = 7100;
 const MIB: u64 = 1 << 20;
@@ -117,8 +119,30 @@ fn nginx_and_curl() {
     assert_eq!(digests.0, digests.1);
 }
 
-/// Fetches a file of this size from nginx by curl: the digests of what was there and of what came.
-pub(super) fn fetch(scene: &mut Scene, size: usize) -> (String, String) {
+/// Connections that come by the dozen, each of whose answers does not fit at once.
+#[test]
+fn nginx_and_wrk() {
+    if !have(&["nginx", "wrk"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new("on") else {
+        return;
+    };
+    let (job, _) = nginx(&mut scene, 64 * 1024);
+    for _ in 0..4 {
+        let url = format!("http://{}:{PORT}/file", server());
+        let words = ["-t", "1", "-c", "24", "-d", "1s", &url];
+        let start = scene.launch("wrk").args(words);
+        let client = scene.client(start, "wrk");
+        let text = &client.stdout;
+        assert!(!text.contains("Socket errors"), "{text}");
+        assert_iwarp("wrk", &client.report, 24, 24 * 64 * 1024);
+    }
+    job.stop(libc::SIGTERM);
+}
+
+/// nginx with a file of this size, and where that lies.
+fn nginx(scene: &mut Scene, size: usize) -> (Job, PathBuf) {
     let content: Vec<u8> = (0..size)
         .map(|i| (i ^ (i >> 7) ^ (i >> 15)) as u8)
         .collect();
@@ -138,6 +162,12 @@ pub(super) fn fetch(scene: &mut Scene, size: usize) -> (String, String) {
     let config = config.display().to_string();
     let start = scene.launch("nginx").args(["-c", &config]);
     let job = scene.serve(start, PORT);
+    (job, file)
+}
+
+/// Fetches a file of this size from nginx by curl: the digests of what was there and of what came.
+pub(super) fn fetch(scene: &mut Scene, size: usize) -> (String, String) {
+    let (job, file) = nginx(scene, size);
     let got = scene.stage.folder.path("got");
     let url = format!("http://{}:{PORT}/file", server());
     let to = got.display().to_string();
