@@ -9,7 +9,7 @@
 
 use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::wired::{self, mover};
-use crate::sockets::{Phase, Socket, Way, family, operator, rouse, seats};
+use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats};
 use crate::world::World;
 use crate::{alloc, guard, mapper, report, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -47,6 +47,7 @@ pub(crate) fn around<T: PartialEq + From<i8>>(kernel: impl FnOnce() -> T) -> T {
 /// Before fork: every stream gets a seat for the child; then nobody is inside the registry or the heap
 /// while they are copied.
 pub(crate) extern "C" fn before_fork() {
+    parked::before_wait();
     guard::lift_all();
     let mask = world::raw().hold();
     MASK.store(mask, Ordering::Relaxed);

@@ -150,6 +150,8 @@ next! {
     epoll_pwait2(ep: c_int, events: *mut libc::epoll_event, n: c_int, t: *const libc::timespec, mask: *const libc::sigset_t) -> c_int, epoll_pwait2;
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, execve;
     execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int, execveat;
+    kill(pid: libc::pid_t, signal: c_int) -> c_int, kill;
+    tgkill(process: libc::pid_t, thread: libc::pid_t, signal: c_int) -> c_int, tgkill;
     prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int, prctl;
 }
 
@@ -170,6 +172,9 @@ pub(crate) mod other {
         clone c"clone",
         fdopen c"fdopen",
         chroot c"chroot",
+        killpg c"killpg",
+        raise c"raise",
+        abort c"abort",
         execvpe c"execvpe",
         fexecve c"fexecve",
         posix_spawn c"posix_spawn",

@@ -113,6 +113,7 @@ fn run(
         Until::For(ns) => Some(clock::monotonic_ns().saturating_add(ns)),
     };
     loop {
+        parked::before_wait();
         operator::attend();
         if spin(set, ep, out, mask, call, since, deadline)? {
             // What the kernel had all along belongs to the same answer, and so does what came before.

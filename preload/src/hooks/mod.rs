@@ -9,6 +9,7 @@
 
 pub(crate) mod conn;
 pub(crate) mod control;
+mod deaths;
 pub(crate) mod epoll;
 pub(crate) mod exec;
 pub(crate) mod fds;

@@ -99,6 +99,7 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     }
     let mut asked = false;
     loop {
+        parked::before_wait();
         operator::attend();
         // One that has gone back to the kernel meanwhile is among the others now.
         let foreign = has_foreign(all);

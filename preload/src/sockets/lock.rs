@@ -242,6 +242,11 @@ impl<T: Shareable> Direction<T> {
         Ok(Held { of: self })
     }
 
+    /// Whether somebody has it, at this moment.
+    pub(crate) fn is_held(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != 0
+    }
+
     /// Takes the lock, unless another process keeps it for long.
     pub(crate) fn lock_soon(&self) -> Result<Held<'_, T>, Mine> {
         if self.is_shared() {

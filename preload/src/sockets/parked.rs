@@ -7,12 +7,14 @@
 //! reader that finds nothing else for [`PATIENCE_US`] takes them by itself, then and from then on.
 //!
 //! Octets on software iWARP that the kernel has not taken, or that wait for the peer's answer, are moved in the same
-//! way; as long as there are any, sleeps are naps.
+//! way; as long as there are any, sleeps are naps. So are small messages that are to go together: they go once they have waited
+//! for long enough, and before anything sleeps.
 //!
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
 
 use super::{Phase, Socket, coarse, operator, wired};
 use crate::guard;
+use crate::world;
 use flowctl::Word;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -41,12 +43,24 @@ static PARKED: [AtomicPtr<Socket>; PLACES] = [const { AtomicPtr::new(ptr::null_m
 /// Remembers a socket whose last call has parked bytes.
 #[cold]
 pub(crate) fn note(s: &'static Socket, fd: i32) {
+    if keep(s, fd) {
+        return;
+    }
+    if wired::is_wired(s) {
+        keep_awake(); // (its octets go with the next call on it)
+        return;
+    }
+    post(s);
+}
+
+/// [`note`], as far as there is a place for it.
+pub(crate) fn keep(s: &'static Socket, fd: i32) -> bool {
     s.parked_fd.store(fd, Ordering::Relaxed);
     let own = ptr::from_ref(s).cast_mut();
     for place in &PARKED {
         let now = place.load(Ordering::Relaxed);
         if now == own {
-            return;
+            return true;
         }
         let free = ptr::null_mut();
         if now.is_null()
@@ -55,14 +69,10 @@ pub(crate) fn note(s: &'static Socket, fd: i32) {
                 .is_ok()
         {
             TAKEN.fetch_add(1, Ordering::AcqRel);
-            return;
+            return true;
         }
     }
-    if wired::is_wired(s) {
-        keep_awake(); // (its octets go with the next call on it)
-        return;
-    }
-    post(s);
+    false
 }
 
 /// Lets go of everything parked, if there is anything, gives back memory that was held and has been read, and looks
@@ -77,25 +87,12 @@ pub(crate) fn let_go() -> bool {
     operator::attend()
 }
 
-#[cold]
-fn all() {
-    for place in &PARKED {
-        let s = place.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: null, or a socket, which is never freed.
-        if let Some(s) = unsafe { s.as_ref() } {
-            TAKEN.fetch_sub(1, Ordering::AcqRel);
-            post(s);
-        }
-    }
-}
-
-/// Moves what waits on software iWARP only, by the thread that is there for it. True if anything still waits.
-pub(crate) fn move_wired() -> bool {
-    let mut waits = false;
+/// Takes each of them that is wanted out of its place.
+fn each(is_wanted: impl Fn(&'static Socket) -> bool, mut go: impl FnMut(&'static Socket)) {
     for place in &PARKED {
         // SAFETY: null, or a socket, which is never freed.
         let s = unsafe { place.load(Ordering::Acquire).as_ref() };
-        if let Some(s) = s.filter(|s| wired::is_wired(s)) {
+        if let Some(s) = s.filter(|&s| is_wanted(s)) {
             let own = ptr::from_ref(s).cast_mut();
             let (none, done) = (ptr::null_mut(), Ordering::Relaxed);
             if place
@@ -103,11 +100,79 @@ pub(crate) fn move_wired() -> bool {
                 .is_ok()
             {
                 TAKEN.fetch_sub(1, Ordering::AcqRel);
-                waits |= wired::post(s);
+                go(s);
             }
         }
     }
-    waits
+}
+
+#[cold]
+fn all() {
+    each(|s| !wired::is_gathering(s, wired::GATHERING_US), post);
+}
+
+/// What begins a wait: nothing stays here, however new it is. One load if there is nothing.
+#[inline]
+pub(crate) fn before_wait() {
+    if TAKEN.load(Ordering::Relaxed) > 0 {
+        each(|_| true, post);
+    }
+}
+
+/// The same for what may end the process.
+pub(crate) fn before_death() {
+    if TAKEN.load(Ordering::Relaxed) > 0 && !world::is_foreign() {
+        before_wait();
+    }
+}
+
+/// What is left on software iWARP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// Small messages that are to go together, and have not waited for long.
+    Gathering,
+    /// Octets that the kernel has not taken, or that wait for the peer.
+    Stuck,
+}
+
+/// Whether anything is here that the thread for software iWARP is to look at.
+pub(crate) fn has_wired() -> bool {
+    TAKEN.load(Ordering::SeqCst) > 0
+        && PARKED.iter().any(|place| {
+            // SAFETY: null, or a socket, which is never freed.
+            let s = unsafe { place.load(Ordering::Acquire).as_ref() };
+            s.is_some_and(wired::is_wired)
+        })
+}
+
+/// Whether any sender gathers.
+pub(crate) fn is_gathering() -> bool {
+    TAKEN.load(Ordering::Relaxed) > 0
+        && PARKED.iter().any(|place| {
+            // SAFETY: null, or a socket, which is never freed.
+            let s = unsafe { place.load(Ordering::Acquire).as_ref() };
+            s.is_some_and(|s| wired::is_gathering(s, u64::MAX))
+        })
+}
+
+/// Moves what waits on software iWARP only, by the thread that is there for it, but for messages that have been gathered
+/// for no more than `us` microseconds.
+pub(crate) fn move_wired(us: u64) -> Left {
+    let (mut gathering, mut stuck) = (false, false);
+    // (one that is being sent on is in good hands)
+    let in_use = |s: &Socket| us > 0 && !s.is_shared() && s.tx.is_held();
+    let is_wanted =
+        |s: &'static Socket| wired::is_wired(s) && !wired::is_gathering(s, us) && !in_use(s);
+    each(is_wanted, |s| stuck |= wired::post(s));
+    if us > 0 {
+        gathering = is_gathering();
+    }
+    match (stuck, gathering) {
+        (true, _) => Left::Stuck,
+        (_, true) => Left::Gathering,
+        _ => Left::Nothing,
+    }
 }
 
 fn post(s: &'static Socket) {

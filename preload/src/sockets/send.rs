@@ -69,6 +69,10 @@ pub(crate) unsafe fn send(
         }
     }
     // SAFETY: the caller's promise.
+    if s.phase() == Phase::Wired && unsafe { wired::gather(s, fd, walk, flags) } {
+        return Ok(counted(s, walk.done()));
+    }
+    // SAFETY: the caller's promise.
     unsafe { rest(s, fd, walk, flags, waits, since) }
 }
 

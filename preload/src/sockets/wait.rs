@@ -81,6 +81,7 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
             p.stopped() || p.is_taken() || (p.has_adverts() && p.pending().is_some())
         }
         (Want::Taken, _) => true,
+        (Want::Data, Phase::Wired) => wired::has_something(s),
         // On the kernel: it alone knows.
         _ => false,
     }
@@ -182,6 +183,7 @@ impl Wait {
     /// # Errors
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
     pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32, partial: bool) -> Result<()> {
+        parked::before_wait();
         if parked::let_go() {
             return Ok(()); // perhaps this very stream; look again
         }
@@ -248,7 +250,10 @@ impl Wait {
                 };
                 nap = wired::before_sleep(s, fd, wishes);
             }
-            counting.add(What::Asleep(s));
+            // (a sender that waits for the kernel's room does not look at what comes)
+            if !wired::is_wired(s) || kernel_event(s, self.want) == libc::POLLIN {
+                counting.add(What::Asleep(s));
+            }
             // The direction may move to its fast leg during the sleep.
             if self.want == Want::Data
                 && s.phase() == Phase::Attached
@@ -297,6 +302,42 @@ impl Wait {
         Ok(())
     }
 
+    /// Blocks on a connection on software iWARP in a program of several threads, one of which may take from the kernel what
+    /// this one waits for, or send the stream back there.
+    fn block_wired(&self, s: &'static Socket, fd: i32, event: i32, naps: u64) -> Result<()> {
+        let entry = |fd, events| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        let mut both = [
+            entry(fd, kernel_event(s, self.want)),
+            entry(event, libc::POLLIN),
+        ];
+        let most = naps.min(ROOM_NAP_NS);
+        let t = libc::timespec {
+            tv_sec: (most / 1_000_000_000).cast_signed(),
+            tv_nsec: (most % 1_000_000_000).cast_signed(),
+        };
+        let errno = real::errno();
+        let counting = Counting::more();
+        counting.add(What::ForRoom(s));
+        let slept = if may_go(s, self.want) || !wired::is_wired(s) {
+            Ok(0)
+        } else {
+            since::sleep(self.since, |mask| {
+                // SAFETY: two pollfds, a time-out, a mask or null.
+                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, &raw const t, mask) };
+                real::result(r as isize)
+            })
+        };
+        drop(counting);
+        match slept {
+            Err(Errno::INTR) if operator::knocked(errno) => Ok(()),
+            r => r.map(drop),
+        }
+    }
+
     /// Blocks in the kernel, by libc's functions, which are cancellation points.
     fn block(&self, s: &'static Socket, fd: i32, kernel: bool, nap: u64) -> Result<()> {
         let deadline = self.deadline.unwrap_or(0);
@@ -315,6 +356,12 @@ impl Wait {
             && let Some(event) = super::rouse::event()
         {
             return self.block_among_others(s, fd, event);
+        }
+        if wired::is_wired(s)
+            && deadline == 0
+            && let Some(event) = super::rouse::event()
+        {
+            return self.block_wired(s, fd, event, naps);
         }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) && !may_interrupt() {

@@ -46,6 +46,7 @@ mod signals;
 mod splice;
 mod stdio;
 mod storms;
+mod streaks;
 mod threads;
 mod timeouts;
 mod zcopy;
@@ -184,6 +185,7 @@ pub fn all() -> Vec<Case> {
         held::CASES,
         held_stream::CASES,
         storms::CASES,
+        streaks::CASES,
         actions::CASES,
         jumps::CASES,
         cancel::CASES,

@@ -32,6 +32,12 @@ pub fn nap(us: u64) -> Result<()> {
     unsafe { syscall!(nanosleep, &raw const ts, 0) }.map(drop)
 }
 
+/// From now on this thread's naps end when they are over, not when it suits the kernel (which may take 50 µs longer).
+pub fn be_punctual() {
+    // SAFETY: no pointers.
+    let _ = unsafe { syscall!(prctl, libc::PR_SET_TIMERSLACK, 1) };
+}
+
 /// The kernel's signal set: 64 bits on every Linux that Shunt builds for.
 pub type SigSet = u64;
 

@@ -23,6 +23,12 @@ pub struct Common {
     pub due: AtomicBool,
     /// A send that had moved a part has heard of a reset: the next one tells.
     pub failed: AtomicBool,
+    /// Since when, in ticks, the sending half holds messages to go together; 0 if it holds none.
+    gathered: AtomicU64,
+    /// The program's messages follow each other so that they go together.
+    streams: AtomicBool,
+    /// The program has read since it sent last.
+    read: AtomicBool,
     /// Half of this side's receive buffers: when to tell of free ones.
     half: AtomicU32,
     /// The peer has asked to go on with plain bytes, or its set-up was declined.
@@ -58,11 +64,51 @@ impl Common {
             heard: AtomicBool::new(false),
             due: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            gathered: AtomicU64::new(0),
+            streams: AtomicBool::new(false),
+            read: AtomicBool::new(false),
             half: AtomicU32::new(0),
             to_plain: AtomicBool::new(false),
             asked: AtomicU32::new(0),
             ring: Riding::new(),
         }
+    }
+
+    pub(super) fn note_gathered(&self, since: u64) {
+        self.gathered.store(since, Ordering::Release);
+    }
+
+    /// Since when, in ticks, messages wait to go together; nothing if none do.
+    #[inline]
+    pub fn gathered_since(&self) -> Option<u64> {
+        Some(self.gathered.load(Ordering::Acquire)).filter(|&since| since > 0)
+    }
+
+    pub(super) fn note_streams(&self, streams: bool) {
+        if self.streams.load(Ordering::Relaxed) != streams {
+            self.streams.store(streams, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is worth asking [`super::Out::gather`].
+    #[inline]
+    pub fn may_gather(&self) -> bool {
+        self.streams.load(Ordering::Relaxed)
+            && !self.read.load(Ordering::Relaxed)
+            && !self.failed.load(Ordering::Relaxed)
+            && !self.to_plain.load(Ordering::Relaxed)
+    }
+
+    /// The program has read: what it sends may be an answer that somebody waits for.
+    #[inline]
+    pub fn note_read(&self) {
+        if !self.read.load(Ordering::Relaxed) {
+            self.read.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn take_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed) && self.read.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn set_buffers(&self, count: u16) {

@@ -32,7 +32,7 @@ mod tests;
 
 pub use common::Common;
 pub use incoming::{In, State};
-pub use outgoing::{Out, Sent};
+pub use outgoing::{AGE_US, GATHERED, Gathered, Out, Sent};
 pub use riding::{Due, Riding};
 
 use crate::iwarp::mpa::setup::Terms;

@@ -1,7 +1,8 @@
 //! Two ends on a pair of sockets, in one thread: whatever pieces the kernel takes and gives, the bytes are the same.
 
+use super::outgoing::STREAK;
 use super::set_up::{Asker, LONGEST, Reply, Verdict, Want, answer};
-use super::{Agreed, Sent, State, Wire};
+use super::{Agreed, Gathered, Sent, State, Wire};
 use crate::sdp::Walk;
 use crate::sys::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -128,12 +129,9 @@ impl End {
     }
 
     fn flush(&self) -> bool {
-        unsafe {
-            self.wire()
-                .out()
-                .flush(&self.wire().common, self.fd.as_raw_fd(), 0)
-                .unwrap()
-        }
+        let (wire, fd) = (self.wire(), self.fd.as_raw_fd());
+        unsafe { wire.out().flush_all(&wire.common, fd).unwrap() };
+        unsafe { wire.out().pending() == 0 }
     }
 
     fn state(&self) -> State {
@@ -259,6 +257,7 @@ fn plain_bytes_follow_where_the_mode_ends() {
             if !turned[who] && sent >= turn[who] {
                 let (wire, fd) = (ends[who].wire(), ends[who].fd.as_raw_fd());
                 turned[who] = unsafe { wire.out().go_plain(&wire.common, fd).unwrap() };
+                ends[who].receive(&mut random); // (a responder has to hear first)
             } else if sent < total[who] && random.below(2) == 0 {
                 let most = if turned[who] { total[who] } else { turn[who] } - sent;
                 ends[who].send(&mut random, most);
@@ -300,9 +299,93 @@ fn credits_stop_the_sender_and_reading_lets_it_go_on() {
 fn a_responder_waits_until_it_has_heard() {
     let mut random = Random(3);
     let mut ends = pair([want(true, (65536, 100)); 2], 100_000);
-    assert_eq!(ends[1].send(&mut random, 100), Sent::NoCredit);
+    let early = ends[1].send(&mut random, 100);
+    assert!(matches!(early, Sent::Bytes(_)), "taken, to go later");
+    assert!(!ends[1].flush());
+    assert!(unsafe { ends[1].wire().out().is_stuck(&ends[1].wire().common) });
+    assert_eq!(ends[0].receive(&mut random), 0);
     ends[1].receive(&mut random);
+    assert!(ends[1].flush());
+    while ends[0].received < ends[1].sent {
+        assert!(ends[0].receive(&mut random) > 0);
+    }
     assert!(matches!(ends[1].send(&mut random, 100), Sent::Bytes(_)));
+}
+
+/// Sends one message of 64 bytes as `preload` does; whether it waits to go with others.
+fn send_small(end: &mut End) -> bool {
+    let at = end.sent;
+    for (i, b) in end.buffer[..64].iter_mut().enumerate() {
+        *b = byte(end.number, at + i);
+    }
+    let mut walk = Walk::one(end.buffer.as_mut_ptr(), 64);
+    let fd = end.fd.as_raw_fd();
+    let wire = unsafe { end.wire.as_ref() };
+    let out = unsafe { wire.out() };
+    let gathered = if wire.common.may_gather() {
+        unsafe { out.gather(&wire.common, &mut walk) }
+    } else {
+        Gathered::No
+    };
+    if gathered == Gathered::No {
+        let sent = unsafe { out.send(&wire.common, fd, &mut walk, 0) };
+        assert_eq!(sent, Ok(Sent::Bytes(64)));
+    }
+    end.sent += 64;
+    out.pending() > 0
+}
+
+#[test]
+fn small_messages_go_together_once_many_follow_each_other() {
+    for crc in [false, true] {
+        let mut random = Random(11);
+        let mut ends = pair([want(crc, (65536, 32768)); 2], 2_000_000);
+        let mut waited = 0;
+        for _ in 0..1000 {
+            // Whatever the clock says, the first ones go at once, and so do those that come after a read.
+            for n in 1..STREAK {
+                assert!(!send_small(&mut ends[0]), "message {n}");
+            }
+            for _ in 0..100 {
+                waited += u32::from(send_small(&mut ends[0]));
+            }
+            assert!(ends[0].flush());
+            assert!(ends[0].wire().common.gathered_since().is_none());
+            while ends[1].received < ends[0].sent {
+                assert!(ends[1].receive(&mut random) > 0, "nothing is kept");
+            }
+            ends[0].wire().common.note_read();
+            if waited > 500 {
+                break;
+            }
+        }
+        // (a machine on which no two calls ever follow each other would take longer than this test)
+        assert!(waited > 500, "{waited}");
+        assert!(unsafe { ends[0].wire().out() }.counts().0 < (ends[0].sent / 64) as u64);
+    }
+}
+
+#[test]
+fn what_is_gathered_goes_before_what_ends_the_mode() {
+    for ends_how in 0..2 {
+        let mut random = Random(13);
+        let mut ends = pair([want(false, (65536, 32768)); 2], 2_000_000);
+        while !send_small(&mut ends[0]) {
+            ends[1].receive(&mut random);
+        }
+        let (wire, fd) = (ends[0].wire(), ends[0].fd.as_raw_fd());
+        let out = unsafe { wire.out() };
+        match ends_how {
+            0 => drop(out.finish(&wire.common, fd)),
+            _ => assert_eq!(out.go_plain(&wire.common, fd), Ok(true)),
+        }
+        for _ in 0..10_000 {
+            ends[1].receive(&mut random);
+        }
+        assert_eq!(ends[1].received, ends[0].sent);
+        let end = [State::Eof, State::Plain][ends_how];
+        assert_eq!(ends[1].state(), end);
+    }
 }
 
 #[test]

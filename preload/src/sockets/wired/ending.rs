@@ -151,27 +151,31 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     if s.has_others() || is_peer_gone(fd) {
         return;
     }
-    let waits = s.tx.lock().is_ok_and(|_tx| {
-        // SAFETY: the lock is held.
-        let out = unsafe { wire.out() };
-        out.finish(&wire.common, fd).is_ok() && out.is_under_way(&wire.common)
-    });
-    if !waits {
+    let Ok(tx) = s.tx.lock() else { return };
+    // SAFETY: the lock is held.
+    let out = unsafe { wire.out() };
+    if out.finish(&wire.common, fd).is_err() || !out.is_under_way(&wire.common) {
         return;
     }
-    // The kernel's close leaves what it has to the kernel; what it has not goes on here.
+    // The kernel's close leaves what it has to the kernel; what it has not goes on here. (Under the lock: who sends asks
+    // there whose the state is.)
     // SAFETY: no pointers.
     let copy = unsafe { transport::syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) };
-    if let Ok(copy) = copy
-        && let Some(at) = NonNull::new(s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel))
-    {
+    let at = copy
+        .is_ok()
+        .then(|| s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel));
+    drop(tx);
+    if let (Ok(copy), Some(at)) = (copy, at.and_then(NonNull::new)) {
         mover::take_over(Fd::own(as_fd(copy)).hide(), at);
     }
 }
 
 /// The socket is done with: its state goes.
 pub(crate) fn let_go(s: &Socket) {
-    if let Some(at) = NonNull::new(s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel)) {
+    let tx = s.tx.lock();
+    let at = s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    drop(tx);
+    if let Some(at) = NonNull::new(at) {
         // SAFETY: as below.
         raising::drop_of(unsafe { at.as_ref() });
         // SAFETY: taken out by whoever gets here first.

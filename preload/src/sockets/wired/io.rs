@@ -2,8 +2,9 @@
 //! time-outs, are `recv`'s and `send`'s.
 
 use super::super::send::is_over;
-use super::super::{Phase, Socket, parked};
+use super::super::{Phase, Socket, parked, rouse};
 use super::{ending, is_wired, mover, opening, own_fd, riding, wire};
+use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -11,7 +12,7 @@ use transport::reason::Reason;
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Walk};
 use transport::sys::{Errno, Result, net, time};
-use transport::wire::{Sent, State, Wire};
+use transport::wire::{AGE_US, GATHERED, Gathered, Sent, State, Wire};
 
 /// One look for something to read. `None`: the connection is not one of these any more, look elsewhere.
 ///
@@ -30,7 +31,7 @@ pub(crate) unsafe fn receive(
     let (Phase::Wired, Some(wire)) = (s.phase(), wire(s)) else {
         return Ok((s.phase() == Phase::Opening).then_some(Got::Empty));
     };
-    let (n, state) = {
+    let (n, state, leaves) = {
         let Ok(_rx) = s.rx.lock() else {
             return Err(Errno::AGAIN);
         };
@@ -42,6 +43,9 @@ pub(crate) unsafe fn receive(
         if walk.left() == 0 && incoming.is_readable(&wire.common, fd) && incoming.held() > 0 {
             return Ok(Some(Got::Bytes(0))); // nothing is wanted, and there is something
         }
+        if !how.peek {
+            wire.common.note_read();
+        }
         // SAFETY: the caller's promise.
         let n = unsafe {
             if how.peek {
@@ -50,9 +54,13 @@ pub(crate) unsafe fn receive(
                 incoming.read(&wire.common, fd, walk, how.discard)
             }
         };
-        (n, incoming.state())
+        let leaves = s.sleepers() > 0 && incoming.has(&wire.common, 1);
+        (n, incoming.state(), leaves)
     };
     after(s, fd, wire, state);
+    if leaves {
+        rouse::sleepers(s); // the kernel has nothing to tell them of
+    }
     if n > 0 {
         return Ok(Some(Got::Bytes(n)));
     }
@@ -115,6 +123,9 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         riding::settle(s, fd, wire);
     }
     serve_due(s, fd);
+    if lacks_credit(s) && take_in(s, fd) {
+        serve_due(s, fd); // what it grants lay among what nobody has read
+    }
     let ends = s.tx_shut.load(Ordering::Acquire) && is_under_way(s);
     if s.tx_shut.load(Ordering::Acquire) {
         ending::settle_both_shut(s, fd);
@@ -132,6 +143,46 @@ fn is_unsettled(s: &Socket) -> bool {
     // SAFETY: the lock is held while it is looked at.
     s.tx.lock()
         .is_ok_and(|_tx| unsafe { wire.out() }.is_unsettled())
+}
+
+/// Takes in what the kernel has, if nobody sleeps there who would miss that it came. Who is about to is counted before
+/// he looks here for the last time, under the same lock.
+fn take_in(s: &'static Socket, fd: i32) -> bool {
+    let Some(wire) = wire(s) else { return false };
+    let state = {
+        let Ok(_rx) = s.rx.lock() else { return false };
+        if s.sleepers() > 0 {
+            return false;
+        }
+        // SAFETY: the lock is held.
+        let incoming = unsafe { wire.incoming() };
+        incoming.available(&wire.common, fd);
+        incoming.state()
+    };
+    after(s, fd, wire, state);
+    registered::kick_others(s, std::ptr::null());
+    true
+}
+
+/// Whether something can be read, as far as what is here tells.
+pub(crate) fn has_something(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.rx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_rx| unsafe { wire.incoming() }.has(&wire.common, 1))
+    })
+}
+
+/// Whether something waits for the peer's word, not for the kernel.
+fn lacks_credit(s: &Socket) -> bool {
+    s.phase() == Phase::Wired
+        && wire(s).is_some_and(|wire| {
+            s.tx.lock().is_ok_and(|_tx| {
+                // SAFETY: the lock is held while it is looked at.
+                let out = unsafe { wire.out() };
+                out.pending() > 0 && !out.is_plain() && !out.has_credit(&wire.common)
+            })
+        })
 }
 
 /// Remembers a socket that has something left to send.
@@ -154,11 +205,11 @@ pub(super) fn note_pending(s: &'static Socket, fd: i32) {
 pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
     let begun = clock::ticks();
     let fd = s.live_fd(fd);
-    while is_wired(s) && unsent(s) > 0 && !since.any() {
+    while is_wired(s) && is_stuck(s) && !since.any() {
         if clock::ticks() - begun > clock::us(GONE_US) {
             return;
         }
-        let event = if s.phase() == Phase::Opening {
+        let event = if s.phase() == Phase::Opening || lacks_credit(s) {
             libc::POLLIN
         } else {
             libc::POLLOUT
@@ -173,14 +224,75 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
 /// How long (µs) that is.
 const GONE_US: u64 = 20_000;
 
+/// Whether octets wait for the kernel or the peer.
+fn is_stuck(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.tx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_tx| unsafe { wire.out() }.is_stuck(&wire.common))
+    })
+}
+
+/// Takes a small message that is to go with those around it (`transport::wire::Out::gather`), without a system call.
+/// False: it is to be sent. Streams that several processes hold do not gather: each of them could end.
+///
+/// # Safety
+/// The walk's buffers are readable.
+#[inline]
+pub(crate) unsafe fn gather(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> bool {
+    let Some(wire) = wire(s).filter(|wire| wire.common.may_gather()) else {
+        return false;
+    };
+    let plainly = flags & !(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) == 0;
+    if !plainly
+        || walk.left() == 0
+        || walk.left() > GATHERED
+        || s.is_shared()
+        || s.tx_shut.load(Ordering::Relaxed)
+        || s.broken.load(Ordering::Relaxed)
+        || !mover::is_there()
+    {
+        return false;
+    }
+    let gathered = {
+        let Ok(_tx) = s.tx.lock() else { return false };
+        // It may have been closed since: then its state is another's (`ending::begin_to_close`).
+        if !std::ptr::eq(s.wire.load(Ordering::Relaxed), wire) || s.phase() != Phase::Wired {
+            return false;
+        }
+        // SAFETY: the lock is held, and the caller's promise.
+        unsafe { wire.out().gather(&wire.common, walk) }
+    };
+    if gathered == Gathered::First {
+        if parked::keep(s, fd) {
+            mover::wake();
+        } else {
+            serve_due(s, fd); // nobody would look after it
+        }
+    }
+    gathered != Gathered::No
+}
+
+/// Whether all that waits on this connection are messages that go together, for no more than `us` microseconds yet.
+pub(crate) fn is_gathering(s: &Socket, us: u64) -> bool {
+    wire(s)
+        .and_then(|wire| wire.common.gathered_since())
+        .is_some_and(|since| clock::ticks().wrapping_sub(since) < clock::us(us))
+}
+
+/// How long (µs) the program's other calls leave such messages.
+pub(crate) const GATHERING_US: u64 = AGE_US;
+
 /// Says what the peer is owed.
 pub(crate) fn serve_due(s: &'static Socket, fd: i32) {
     if let Some(wire) = wire(s)
         && s.phase() == Phase::Wired
         && let Ok(_tx) = s.tx.lock()
     {
-        // SAFETY: the lock is held. (What fails shows by the next call.)
-        let _ = unsafe { wire.out().serve(&wire.common, fd) };
+        // SAFETY: the lock is held.
+        if unsafe { wire.out().serve(&wire.common, fd) } == Err(Errno::CONNRESET) {
+            wire.common.failed.store(true, Ordering::Release); // the program's next call tells
+        }
     }
 }
 
@@ -250,20 +362,23 @@ pub(crate) unsafe fn send(
             }
             Ok(Sent::NoCredit) => break,
             Err(e) => {
-                // A read of ours may have taken the error that says why.
-                if e == Errno::PIPE
-                    && ending::is_reset(s)
-                    && !s.reset_told.swap(true, Ordering::AcqRel)
-                {
+                // A read or a send of ours may have taken the error that says why.
+                let was_reset = e == Errno::CONNRESET
+                    || (e == Errno::PIPE
+                        && (ending::is_reset(s)
+                            || wire.common.failed.swap(false, Ordering::AcqRel)));
+                if walk.done() > 0 {
+                    // What went is told now, the error by the next call.
+                    if was_reset {
+                        wire.common.failed.store(true, Ordering::Release);
+                    }
+                    return Err(e);
+                }
+                if was_reset && !s.reset_told.swap(true, Ordering::AcqRel) {
                     return Err(Errno::CONNRESET);
                 }
                 if e == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
                     time::raise(libc::SIGPIPE);
-                }
-                if e == Errno::CONNRESET && walk.done() > 0 {
-                    wire.common.failed.store(true, Ordering::Release);
-                } else if e == Errno::CONNRESET {
-                    s.reset_told.store(true, Ordering::Release);
                 }
                 return Err(e);
             }
@@ -281,7 +396,7 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
         s.tx.lock().ok().and_then(|_tx| {
             // SAFETY: the lock is held while it is looked at.
             let out = unsafe { wire.out() };
-            let _ = out.flush(&wire.common, fd, 0);
+            let _ = out.flush_all(&wire.common, fd);
             out.may_take(&wire.common).then(|| out.takes(&wire.common))
         })
     };

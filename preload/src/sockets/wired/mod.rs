@@ -25,6 +25,7 @@ mod ready;
 mod riding;
 
 pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
+pub(crate) use io::{GATHERING_US, gather, has_something, is_gathering};
 pub(crate) use io::{available, await_gone, note, post, receive, room, send, take, unsent};
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_wanted_at, may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};

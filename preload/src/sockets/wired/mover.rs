@@ -12,7 +12,8 @@
 //! After fork the child has no such thread, and what lingers is its parent's.
 
 use super::super::lock::Slow;
-use super::super::{Phase, Socket, parked};
+use super::super::parked::{self, Left};
+use super::super::{Phase, Socket};
 use super::raising;
 use crate::service;
 use crate::world;
@@ -40,6 +41,13 @@ const WATCH_MS: i32 = 100;
 const LINGER_US: u64 = 60_000_000;
 /// How long (µs) the end of the process waits for that.
 const EXIT_US: u64 = 5_000_000;
+/// While small messages are gathered (`transport::wire`): how long (µs) the thread sleeps between two looks, what it leaves where it
+/// is because the sender is likely to see to it (µs old at most), and how many looks in vain end that.
+const LOOK_US: u64 = 40;
+const YOUNG_US: u64 = 20;
+const LOOKS: u32 = 25;
+/// Each so many looks it is asked who rings, too.
+const ASK_EVERY: u32 = 8;
 
 /// A connection that the program has closed.
 #[derive(Debug)]
@@ -59,6 +67,8 @@ static MASK: AtomicU64 = AtomicU64::new(0);
 static SET: AtomicI32 = AtomicI32::new(-1);
 static EVENT: AtomicI32 = AtomicI32::new(-1);
 static STARTED: AtomicBool = AtomicBool::new(false);
+/// The thread is about its work: it looks again before it sleeps.
+static AWAKE: AtomicBool = AtomicBool::new(false);
 /// No thread any more: the process limits its system calls, or its first thread has left.
 static OVER: AtomicBool = AtomicBool::new(false);
 
@@ -124,7 +134,7 @@ pub(super) fn watch(s: &'static Socket, fd: i32) {
 
 /// There is something to move.
 pub(super) fn wake() {
-    if start() {
+    if !AWAKE.swap(true, Ordering::SeqCst) && start() {
         ring();
     }
 }
@@ -148,9 +158,15 @@ pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>) {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     service::name(c"shunt-mover");
+    time::be_punctual();
     let mut pause = COURTESY_US;
     let mut waits = false;
     loop {
+        if !waits {
+            AWAKE.store(false, Ordering::SeqCst);
+            // (who has noted something before that was to be seen did not ring)
+            waits = parked::has_wired() || !LINGERING.lock().is_empty();
+        }
         let rung = sleep(match (waits, raising::is_busy()) {
             (true, _) => 0,
             (false, true) => WATCH_MS,
@@ -160,15 +176,38 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
         }
+        AWAKE.store(true, Ordering::SeqCst);
         rung.into_iter().flatten().for_each(answer);
         raising::work(); // (an adapter takes its time anyway)
+        if parked::is_gathering() {
+            look_after_gathered();
+            pause = COURTESY_US;
+        }
         let _ = time::nap(pause);
-        waits = parked::move_wired() || linger();
+        waits = parked::move_wired(YOUNG_US) != Left::Nothing || linger();
         pause = if waits {
             (2 * pause).min(PAUSE_US)
         } else {
             COURTESY_US
         };
+    }
+}
+
+/// Stays awake as long as small messages are gathered, so that none waits for long when their sender turns to something
+/// else.
+fn look_after_gathered() {
+    let (mut quiet, mut turn) = (0, 0u32);
+    while quiet < LOOKS && !OVER.load(Ordering::SeqCst) {
+        let _ = time::nap(LOOK_US);
+        match parked::move_wired(YOUNG_US) {
+            Left::Nothing => quiet += 1,
+            Left::Gathering => quiet = 0,
+            Left::Stuck => return,
+        }
+        turn = turn.wrapping_add(1);
+        if turn.is_multiple_of(ASK_EVERY) {
+            sleep(0).into_iter().flatten().for_each(answer);
+        }
     }
 }
 
@@ -286,7 +325,9 @@ pub(crate) fn at_exit() {
     // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
     world::lock().pool.each(|s| super::riding::part(s));
     let begun = clock::ticks();
-    while (parked::move_wired() || linger()) && clock::ticks() - begun < clock::us(EXIT_US) {
+    while (parked::move_wired(0) != Left::Nothing || linger())
+        && clock::ticks() - begun < clock::us(EXIT_US)
+    {
         let _ = time::nap(200);
     }
 }
@@ -321,6 +362,7 @@ pub(crate) fn in_child() {
     unsafe { LINGERING.held() }.clear(); // (what it closes are its own numbers for the parent's connections)
     STARTED.store(false, Ordering::SeqCst);
     raising::in_child();
+    AWAKE.store(false, Ordering::SeqCst);
     for own in [&SET, &EVENT] {
         let fd = own.swap(-1, Ordering::SeqCst);
         if fd >= 0 {

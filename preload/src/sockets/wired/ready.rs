@@ -56,18 +56,23 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
     if kernel & libc::POLLRDHUP != 0 && !half {
         b |= libc::POLLRDHUP | IN;
     }
-    // Who sleeps in the kernel on this very socket is woken by what lies there: it is left where it is.
-    // (by a ring it is not the octets that wake)
-    let by_ring = wire.common.ring.get().is_some();
-    let (readable, end, state) = if s.sleepers() > 0 && !by_ring {
-        (kernel & libc::POLLIN != 0, false, State::Open)
-    } else {
+    let (readable, end, state) = {
         let Ok(_rx) = s.rx.lock() else { return b };
         // SAFETY: the lock is held.
         let incoming = unsafe { wire.incoming() };
         let lowat = s.lowat.load(Ordering::Relaxed) as usize;
-        let readable = incoming.is_readable(&wire.common, fd);
-        if lowat > 1 || want & libc::POLLRDHUP != 0 {
+        let comes = kernel & !(OUT | libc::POLLPRI) != 0;
+        let readable = if s.sleepers() > 0 {
+            // Who sleeps in the kernel on this very socket is woken by what lies there: it is left where it is.
+            incoming.has(&wire.common, lowat) || kernel & libc::POLLIN != 0
+        } else if comes {
+            incoming.is_readable(&wire.common, fd)
+        } else {
+            incoming.has(&wire.common, 1) // (the kernel has been asked already)
+        };
+        if s.sleepers() > 0 {
+            (readable, false, State::Open)
+        } else if lowat > 1 || want & libc::POLLRDHUP != 0 {
             // (the end may lie behind bytes that have not been read)
             let enough = incoming.available(&wire.common, fd) >= lowat;
             let end = incoming.has_end();
@@ -151,8 +156,8 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
     };
     // SAFETY: the lock is held while it is looked at.
     let out = unsafe { wire.out() };
-    if out.is_early(&wire.common) {
-        return if out.is_early_roomy() { OUT } else { 0 };
+    if out.is_too_early(&wire.common) {
+        return if out.is_roomy(&wire.common) { OUT } else { 0 };
     }
     if out.is_by_ring() {
         return if out.pending() == 0 && riding::has_room(wire) && out.has_credit(&wire.common) {

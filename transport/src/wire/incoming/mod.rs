@@ -257,6 +257,11 @@ impl In {
 
     /// Reads octets from the kernel to behind the raw ones. Whether any came.
     fn fill(&mut self, common: &Common, fd: i32) -> bool {
+        self.fill_up_to(common, fd, RAW)
+    }
+
+    /// [`Self::fill`] with no more than `most`.
+    fn fill_up_to(&mut self, common: &Common, fd: i32, most: usize) -> bool {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 && RAW - self.end < RAW / 2 + AHEAD {
@@ -264,15 +269,16 @@ impl In {
             (self.start, self.end) = (0, self.end - self.start);
         }
         // (never more than leaves room for a ring in front of it)
-        let most = (RAW / 2).saturating_sub(self.end - self.start);
-        let end = RAW.min(self.end + most);
+        let ahead = (RAW / 2).saturating_sub(self.end - self.start);
+        let end = RAW.min(self.end + ahead);
         let Some(space) = self.raw.get_mut(self.end..end).filter(|s| !s.is_empty()) else {
             return false;
         };
+        let len = space.len().min(most);
         // SAFETY: the slice is writable.
         let came = unsafe {
             let ring = common.ring.get();
-            self.link.recv(ring, fd, space.as_mut_ptr(), space.len())
+            self.link.recv(ring, fd, space.as_mut_ptr(), len)
         };
         match self.took(came) {
             Some(n) => {

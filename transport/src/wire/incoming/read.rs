@@ -93,6 +93,12 @@ impl In {
         }
     }
 
+    /// Whether so many bytes can be read, or the end, as far as what is here tells.
+    pub fn has(&mut self, common: &Common, bytes: usize) -> bool {
+        self.parse(common);
+        self.held() >= bytes.max(1) || matches!(self.state(), State::Eof | State::Reset)
+    }
+
     /// Makes bytes ready, `want` at least if so many have come and fit.
     fn gather(&mut self, common: &Common, fd: i32, want: usize) {
         loop {
@@ -179,6 +185,10 @@ impl In {
         let direct = !self.crc || self.stage == Stage::Plain;
         if !direct || left == 0 || discard || self.start < self.end {
             return self.expect(common, fd);
+        }
+        if room < left && room < LARGE && self.stage != Stage::Plain {
+            // The program takes it in small pieces: one call for all of them.
+            return self.fill_up_to(common, fd, left + tail);
         }
         (self.start, self.end) = (0, 0);
         let n = room.min(left);

@@ -47,7 +47,7 @@ impl Out {
         common.due.store(false, Ordering::Release);
         if self.mode == Mode::Undecided
             || !self.flush(common, fd, 0)?
-            || !self.send_early(common, fd)?
+            || self.send_early(common, fd)?.is_some()
         {
             common.due.store(true, Ordering::Release);
             return Ok(());
@@ -140,7 +140,7 @@ impl Out {
             ring.end(); // (and whoever has both locks says how much has landed)
         }
         if self.mode == Mode::Rdma
-            && self.send_early(common, fd)?
+            && self.send_early(common, fd)?.is_none()
             && self.flush(common, fd, 0)?
             && self.is_by_kernel()
             && self.say(common, fd, &Message::Plain)?

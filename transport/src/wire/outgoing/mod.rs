@@ -3,10 +3,15 @@
 //! Small messages, and all with a sum, are put together here, in one copy, and go in one piece; large ones without go
 //! from where they lie, with what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
 //! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way, `control`
-//! what SDP says of its own.
+//! what SDP says of its own, `gather` small messages that go together.
 
 mod control;
+mod gather;
 mod large;
+
+#[cfg(test)]
+pub(super) use gather::STREAK;
+pub use gather::{AGE_US, GATHERED, Gathered};
 
 use super::{Agreed, Common};
 use crate::iwarp::ddp::{self, Untagged};
@@ -18,6 +23,7 @@ use crate::sdp::Walk;
 use crate::sdp_wire::header::HEADER;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result, net};
+use gather::Streak;
 use std::sync::atomic::Ordering;
 
 /// Octets that can wait here to go.
@@ -79,6 +85,7 @@ pub struct Out {
     starved: u64,
     start: usize,
     end: usize,
+    streak: Streak,
     early_start: usize,
     early_end: usize,
     link: Tx,
@@ -104,6 +111,7 @@ impl Out {
             });
             (&raw mut (*at).mode).write(Mode::Undecided);
             (&raw mut (*at).link).write(Tx::new());
+            (&raw mut (*at).streak).write(Streak::default());
         }
     }
 
@@ -129,23 +137,6 @@ impl Out {
         }
     }
 
-    /// Whether bytes are taken, and cannot go yet: it is not known how the two sides go on, or a responder has not heard
-    /// the initiator's first FPDU (RFC 5044 section 7.1.2), which is on its way.
-    #[must_use]
-    pub fn is_early(&self, common: &Common) -> bool {
-        match self.mode {
-            Mode::Undecided => true,
-            Mode::Rdma => !common.heard.load(Ordering::Acquire) && self.start == self.end,
-            Mode::Plain => false,
-        }
-    }
-
-    /// Whether there is room for bytes that cannot go yet.
-    #[must_use]
-    pub const fn is_early_roomy(&self) -> bool {
-        self.early_end < EARLY / 2
-    }
-
     /// Takes bytes while they cannot go yet. How many: there is room for a few.
     ///
     /// # Safety
@@ -165,22 +156,6 @@ impl Out {
             walk.advance(n);
         }
         walk.done() - before
-    }
-
-    /// Sends what was taken early. True once it has all gone.
-    fn send_early(&mut self, common: &Common, fd: i32) -> Result<bool> {
-        while self.early_start < self.early_end {
-            let at = self.early.as_mut_ptr().wrapping_add(self.early_start);
-            let len = (self.early_end - self.early_start).min(SMALL);
-            let mut walk = Walk::one(at, len);
-            // SAFETY: our own bytes, which this does not write to.
-            match unsafe { self.send_now(common, fd, &mut walk, 0) }? {
-                Sent::Bytes(n) => self.early_start += n,
-                Sent::Full | Sent::NoCredit => return Ok(false),
-            }
-        }
-        (self.early_start, self.early_end) = (0, 0);
-        Ok(true)
     }
 
     fn ready_to_receive(&mut self, rtr: Rtr) {
@@ -203,12 +178,23 @@ impl Out {
         self.end - self.start + self.early_end - self.early_start
     }
 
+    /// Whether nothing may go yet: it is not known how the two sides go on, or the peer, which speaks first, has not.
+    #[must_use]
+    pub fn is_too_early(&self, common: &Common) -> bool {
+        match self.mode {
+            Mode::Undecided => true,
+            Mode::Rdma => !common.heard.load(Ordering::Acquire),
+            Mode::Plain => false,
+        }
+    }
+
     /// Bytes that could be taken now, as far as it does not depend on the kernel; nothing while octets wait.
     #[must_use]
-    pub const fn is_roomy(&self) -> bool {
-        match self.mode {
-            Mode::Undecided => self.is_early_roomy(),
-            _ => self.pending() == 0,
+    pub fn is_roomy(&self, common: &Common) -> bool {
+        if self.is_too_early(common) {
+            self.early_end < EARLY / 2
+        } else {
+            self.pending() == 0
         }
     }
 
@@ -311,22 +297,27 @@ impl Out {
         walk: &mut Walk,
         more: i32,
     ) -> Result<Sent> {
-        if self.is_early(common) {
-            common.due.store(true, Ordering::Release);
+        if self.is_too_early(common) {
             // SAFETY: passed on to the caller.
             return Ok(match unsafe { self.take_early(walk) } {
                 0 => Sent::NoCredit,
                 n => Sent::Bytes(n),
             });
         }
-        if self.early_start < self.early_end && !self.send_early(common, fd)? {
-            return Ok(Sent::Full);
-        }
-        // SAFETY: as above.
-        unsafe { self.send_now(common, fd, walk, more) }
+        let sent = if self.follows(common, walk, more) {
+            // SAFETY: as above.
+            unsafe { self.send_gathered(common, fd, walk) }
+        } else if let Some(wait) = self.send_early(common, fd)? {
+            Ok(wait)
+        } else {
+            // SAFETY: as above.
+            unsafe { self.send_now(common, fd, walk, more) }
+        };
+        self.note_sent(sent);
+        sent
     }
 
-    /// [`Self::send`] behind everything that was taken before.
+    /// [`Self::send`] alone, behind everything that was taken before.
     ///
     /// # Safety
     /// As there.
@@ -367,19 +358,15 @@ impl Out {
 
     /// Whether [`Self::take`] would take anything, as far as the kernel does not matter.
     pub fn may_take(&mut self, common: &Common) -> bool {
-        if self.is_early(common) {
-            return self.is_early_roomy();
-        }
-        self.is_roomy() && (self.mode != Mode::Rdma || self.has_credit(common))
+        self.is_roomy(common)
+            && (self.is_too_early(common) || self.mode == Mode::Plain || self.has_credit(common))
     }
 
     /// Bytes that [`Self::take`] takes at most.
     #[must_use]
     pub fn takes(&self, common: &Common) -> usize {
-        let most = if self.is_early(common) {
+        let most = if self.is_too_early(common) {
             EARLY - self.early_end
-        } else if self.mode == Mode::Plain {
-            SMALL
         } else {
             self.most
         };
@@ -395,7 +382,7 @@ impl Out {
     /// # Safety
     /// The walk's buffers are readable.
     pub unsafe fn take(&mut self, common: &Common, fd: i32, walk: &mut Walk) -> Result<Sent> {
-        if self.is_early(common) {
+        if self.is_too_early(common) {
             // SAFETY: passed on to the caller.
             return Ok(Sent::Bytes(unsafe { self.take_early(walk) }));
         }

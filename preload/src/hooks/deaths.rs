@@ -1,0 +1,67 @@
+//! Calls by which a program ends or stops itself, or others that it works with: what waits in the library to go together
+//! with what follows (`sockets::parked`) goes before, as it would have gone on kernel TCP.
+
+use crate::real::{self, other};
+use crate::sockets::parked;
+use std::ffi::{c_int, c_void};
+use transport::sys::time;
+use transport::syscall;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
+    parked::before_death();
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::kill(pid, signal) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tgkill(process: libc::pid_t, thread: libc::pid_t, signal: c_int) -> c_int {
+    parked::before_death();
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::tgkill(process, thread, signal) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
+    parked::before_death();
+    let next = other::killpg.get();
+    if next.is_null() {
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::kill(-group, signal) };
+    }
+    // SAFETY: libc has it, with this signature.
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(libc::pid_t, c_int) -> c_int>(next)(
+            group, signal,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
+    parked::before_death();
+    let next = other::raise.get();
+    if next.is_null() {
+        time::raise(signal);
+        return 0;
+    }
+    // SAFETY: libc has it, with this signature.
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> c_int>(next)(signal)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn abort() -> ! {
+    parked::before_death();
+    let next = other::abort.get();
+    if next.is_null() {
+        time::raise(libc::SIGABRT);
+        loop {
+            // SAFETY: ends the process.
+            let _ = unsafe { syscall!(exit_group, 127) };
+        }
+    }
+    // SAFETY: libc has it, with this signature.
+    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> !>(next)() }
+}
