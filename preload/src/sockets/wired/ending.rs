@@ -55,6 +55,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         if plain {
             return Some(how);
         }
+        net::push(fd);
         io::note_pending(s, fd);
     }
     if how != libc::SHUT_WR {

@@ -178,6 +178,16 @@ pub fn option(fd: i32, level: i32, name: i32) -> Result<i32> {
     Ok(v)
 }
 
+/// Sends what the kernel keeps back because it is little and more of the like has not been acknowledged (Nagle's
+/// algorithm, RFC 1122 section 4.2.3.4), which the end of a stream must not wait for. The option stays as it was.
+pub fn push(fd: i32) {
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    if option(fd, level, name) == Ok(0) {
+        set(fd, level, name, &1i32); // (tcp(7): setting it sends what waits)
+        set(fd, level, name, &0i32);
+    }
+}
+
 /// Whether calls on the descriptor do not wait.
 #[must_use]
 pub fn is_nonblocking(fd: i32) -> bool {

@@ -45,8 +45,14 @@ impl Out {
     /// As send(2).
     pub fn serve(&mut self, common: &Common, fd: i32) -> Result<()> {
         common.due.store(false, Ordering::Release);
+        // (one packet: the kernel would keep the second until the first is acknowledged, which may take it 40 ms)
+        let more = if self.early_start < self.early_end {
+            libc::MSG_MORE
+        } else {
+            0
+        };
         if self.mode == Mode::Undecided
-            || !self.flush(common, fd, 0)?
+            || !self.flush(common, fd, more)?
             || self.send_early(common, fd)?.is_some()
         {
             common.due.store(true, Ordering::Release);
