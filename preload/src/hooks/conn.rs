@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::rendezvous::server::Family;
-use transport::sys::net::Endpoint;
+use transport::sys::net::{self, Endpoint};
 
 /// Notes a descriptor that has just been made: whatever its number stood for is gone.
 pub(super) fn made(fd: c_int) -> c_int {
@@ -139,6 +139,25 @@ impl Caller {
     }
 }
 
+/// A connection was accepted from a listener that another program has made and left to this one (by exec). A rule that names
+/// iWARP lets clients ask all the same, and what they ask is not for the program to see.
+fn take_in_unlisted(new: c_int, nonblock: bool) {
+    if new < 0 || !can_follow(new) || !wired::is_named_at(new) {
+        return;
+    }
+    let e = real::errno();
+    let mut w = world::lock();
+    if let Some(s) = follow(&mut w, new, nonblock) {
+        s.record.role.store(2, Ordering::Relaxed);
+        if let Some(peer) = net::peer(new) {
+            s.record.set_peer(&peer);
+        }
+        wired::begin_as_server(s);
+    }
+    drop(w);
+    set_errno(e);
+}
+
 /// accept, by `kernel`, which is told where the other end's address shall go: to the program, if it
 /// asks, else to us, since it costs next to nothing here and a call later.
 ///
@@ -153,7 +172,9 @@ unsafe fn accept_by(
 ) -> c_int {
     use crate::probe::{Access, is_good};
     let Some(l) = table::socket(fd) else {
-        return made(operator::patiently(None, |_| kernel(addr, len)));
+        let new = made(operator::patiently(None, |_| kernel(addr, len)));
+        take_in_unlisted(new, nonblock);
+        return new;
     };
     mapper::attend();
     let mut own = Caller::new();

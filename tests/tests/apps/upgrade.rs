@@ -145,6 +145,7 @@ fn nginx_binary_upgrade() {
             "undecided",
             "peer_gone",
             "peer_silent",
+            "peer_demoted",
             "exec",
         ];
         stage.assert_path("load", &end.report, 100, &reasons);

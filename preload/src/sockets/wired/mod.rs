@@ -27,7 +27,8 @@ mod riding;
 pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
 pub(crate) use io::{GATHERING_US, gather, has_something, is_gathering};
 pub(crate) use io::{available, await_gone, note, post, receive, room, send, take, unsent};
-pub(crate) use opening::{ask, begin_as_server, is_accepted, is_wanted_at, may_be_asked, step};
+pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
+pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
 pub(crate) use riding::{before_sleep, end as end_ring, may_go};
 

@@ -37,6 +37,13 @@ pub(crate) fn is_wanted_at(fd: i32) -> bool {
     rules::listen_wanted(fd).iwarp != Iwarp::Never
 }
 
+/// Whether a rule says that whoever connects to what this TCP connection was accepted from asks without having been told
+/// that it may.
+pub(crate) fn is_named_at(fd: i32) -> bool {
+    rules::listen_wanted(fd).iwarp == Iwarp::Always
+        && net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
 /// Whether a connection that was accepted comes from another host, as far as addresses tell.
 fn is_remote(fd: i32, peer: Option<Endpoint>) -> bool {
     peer.is_none_or(|peer| {
