@@ -371,7 +371,8 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
 }
 
 /// Cases whose server speaks first, or may.
-const SPEAK_FIRST: [&str; 4] = [
+const SPEAK_FIRST: [&str; 5] = [
+    "server_speaks_first",
     "both_speak_at_once",
     "nonblock_created",
     "shutdown_by_both_ends",

@@ -285,14 +285,20 @@ pub(crate) const GATHERING_US: u64 = AGE_US;
 
 /// Says what the peer is owed.
 pub(crate) fn serve_due(s: &'static Socket, fd: i32) {
-    if let Some(wire) = wire(s)
-        && s.phase() == Phase::Wired
-        && let Ok(_tx) = s.tx.lock()
-    {
+    let stuck = {
+        let Some(wire) = wire(s).filter(|_| s.phase() == Phase::Wired) else {
+            return;
+        };
+        let Ok(_tx) = s.tx.lock() else { return };
         // SAFETY: the lock is held.
-        if unsafe { wire.out().serve(&wire.common, fd) } == Err(Errno::CONNRESET) {
+        let out = unsafe { wire.out() };
+        if out.serve(&wire.common, fd) == Err(Errno::CONNRESET) {
             wire.common.failed.store(true, Ordering::Release); // the program's next call tells
         }
+        out.is_stuck(&wire.common)
+    };
+    if stuck {
+        note_pending(s, fd); // a program that only reads does not come by here again
     }
 }
 
