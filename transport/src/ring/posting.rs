@@ -111,10 +111,12 @@ impl Posting {
             return Err(Errno::AGAIN);
         }
         let made = work(last);
-        // SAFETY: the caller's promise.
         match made {
+            // SAFETY: the caller's promise.
             [Some(a), Some(b), Some(c)] => unsafe { adapter.post(&[a, b, c]) },
+            // SAFETY: as above.
             [Some(a), Some(b), None] | [Some(a), None, Some(b)] => unsafe { adapter.post(&[a, b]) },
+            // SAFETY: as above.
             [Some(a), None, None] => unsafe { adapter.post(&[a]) },
             _ => Ok(()),
         }?;

@@ -25,7 +25,6 @@ impl Adapter for Near {
         Address {
             kind: address::Kind::StandIn,
             mtu: 5,
-            lid: 0,
             qpn: 7,
             psn: 1,
             gid: [1; 16],
