@@ -28,6 +28,10 @@ mod receiving;
 pub mod records;
 mod sending;
 #[cfg(test)]
+#[allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "both ends are in one process, and each call is made where its locks would be held"
+)]
 mod tests;
 
 pub use receiving::{Begun, Rx};
