@@ -323,7 +323,13 @@ pub(crate) fn at_exit() {
         }
     });
     // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
-    world::lock().pool.each(|s| super::riding::part(s));
+    let mut riders = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::riding::has_ring(s) {
+            riders.push(s);
+        }
+    });
+    super::riding::part(&riders);
     let begun = clock::ticks();
     while (parked::move_wired(0) != Left::Nothing || linger())
         && clock::ticks() - begun < clock::us(EXIT_US)

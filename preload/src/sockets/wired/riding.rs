@@ -104,21 +104,35 @@ pub(crate) fn end(s: &'static Socket, fd: i32) {
     }
 }
 
-/// The process ends, and with it its ring: what was put is waited for, so that nothing has to go again.
-pub(super) fn part(s: &'static Socket) {
-    let Some(ring) = ring(s) else { return };
+/// Whether the connection has a ring.
+pub(super) fn has_ring(s: &Socket) -> bool {
+    ring(s).is_some()
+}
+
+/// The process ends, and with it the rings of these: what was put is waited for, so that nothing has to go again; then
+/// the peers' answers, which would find closed connections and be answered with resets.
+pub(super) fn part(riders: &[&'static Socket]) {
     let begun = clock::ticks();
-    while !ring.is_over() && !ring.is_quiet() && clock::ticks() - begun < clock::us(PART_US) {
-        let _ = time::nap(20);
+    let is_late = |most| clock::ticks() - begun > clock::us(most);
+    let fd = |s: &Socket| own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    for &s in riders {
+        while ring(s).is_some_and(|r| !r.is_over() && !r.is_quiet()) && !is_late(PART_US) {
+            let _ = time::nap(20);
+        }
+        end(s, fd(s));
     }
-    end(
-        s,
-        own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed()),
-    );
+    while riders.iter().any(|s| has_ring(s)) && !is_late(PART_US) {
+        let _ = time::nap(50);
+        for &s in riders {
+            if let Some(wire) = wire(s).filter(|_| has_ring(s)) {
+                settle_over(s, fd(s), wire);
+            }
+        }
+    }
 }
 
 /// How long (µs) that may take.
-const PART_US: u64 = 2_000_000;
+const PART_US: u64 = 300_000;
 
 /// States what a thread that is about to sleep on the kernel connection waits for (as for a doorbell), and waits for what
 /// is on its way. The caller looks once more, and sleeps no longer than it is told: nanoseconds.
