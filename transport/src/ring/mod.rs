@@ -130,6 +130,8 @@ pub struct Ring {
     posting: Posting,
     /// The ring is over for this side: nothing is posted any more.
     over: AtomicBool,
+    /// It is over because the adapter has failed.
+    failed: AtomicBool,
     /// Octets that this side has received by it, once it is over.
     landed: AtomicU64,
     /// Octets that the peer has received, once it has said so.
@@ -185,6 +187,7 @@ impl Ring {
                 peer: std::cell::Cell::new((0, 0)),
                 posting: Posting::new(),
                 over: AtomicBool::new(false),
+                failed: AtomicBool::new(false),
                 landed: AtomicU64::new(NONE),
                 peer_landed: AtomicU64::new(NONE),
                 standing: [const { AtomicU32::new(0) }; 2],
@@ -251,6 +254,18 @@ impl Ring {
         self.over.store(true, Ordering::Release);
     }
 
+    /// The adapter has failed: so the ring is over.
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+        self.end();
+    }
+
+    /// Whether this side's adapter has failed: it, its link, or the peer's.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     /// Whether it is over for this side.
     #[inline]
     #[must_use]
@@ -304,7 +319,7 @@ impl Ring {
     /// Takes in what the adapter has done; ends the ring if it has failed. Cheap where nothing is under way.
     pub fn reap(&self) {
         if !self.is_over() && self.posting.reap(self.adapter()).is_err() {
-            self.end();
+            self.fail();
         }
     }
 
@@ -349,10 +364,13 @@ impl Ring {
         let Heard::Value(known) = known else {
             return Wished::Unknown;
         };
+        if wish == Wish::Room && !self.is_quiet() {
+            return Wished::Unknown; // the answer would come behind all that is under way: look again when that is done
+        }
         match self.posting.ask(self, wish, word) {
             Err(Errno::AGAIN) => Wished::Unknown,
             Err(_) => {
-                self.end();
+                self.fail();
                 Wished::Unknown
             }
             Ok(now) => {

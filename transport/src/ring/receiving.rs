@@ -294,7 +294,7 @@ impl Rx {
                 }
             }
             Err(Errno::AGAIN) => {} // with the next octets
-            Err(_) => ring.end(),
+            Err(_) => ring.fail(),
         }
     }
 }

@@ -193,7 +193,7 @@ impl Tx {
                 Ok(()) => done += piece,
                 Err(Errno::AGAIN) => break,
                 Err(_) => {
-                    ring.end();
+                    ring.fail();
                     break;
                 }
             }

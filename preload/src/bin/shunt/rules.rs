@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use transport::rules::{self, At, Parsed, Rule};
-use transport::settings::Wanted;
 
 /// Checks the file; returns the exit status.
 pub(crate) fn check(file: &OsStr) -> i32 {
@@ -48,14 +47,11 @@ fn table(parsed: &Parsed) -> String {
 
 /// What is not obvious about a rule.
 fn note(parsed: &Parsed, rule: &At<Rule>) -> Option<String> {
-    if let Some(earlier) = parsed.hidden_by(rule) {
-        return Some(format!(
-            "never holds: line {} matches all of it",
-            earlier.line
-        ));
-    }
-    let absent = rule.what.wanted == Wanted::Verbs;
-    absent.then(|| format!("{} is not there yet: kernel TCP", rule.what.wanted.word()))
+    let earlier = parsed.hidden_by(rule)?;
+    Some(format!(
+        "never holds: line {} matches all of it",
+        earlier.line
+    ))
 }
 
 #[cfg(test)]
@@ -70,7 +66,7 @@ mod tests {
         assert_eq!(
             table(&parsed),
             "3: use tcp connect redis-* 10.0.0.0/8:6379\n\
-             4: use verbs listen * [fd00::1]:*  # verbs is not there yet: kernel TCP\n\
+             4: use verbs listen * [fd00::1]:*\n\
              5: use shm connect redis-cli 10.0.0.0/16:6379\n"
         );
         assert_eq!(parsed.problems.len(), 1);

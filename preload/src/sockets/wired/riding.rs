@@ -88,8 +88,11 @@ fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
             wire.take_ring()
         }
     };
-    if old.is_some() {
-        s.record.set_demoted(Reason::AdapterFailed);
+    if let Some(old) = old {
+        // SAFETY: a ring's memory stays valid for whoever was on the way to look, and the mover takes it down later.
+        if unsafe { old.as_ref() }.has_failed() {
+            s.record.set_demoted(Reason::AdapterFailed);
+        }
         raising::retired(s);
     }
 }
@@ -149,30 +152,48 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
         if s.sleepers() == 0 {
             incoming.quiet(&wire.common, fd);
         }
-        if wishes & doorbell::DATA != 0 && incoming.has_octets(&wire.common) == Some(false) {
-            nap = nap.min(stated(ring, Wish::Data));
+        if wishes & doorbell::DATA != 0 {
+            nap = nap.min(data_stated(ring, || incoming.is_readable(&wire.common, fd)));
         }
     }
     if wishes & doorbell::SPACE != 0
         && is_sending(s, wire)
-        && let Ok(_tx) = s.tx.lock()
+        && let Ok(tx) = s.tx.lock()
     {
         if ring.room() < WORTH {
             nap = nap.min(stated(ring, Wish::Room));
         }
         // SAFETY: the lock is held.
-        if !unsafe { wire.out() }.has_credit(&wire.common) {
+        let lacks = !unsafe { wire.out() }.has_credit(&wire.common);
+        drop(tx);
+        if lacks && let Ok(_rx) = s.rx.lock() {
             // The peer's word for that comes among its octets, perhaps behind some that nobody reads.
-            nap = nap.min(if ring.available() > 0 {
-                UNKNOWN_NS
-            } else {
-                stated(ring, Wish::Data)
-            });
+            // SAFETY: the lock is held.
+            let incoming = unsafe { wire.incoming() };
+            let readable = || incoming.is_readable(&wire.common, fd);
+            nap = nap.min(data_stated(ring, readable)).min(UNKNOWN_NS);
         }
     }
     settle(s, fd, wire);
     nap
 }
+
+/// [`stated`] for octets that make something readable: a part of an FPDU does not.
+fn data_stated(ring: &Ring, mut readable: impl FnMut() -> bool) -> u64 {
+    for _ in 0..LOOKS {
+        if readable() {
+            return u64::MAX;
+        }
+        match stated(ring, Wish::Data) {
+            0 => {}
+            nap => return nap,
+        }
+    }
+    UNKNOWN_NS
+}
+
+/// Parts of an FPDU that are looked at before a sleep.
+const LOOKS: u32 = 64;
 
 /// How long (ns) to sleep at most.
 fn stated(ring: &Ring, wish: Wish) -> u64 {
