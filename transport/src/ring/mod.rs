@@ -138,6 +138,8 @@ pub struct Ring {
     peer_landed: AtomicU64,
     /// Wishes of this side that stand at the peer.
     standing: [AtomicU32; 2],
+    /// The peer was told of it and may begin at any time: it has to be there then.
+    expected: AtomicBool,
     /// The sending direction has begun to go by it, or is about to.
     begun: AtomicBool,
     /// The kernel connection has ended: the peer says nothing more.
@@ -191,6 +193,7 @@ impl Ring {
                 landed: AtomicU64::new(NONE),
                 peer_landed: AtomicU64::new(NONE),
                 standing: [const { AtomicU32::new(0) }; 2],
+                expected: AtomicBool::new(false),
                 begun: AtomicBool::new(false),
                 gone: AtomicBool::new(false),
                 bell: AtomicBool::new(false),
@@ -338,6 +341,23 @@ impl Ring {
     /// It could not be said.
     pub fn is_still_to_begin(&self) {
         self.begun.store(false, Ordering::Release);
+    }
+
+    /// The peer may begin from now on, or will not.
+    pub fn expect(&self, begins: bool) {
+        self.expected.store(begins, Ordering::Release);
+    }
+
+    /// Whether the peer may still begin.
+    #[must_use]
+    pub fn is_expected(&self) -> bool {
+        self.expected.load(Ordering::Acquire)
+    }
+
+    /// Whether both directions have begun.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.begun.load(Ordering::Acquire) && !self.is_expected()
     }
 
     /// The kernel connection has ended.

@@ -82,6 +82,7 @@ impl Rx {
     /// # Errors
     /// `ECONNRESET`: they are no records.
     pub fn begin(&mut self, ring: &Ring, behind: &[u8]) -> Result<Begun> {
+        ring.expect(false);
         self.way = Way::Ring;
         self.records = Reader::new();
         self.told = 0;

@@ -45,7 +45,7 @@ impl Plan {
         };
         let rides = matches!(
             (rule, setting),
-            (Some(Wanted::Auto | Wanted::Verbs), _) | (None, Wanted::Verbs)
+            (Some(Wanted::Verbs), _) | (None, Wanted::Verbs)
         );
         Self { shm, iwarp, rides }
     }
@@ -67,7 +67,7 @@ mod tests {
         let (not_there, by_rule) = (Err(Reason::NoProvider), Err(Reason::Rule));
         let table = [
             (Some(Wanted::Iwarp), Wanted::Tcp, not_there, Always, false),
-            (Some(Wanted::Auto), Wanted::Tcp, Ok(()), IfMapped, true),
+            (Some(Wanted::Auto), Wanted::Tcp, Ok(()), IfMapped, false),
             (Some(Wanted::Shm), Wanted::Iwarp, Ok(()), Never, false),
             (Some(Wanted::Tcp), Wanted::Iwarp, by_rule, Never, false),
             (Some(Wanted::Verbs), Wanted::Iwarp, not_there, Always, true),

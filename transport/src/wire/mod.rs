@@ -169,7 +169,8 @@ impl Wire {
     /// # Safety
     /// The caller holds both locks.
     pub unsafe fn take_ring(&self) -> Option<NonNull<crate::ring::Ring>> {
-        let over = self.common.ring.get()?.is_over();
+        let ring = self.common.ring.get()?;
+        let over = ring.is_over() && !ring.is_expected();
         // SAFETY: the caller's promise.
         let done = unsafe { self.out().is_by_kernel() && self.incoming().is_by_kernel() };
         (over && done).then(|| self.common.ring.take()).flatten()

@@ -325,7 +325,7 @@ pub(crate) fn at_exit() {
     // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
     let mut riders = Vec::new();
     world::lock().pool.each(|s| {
-        if super::riding::has_ring(s) {
+        if super::riding::rides(s) {
             riders.push(s);
         }
     });

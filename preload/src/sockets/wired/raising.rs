@@ -208,9 +208,13 @@ fn serve(rider: Rider) {
             riding.set_own(None);
             riding.want(Due::SayAnswer);
         }
+        if riding.done(Due::Answered) {
+            riding::end(s, fd);
+        }
     } else if riding.done(Due::Offered) {
         if let Some(old) = riding.get() {
-            old.end(); // it was never begun there
+            old.expect(false); // it was never begun there, and will not be
+            old.end();
             riding::settle(s, fd, wire);
         }
         let ring = accept(rider, wire, fd);
@@ -222,6 +226,9 @@ fn serve(rider: Rider) {
             peer.is_some_and(|peer| ring.connect(&peer).is_ok())
         });
         if connected {
+            if let Some(ring) = riding.get() {
+                ring.expect(true); // its peer answers a beginning with one
+            }
             riding.want(Due::SayBegin);
         } else {
             riding::end(s, fd);
@@ -259,7 +266,7 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     // SAFETY: just made.
     unsafe { ring.as_ref() }.connect(&peer).ok()?;
     riding.set(ring);
-    riding.get()
+    riding.get().inspect(|ring| ring.expect(true))
 }
 
 fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {

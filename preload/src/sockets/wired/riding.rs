@@ -107,9 +107,9 @@ pub(crate) fn end(s: &'static Socket, fd: i32) {
     }
 }
 
-/// Whether the connection has a ring.
-pub(super) fn has_ring(s: &Socket) -> bool {
-    ring(s).is_some()
+/// Whether the connection goes by a ring that has not ended. (One that has, before a fork, is its parent's to settle.)
+pub(super) fn rides(s: &Socket) -> bool {
+    ring(s).is_some_and(|r| !r.is_over())
 }
 
 /// The process ends, and with it the rings of these: what was put is waited for, so that nothing has to go again; then
@@ -119,22 +119,29 @@ pub(super) fn part(riders: &[&'static Socket]) {
     let is_late = |most| clock::ticks() - begun > clock::us(most);
     let fd = |s: &Socket| own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
     for &s in riders {
+        // (what is just being agreed has come to its end first: words of the peer's that nobody reads make a reset)
+        while ring(s).is_some_and(|r| !r.is_over() && !r.is_up()) && !is_late(AGREE_US) {
+            super::io::available(s, fd(s));
+            let _ = time::nap(100);
+        }
         while ring(s).is_some_and(|r| !r.is_over() && !r.is_quiet()) && !is_late(PART_US) {
             let _ = time::nap(20);
         }
         end(s, fd(s));
     }
-    while riders.iter().any(|s| has_ring(s)) && !is_late(PART_US) {
+    while riders.iter().any(|s| ring(s).is_some()) && !is_late(PART_US) {
         let _ = time::nap(50);
         for &s in riders {
-            if let Some(wire) = wire(s).filter(|_| has_ring(s)) {
+            if let Some(wire) = wire(s).filter(|_| ring(s).is_some()) {
                 settle_over(s, fd(s), wire);
             }
         }
     }
 }
 
-/// How long (µs) that may take.
+/// How long (µs) what is being agreed may take.
+const AGREE_US: u64 = 100_000;
+/// How long (µs) all that may take.
 const PART_US: u64 = 300_000;
 
 /// States what a thread that is about to sleep on the kernel connection waits for (as for a doorbell), and waits for what
@@ -152,7 +159,8 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
         if s.sleepers() == 0 {
             incoming.quiet(&wire.common, fd);
         }
-        if wishes & doorbell::DATA != 0 {
+        // (before octets come by it, the ring may not be connected yet)
+        if wishes & doorbell::DATA != 0 && incoming.is_by_ring() {
             nap = nap.min(data_stated(ring, || incoming.is_readable(&wire.common, fd)));
         }
     }
@@ -170,8 +178,10 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
             // The peer's word for that comes among its octets, perhaps behind some that nobody reads.
             // SAFETY: the lock is held.
             let incoming = unsafe { wire.incoming() };
-            let readable = || incoming.is_readable(&wire.common, fd);
-            nap = nap.min(data_stated(ring, readable)).min(UNKNOWN_NS);
+            if incoming.is_by_ring() {
+                let readable = || incoming.is_readable(&wire.common, fd);
+                nap = nap.min(data_stated(ring, readable)).min(UNKNOWN_NS);
+            }
         }
     }
     settle(s, fd, wire);

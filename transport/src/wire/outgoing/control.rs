@@ -109,6 +109,9 @@ impl Out {
                 ring.done(what);
             }
         }
+        if ring.get().is_none() {
+            ring.done(Due::SayBegin);
+        }
         if ring.is_due(Due::SayBegin)
             && !self.begins_ring
             && let Some(at) = ring.get()
