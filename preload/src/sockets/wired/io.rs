@@ -151,7 +151,7 @@ fn take_in(s: &'static Socket, fd: i32) -> bool {
     let Some(wire) = wire(s) else { return false };
     let state = {
         let Ok(_rx) = s.rx.lock() else { return false };
-        if s.sleepers() > 0 {
+        if s.sleepers() > 0 || s.phase() == Phase::Opening {
             return false;
         }
         // SAFETY: the lock is held.
@@ -458,6 +458,9 @@ pub(crate) fn available(s: &'static Socket, fd: i32) -> usize {
             net::unread(fd)
         };
     };
+    if s.phase() == Phase::Opening {
+        return 0; // what comes first is the answer, which is heard and not read
+    }
     let (n, state) = {
         let Ok(_rx) = s.rx.lock() else { return 0 };
         // SAFETY: the lock is held.
