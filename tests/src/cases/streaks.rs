@@ -93,8 +93,9 @@ fn streak_then_other_connection(s: &Side) {
             io::send_all(two, b"look").ok();
             log!(s, "{}", io::recv_exact(two, 2).0.len());
         } else {
-            log!(s, "{}", io::recv_exact(two, 4).0.len());
+            // (in this order: by credits a streak that nobody reads has no room)
             take(s, one);
+            log!(s, "{}", io::recv_exact(two, 4).0.len());
             io::send_all(two, b"ok").ok();
         }
     }
