@@ -47,7 +47,7 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
 
 extern "C" fn destructor() {
     if !world::is_foreign() {
-        crate::sockets::wired::mover::at_exit();
+        crate::sockets::wired::mover::at_exit(true);
         report::write();
     }
 }

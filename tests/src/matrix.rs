@@ -410,9 +410,11 @@ fn check_zcopy(case: &Case, trial: Trial, got: &Run) -> Result<(), String> {
 
 /// Why this case differs where software iWARP carries the bytes.
 fn between_hosts(case: &str) -> Option<&'static str> {
-    const LIST: &str = include_str!("../deviations-iwarp.txt");
-    crate::run::transport()?;
-    let mut lines = LIST.lines().filter(|l| !l.starts_with('#'));
+    const IWARP: &str = include_str!("../deviations-iwarp.txt");
+    const VERBS: &str = include_str!("../deviations-verbs.txt");
+    let by_ring = crate::run::transport()? == "verbs";
+    let lines = IWARP.lines().chain(VERBS.lines().filter(|_| by_ring));
+    let mut lines = lines.filter(|l| !l.starts_with('#'));
     lines.find_map(|line| {
         let (name, why) = line.split_once(' ')?;
         (name == case).then_some(why)

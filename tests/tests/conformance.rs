@@ -89,6 +89,10 @@ fn run_all(plan: &[(Case, Vec<Trial>)]) -> ExitCode {
         }
     });
     let failures = failures.into_inner().unwrap();
+    if !failures.is_empty() {
+        // The line that scripts/test and people look for.
+        println!("\nfailures:");
+    }
     for (name, text) in &failures {
         println!("\n---- {name} ----\n{text}");
     }

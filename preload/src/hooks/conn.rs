@@ -25,7 +25,7 @@ pub(super) fn made(fd: c_int) -> c_int {
 }
 
 /// Whether a descriptor can be followed.
-fn can_follow(fd: c_int) -> bool {
+pub(super) fn can_follow(fd: c_int) -> bool {
     table::can_hold(fd) && world::is_ready()
 }
 

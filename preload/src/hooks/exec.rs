@@ -55,7 +55,7 @@ fn leave_inheritable() {
 fn before_exec() {
     leave_inheritable();
     if !world::is_foreign() {
-        crate::sockets::wired::mover::at_exit();
+        crate::sockets::wired::mover::at_exit(false);
         report::write();
     }
 }

@@ -1,17 +1,17 @@
 //! Descriptors as such: closing, duplicating, passing, and every call that makes one (whose number must
 //! not stand for anything old).
 
-use super::conn::{follow, made};
+use super::conn::{can_follow, follow, made};
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, residual};
+use crate::sockets::{Phase, Way, residual, wired};
 use crate::table::{self, Entry};
 use crate::world;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
-use transport::sys::net;
+use transport::sys::{diag, net};
 use transport::syscall;
 
 fn bad_descriptor() -> c_int {
@@ -231,6 +231,7 @@ pub(super) unsafe fn received(msg: *const libc::msghdr) {
     each_passed(msg, |fd| {
         made(fd);
         rejoin(fd);
+        take_in_unasked(fd);
     });
 }
 
@@ -261,6 +262,29 @@ fn rejoin(fd: c_int) {
             s.set_phase(Phase::Plain);
             residual::rejoin(s, inode);
         }
+    }
+}
+
+/// A connection has come from another process before it carried anything, where a rule says that its other end asks for
+/// software iWARP: the request may come now, and is not for the program to see.
+fn take_in_unasked(fd: c_int) {
+    if table::socket(fd).is_some() || !can_follow(fd) || !wired::is_named_at(fd) {
+        return;
+    }
+    let is_unused =
+        diag::carried(fd).is_some_and(|c| c.sent == 0 && c.received == net::unread(fd) as u64);
+    if !is_unused {
+        return;
+    }
+    let mut w = world::lock();
+    if let Some(s) = follow(&mut w, fd, net::is_nonblocking(fd)) {
+        s.record.begin(fd, 2, Reason::Undecided);
+        if let Some(peer) = net::peer(fd) {
+            s.record.set_peer(&peer);
+        }
+        // SAFETY: under the registry lock.
+        unsafe { *s.way.get() = Way::Passed };
+        wired::begin_as_server(s);
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::fork;
 use crate::real::{other, set_errno};
+use crate::sockets::wired;
 use std::ffi::{c_int, c_long, c_void};
 
 /// Whether a child made with these flags has memory and descriptors of its own.
@@ -38,7 +39,14 @@ unsafe extern "C" fn begin(child: *mut c_void) -> c_int {
     // SAFETY: made by `clone` below, and copied with its stack.
     let Child { start, argument } = unsafe { child.cast::<Child>().read() };
     // SAFETY: the program's function and argument.
-    unsafe { start(argument) }
+    let status = unsafe { start(argument) };
+    // What follows ends this thread, and with it the process unless it has others, which must not be ours.
+    if !crate::world::is_foreign() {
+        wired::mover::at_exit(true);
+    }
+    crate::mapper::leaving();
+    wired::leaving();
+    status
 }
 
 /// clone(2) as libc has it, with its variadic arguments as words: in the registers, and the last on the

@@ -186,6 +186,22 @@ pub(crate) fn jumps(to: usize) {
     }
 }
 
+/// How often this thread itself is counted as asleep where `rouse` wakes: it is in a handler that came in its sleep.
+pub(crate) fn own_rooms(s: &Socket) -> u32 {
+    let t = here();
+    if t.counted.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    enter();
+    // SAFETY: null or this thread's own, inside a critical section.
+    let own = unsafe { t.log.load(Ordering::Relaxed).as_ref() }.map_or(0, |log| {
+        let is_own = |e: &&Entry| matches!(e.what, What::ForRoom(of) if ptr::eq(of, s));
+        log.0.iter().filter(is_own).count()
+    });
+    leave();
+    u32::try_from(own).unwrap_or(u32::MAX)
+}
+
 /// This thread ends a call on, or closes, something: what it left without a word is over.
 pub(crate) fn settle() {
     let t = here();

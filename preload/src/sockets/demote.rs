@@ -120,7 +120,7 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
             }
         }
         Phase::Attached => cut(w, s, fd, why, unread),
-        Phase::Opening | Phase::Wired => super::wired::demote(w, s, fd, why),
+        Phase::Opening | Phase::Wired => super::wired::demote(w, s, fd, why, unread),
         _ => {}
     }
 }

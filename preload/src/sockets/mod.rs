@@ -118,6 +118,9 @@ pub(crate) enum Way {
     Callee {
         rides: bool,
     },
+    /// Passed on by another process before it had carried anything: a request for software iWARP is declined, since that process
+    /// may hold it too.
+    Passed,
     /// A listener.
     Listener {
         /// Or why its connections stay on kernel TCP.

@@ -5,12 +5,12 @@
 use super::{Socket, family};
 use crate::epoll::registered;
 use crate::world;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::{self, mem::Mapping};
 
 /// What a record begins with, when found in a file by another program.
-const MAGIC: u64 = u64::from_le_bytes(*b"shuntkpt");
+const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp2");
 
 /// A shared buffer that is only ever read off.
 #[repr(C)]
@@ -19,8 +19,9 @@ pub(crate) struct Residual {
     magic: u64,
     /// The connection whose bytes these are, as the kernel numbers it.
     inode: u64,
-    lock: AtomicU32,
     len: usize,
+    /// Bytes that were read. Whoever reads moves it on once he has copied them, if nobody else has: one that is killed
+    /// on the way has taken nothing, and keeps nobody waiting.
     at: AtomicUsize,
 }
 
@@ -140,7 +141,7 @@ pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
 /// # Safety
 /// `r` is aligned memory of that size that stays mapped; other processes may change it.
 pub(crate) unsafe fn adopt(r: *mut Residual, room: usize, s: &Socket, inode: u64) -> bool {
-    // SAFETY: as above; nothing but the lock and the position changes once it is made.
+    // SAFETY: as above; nothing but the position changes once it is made.
     let record = unsafe { &*r };
     let fits = room
         .checked_sub(size_of::<Residual>())
@@ -173,38 +174,35 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
     let at = s.residual.load(Ordering::Acquire);
     // SAFETY: as above.
     let r = unsafe { at.as_ref() }?;
-    while r
-        .lock
-        .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
-    {
-        sys::yield_core();
-    }
-    let before = walk.done();
-    let mut from = r.at.load(Ordering::Relaxed);
-    while from < r.len {
-        let (to, len) = walk.chunk();
-        let n = len.min(r.len - from);
-        if n == 0 {
-            break;
+    loop {
+        let from = r.at.load(Ordering::Acquire).min(r.len);
+        let mut part = walk.part(walk.left().min(r.len - from));
+        while part.left() > 0 {
+            let (to, n) = part.chunk();
+            let bytes = at
+                .wrapping_add(1)
+                .cast::<u8>()
+                .wrapping_add(from + part.done());
+            if !discard {
+                // SAFETY: inside the buffer; `to` is the program's, checked by the hook.
+                unsafe { std::ptr::copy_nonoverlapping(bytes, to, n) };
+            }
+            part.advance(n);
         }
-        if !discard {
-            // SAFETY: inside the buffer; `to` is the program's, checked by the hook.
-            unsafe { std::ptr::copy_nonoverlapping(at.add(1).cast::<u8>().add(from), to, n) };
+        let n = part.done();
+        let to = if peek { from } else { from + n };
+        if r.at
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            continue; // others have read those
         }
-        walk.advance(n);
-        from += n;
+        walk.skip(n);
+        if to == r.len {
+            s.residual.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        return (n > 0).then_some(n);
     }
-    if !peek {
-        r.at.store(from, Ordering::Release);
-    }
-    let had = from > r.at.load(Ordering::Relaxed) || walk.done() > before;
-    let empty = !peek && from == r.len;
-    r.lock.store(0, Ordering::Release);
-    if empty {
-        s.residual.store(std::ptr::null_mut(), Ordering::Release);
-    }
-    had.then(|| walk.done() - before)
 }
 
 /// Some have been taken. Sets that look for the sake of these bytes leave the rest to the kernel once all have.

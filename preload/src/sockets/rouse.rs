@@ -9,7 +9,7 @@
 //! never read, tells epoll sets of one process what another has done: that a stream went back to the
 //! kernel, or that bells were taken which some set has not seen.
 
-use super::{Socket, lock};
+use super::{Socket, counted, lock};
 use crate::epoll::{registered, set};
 use crate::world;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -86,16 +86,24 @@ pub(crate) fn all(s: &'static Socket) {
     sets_of_others(s);
 }
 
-/// Wakes the threads that sleep for room on this socket, and waits until they have left.
+/// Wakes the threads that sleep for room on this socket, and waits until they have left. (This thread's own sleep, which
+/// a handler has interrupted to come here, ends by that.)
 pub(crate) fn sleepers(s: &Socket) {
     let event = EVENT.load(Ordering::Acquire);
     if event < 0 || s.roomers() == 0 {
         return;
     }
+    let own = counted::own_rooms(s);
+    if s.roomers() <= own {
+        return;
+    }
     signal(event);
     let begun = clock::ticks();
-    while s.roomers() > 0 && clock::ticks() - begun < clock::us(LEAVE_US) {
+    while s.roomers() > own && clock::ticks() - begun < clock::us(LEAVE_US) {
         sys::yield_core();
+    }
+    if s.roomers() > own && s.is_shared() {
+        let _ = s.has_others(); // who was killed asleep does not leave: its seat is cleared
     }
     let mut taken = 0u64;
     // SAFETY: eight writable bytes.

@@ -4,7 +4,7 @@
 //!
 //! Rule: a seat is given up for its holder only when the kernel says that it has died (`family`).
 
-use super::{Socket, family};
+use super::{Socket, family, wired};
 use flowctl::any::{Receiver, Sender};
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::sdp::Place;
@@ -194,6 +194,7 @@ pub(crate) fn share(s: &Socket, child: u32) -> bool {
         }
         tx.share(Some(tx_place));
         rx.share(Some(rx_place));
+        wired::share(s, true);
     }
     s.tell_counts();
     true
@@ -207,6 +208,7 @@ pub(crate) fn unshare(s: &Socket) {
         && !s.has_others()
     // (a fork takes seats under these locks)
     {
+        wired::share(s, false);
         tx.share(None);
         rx.share(None);
     }

@@ -81,7 +81,6 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
             p.stopped() || p.is_taken() || (p.has_adverts() && p.pending().is_some())
         }
         (Want::Taken, _) => true,
-        (Want::Data, Phase::Wired) => wired::has_something(s),
         // On the kernel: it alone knows.
         _ => false,
     }
@@ -188,7 +187,8 @@ impl Wait {
             return Ok(()); // perhaps this very stream; look again
         }
         super::recv::upkeep(s, fd);
-        if spin(s, fd, self.want, self.since) {
+        let looks = self.want != Want::Data || wired::is_worth_looking(s);
+        if looks && spin(s, fd, self.want, self.since) {
             return Ok(());
         }
         if self.deadline.is_none() {
@@ -357,11 +357,18 @@ impl Wait {
         {
             return self.block_among_others(s, fd, event);
         }
+        let slice = if half { HALF_NAP_NS } else { naps };
+        let left = match deadline {
+            0 => u64::MAX,
+            at => at.saturating_sub(clock::monotonic_ns()),
+        };
+        if left == 0 {
+            return Err(Errno::AGAIN);
+        }
         if wired::is_wired(s)
-            && deadline == 0
             && let Some(event) = super::rouse::event()
         {
-            return self.block_wired(s, fd, event, naps);
+            return self.block_wired(s, fd, event, slice.min(left));
         }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) && !may_interrupt() {
@@ -404,15 +411,6 @@ impl Wait {
         };
         // After the program's own shutdown the kernel shows readable for ever: look now and then.
         let events = if half && !kernel { 0 } else { events };
-        let slice = if half { 1_000_000 } else { naps };
-        let left = if deadline == 0 {
-            u64::MAX
-        } else {
-            deadline.saturating_sub(clock::monotonic_ns())
-        };
-        if left == 0 {
-            return Err(Errno::AGAIN);
-        }
         let slept = since::sleep(self.since, |mask| {
             poll_one(fd, events, left.min(slice), mask)
         });
@@ -426,6 +424,9 @@ impl Wait {
         Ok(())
     }
 }
+
+/// How long (ns) a sleep may be at once after the program's own shutdown, which shows as readable for ever.
+const HALF_NAP_NS: u64 = 1_000_000;
 
 /// How long a sleep for room may be at once: the event that ends it is taken back after a while, and a
 /// process that was stopped meanwhile has not seen it.

@@ -4,7 +4,7 @@
 use super::Role;
 use super::side::{LEN, Pair, Side, ensure};
 use std::time::Instant;
-use transport::verbs::{BATCH, DEPTH, INLINE, Work};
+use transport::verbs::{BATCH, DEPTH, INLINE, Operation, Work};
 
 pub type Case = fn(&mut Side) -> Result<(), String>;
 
@@ -65,24 +65,13 @@ fn word(pair: &Pair, value: u64, id: u64, tells: bool) -> Work {
     let from = 2048 + (id as usize % DEPTH) * 8;
     let at = WORD + from;
     pair.fill(at, &value.to_ne_bytes());
-    let Work::Write {
-        local,
-        remote,
-        rkey,
-        ..
-    } = pair.write(at, 8, id)
-    else {
-        unreachable!()
-    };
-    Work::Write {
-        local,
-        len: 8,
+    let write = pair.write(at, 8, id);
+    Work {
+        operation: Operation::WriteInline,
         lkey: 0,
-        remote: remote - from as u64,
-        rkey,
-        inline: true,
+        remote: write.remote - from as u64,
         signaled: tells,
-        id,
+        ..write
     }
 }
 
@@ -187,25 +176,11 @@ fn a_word_comes_after(side: &mut Side) -> Result<(), String> {
         // From elsewhere than where the peer writes.
         let from = LEN / 2;
         pair.fill(from, &vec![round as u8; len]);
-        let Work::Write {
-            local,
-            lkey,
-            remote,
-            rkey,
-            ..
-        } = pair.write(from, len, round)
-        else {
-            unreachable!()
-        };
-        let data = Work::Write {
-            local,
-            len: len as u32,
-            lkey,
-            remote: remote - from as u64,
-            rkey,
-            inline: false,
+        let write = pair.write(from, len, round);
+        let data = Work {
+            remote: write.remote - from as u64,
             signaled: false,
-            id: round,
+            ..write
         };
         let tells = round.is_multiple_of(16);
         pair.post(&[data, word(pair, round | round << 32, round, tells)])?;
@@ -260,25 +235,14 @@ fn inline_data(side: &mut Side) -> Result<(), String> {
         for i in 1..=BATCH as u64 * 8 {
             let from = LEN / 2;
             pair.fill(from, &[i as u8; INLINE as usize]);
-            let Work::Write {
-                local,
-                remote,
-                rkey,
-                ..
-            } = pair.write(from, INLINE as usize, i)
-            else {
-                unreachable!()
-            };
+            let write = pair.write(from, INLINE as usize, i);
             let slot = i * u64::from(INLINE);
-            pair.post(&[Work::Write {
-                local,
-                len: INLINE,
+            pair.post(&[Work {
+                operation: Operation::WriteInline,
                 lkey: 0,
-                remote: remote - from as u64 + slot,
-                rkey,
-                inline: true,
+                remote: write.remote - from as u64 + slot,
                 signaled: i == BATCH as u64 * 8,
-                id: i,
+                ..write
             }])?;
             pair.fill(from, &[0; INLINE as usize]);
         }
@@ -350,9 +314,7 @@ fn violation(side: &mut Side, wrong: fn(&mut u64, &mut u32)) -> Result<(), Strin
         let pair = &side.pair;
         pair.fill(WORD, &[1; 8]);
         let mut work = pair.write(WORD, 8, 1);
-        if let Work::Write { remote, rkey, .. } = &mut work {
-            wrong(remote, rkey);
-        }
+        wrong(&mut work.remote, &mut work.rkey);
         pair.post(&[work, pair.write(WORD, 8, 2)])?;
         pair.done_badly(1)?;
         pair.done_badly(2)?;

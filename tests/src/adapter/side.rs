@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use transport::sys::mem::Mapping;
-use transport::verbs::{self, Adapter, Address, Done, Work, address};
+use transport::verbs::{self, Adapter, Address, Done, Operation, Work, address};
 
 /// Octets of the memory of each side.
 pub(super) const LEN: usize = 1 << 20;
@@ -206,13 +206,13 @@ impl Pair {
 
     /// A Write from here to the same place there, signaled.
     pub fn write(&self, at: usize, len: usize, id: u64) -> Work {
-        Work::Write {
+        Work {
+            operation: Operation::Write,
             local: self.at(at),
             len: u32::try_from(len).expect("a length"),
             lkey: self.adapter.lkey(),
             remote: self.far.0 + at as u64,
             rkey: self.far.1,
-            inline: false,
             signaled: true,
             id,
         }
@@ -220,7 +220,8 @@ impl Pair {
 
     /// A Read from there to the same place here, signaled.
     pub fn read(&self, at: usize, len: usize, id: u64) -> Work {
-        Work::Read {
+        Work {
+            operation: Operation::Read,
             local: self.at(at),
             len: u32::try_from(len).expect("a length"),
             lkey: self.adapter.lkey(),

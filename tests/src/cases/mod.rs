@@ -22,6 +22,7 @@ mod epoll_order;
 mod epoll_sets;
 mod epoll_threads;
 mod executed;
+mod firsts;
 mod flags;
 mod handlers;
 mod held;
@@ -198,6 +199,7 @@ pub fn all() -> Vec<Case> {
         dups::CASES,
         process::CASES,
         passed::CASES,
+        firsts::CASES,
         stdio::CASES,
         executed::CASES,
         legs::CASES,

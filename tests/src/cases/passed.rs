@@ -3,12 +3,19 @@
 use super::process::{answer, ask};
 use super::{Case, MOVES};
 use crate::log;
-use crate::side::{Side, text};
-use crate::sys::{io, net, pass, proc};
+use crate::side::{Random, Side, hash, text};
+use crate::sys::{Fd, io, net, pass, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::moving("pass_descriptor", pass_descriptor),
     Case::moving("pass_epoll_set", pass_epoll_set),
+    Case::moving("pass_with_unread", pass_with_unread),
+    Case::moving("pass_with_much_unread", pass_with_much_unread),
+    Case::moving("pass_after_a_peek", pass_after_a_peek),
+    Case::moving("pass_before_any_byte", |s| pass_before_any_byte(s, 0)),
+    Case::moving("pass_long_before_any_byte", |s| {
+        pass_before_any_byte(s, 600)
+    }),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
 ];
 
@@ -36,7 +43,6 @@ fn pass_descriptor(s: &Side) {
 
 /// A process that is passed a set hears of the sockets in it, also of one that is added afterwards.
 fn pass_epoll_set(s: &Side) {
-    use crate::sys::wait;
     let (channel, theirs) = net::unix_pair(libc::SOCK_STREAM);
     let child = s.a().then(|| {
         proc::fork(|| {
@@ -84,6 +90,112 @@ fn pass_descriptor_to_oneself(s: &Side) {
         net::close(other).ok();
     } else {
         answer(s, fd, &[12, 13, 5]);
+    }
+    s.sync("done");
+}
+
+/// A process that shares nothing with this one is passed the stream, and does `go` with it.
+fn stranger(side: Side, go: impl Fn(Side, Fd)) -> (Fd, i32) {
+    let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
+    let child = proc::fork(move || {
+        let got = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
+        go(side, got);
+        0
+    });
+    net::close(theirs).ok();
+    (mine, child)
+}
+
+/// Bytes that have come and were not read are the next reader's; the peer waits for its answer meanwhile, and goes on.
+fn pass_with_unread(s: &Side) {
+    let child = s.a().then(|| {
+        stranger(*s, |side, got| {
+            log!(side, "{}", text(&io::recv_exact(got, 7).0));
+            ask(&side, got, b"passed on");
+        })
+    });
+    let fd = s.pair();
+    if let Some((channel, child)) = child {
+        s.sync("sent");
+        wait::wait_queued(fd, 9);
+        log!(s, "{}", text(&io::recv_exact(fd, 2).0));
+        pass::send_fd(channel, fd);
+        net::close(fd).ok();
+        log!(s, "{}", proc::wait_child(child));
+    } else {
+        io::send_all(fd, b"some more").ok();
+        s.sync("sent");
+        answer(s, fd, &[9]);
+    }
+    s.sync("done");
+}
+
+/// More than a socket's buffer is on its way, and the peer goes on sending: nothing is lost or changes places.
+fn pass_with_much_unread(s: &Side) {
+    const ALL: usize = 3 << 20;
+    let child = s.a().then(|| {
+        stranger(*s, |side, got| {
+            let (bytes, end) = io::recv_to_end(got);
+            log!(side, "{} {:x} {end}", bytes.len(), hash(&bytes));
+            io::send_all(got, b"ok").ok();
+        })
+    });
+    let fd = s.pair();
+    if let Some((channel, child)) = child {
+        log!(s, "{}", text(&io::recv_exact(fd, 4).0));
+        pass::send_fd(channel, fd);
+        net::close(fd).ok();
+        log!(s, "{}", proc::wait_child(child));
+    } else {
+        io::send_all(fd, b"take").ok();
+        io::send_all(fd, &Random::new(44).bytes(ALL)).ok();
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        log!(s, "{}", text(&io::recv_exact(fd, 2).0));
+        log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
+    }
+    s.sync("done");
+}
+
+/// A server that looks at the first byte and passes the stream on to whoever serves such.
+fn pass_after_a_peek(s: &Side) {
+    let child = s.a().then(|| {
+        stranger(*s, |side, got| {
+            log!(side, "{}", text(&io::recv_exact(got, 7).0));
+            ask(&side, got, b"passed on");
+        })
+    });
+    let fd = s.open();
+    if let Some((channel, child)) = child {
+        let mut first = [0];
+        log!(s, "{}", io::recv(fd, &mut first, libc::MSG_PEEK));
+        log!(s, "{}", text(&first));
+        pass::send_fd(channel, fd);
+        net::close(fd).ok();
+        log!(s, "{}", proc::wait_child(child));
+    } else {
+        io::send_all(fd, b"request").ok();
+        answer(s, fd, &[9]);
+    }
+    s.sync("done");
+}
+
+/// A server that passes on what it accepts; its client speaks so many milliseconds later.
+fn pass_before_any_byte(s: &Side, late: u64) {
+    let child = s.a().then(|| {
+        stranger(*s, |side, got| {
+            log!(side, "{}", text(&io::recv_exact(got, 7).0));
+            ask(&side, got, b"passed on");
+        })
+    });
+    let fd = s.open();
+    if let Some((channel, child)) = child {
+        pass::send_fd(channel, fd);
+        net::close(fd).ok();
+        log!(s, "{}", proc::wait_child(child));
+    } else {
+        std::thread::sleep(wait::millis(late));
+        io::send_all(fd, b"request").ok();
+        answer(s, fd, &[9]);
     }
     s.sync("done");
 }

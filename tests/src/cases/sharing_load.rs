@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("share_killed_sleeper", share_killed_sleeper).processes_only(),
     Case::pair("share_stopped_sender", share_stopped_sender).processes_only(),
     Case::pair("share_killed_holder", share_killed_holder).processes_only(),
+    Case::pair("share_killed_reader", share_killed_reader).processes_only(),
 ];
 
 /// Two processes send at once. Each one's bytes stay in order, and none is lost.
@@ -274,5 +275,40 @@ fn share_killed_holder(s: &Side) {
         io::send_all(fd, &mine).ok();
     }
     net::close(fd).ok();
+    s.sync("done");
+}
+
+/// A holder is killed in the middle of reading much: the others read on from where it was, byte after byte, to the end.
+fn share_killed_reader(s: &Side) {
+    const ROUNDS: u64 = 12;
+    let fd = warm_pair(s);
+    if !s.a() {
+        let bytes: Vec<u8> = (0..32 << 20).map(|i| (i % 251) as u8).collect();
+        for (i, piece) in bytes.chunks(70_000).enumerate() {
+            // (small ones too)
+            let (small, rest) = piece.split_at(piece.len().min(i));
+            for message in small.chunks(100).chain([rest]) {
+                io::send_all(fd, message).ok();
+            }
+        }
+        net::close(fd).ok();
+        s.sync("done");
+        return;
+    }
+    let follows = |got: &[u8]| got.windows(2).all(|w| w[1] == (w[0] + 1) % 251);
+    for round in 0..ROUNDS {
+        let child = proc::fork(|| {
+            let mut buf = vec![0; 3000 * (1 + round as usize)];
+            while io::recv(fd, &mut buf, 0).0 > 0 {}
+            0
+        });
+        std::thread::sleep(std::time::Duration::from_micros(300 + 117 * round));
+        proc::kill(child, libc::SIGKILL).ok();
+        let _ = proc::wait_child(child);
+        let (got, _) = io::recv_exact(fd, 20_000);
+        log!(s, "{}", follows(&got));
+    }
+    let (got, last) = io::recv_to_end(fd);
+    log!(s, "{} {last}", follows(&got));
     s.sync("done");
 }

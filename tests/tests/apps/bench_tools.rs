@@ -16,7 +16,13 @@ fn iperf3(stage: &mut Stage, extra: &[&str], streams: u64) {
     let client = stage.client(start, "iperf3");
     let received = client.stdout.rsplit("\"sum_received\"").next().unwrap();
     let moved = number_after(received, "\"bytes\"") as u64;
-    let least = if streams > 1 { SIZE / 2 } else { SIZE * 9 / 10 };
+    // (what the receiver counts ends with the sender's last call: the kernel's buffers hold more than a ring)
+    let by_kernel = shunt_tests::run::transport().is_some();
+    let least = if streams > 1 || by_kernel {
+        SIZE / 2
+    } else {
+        SIZE * 9 / 10
+    };
     assert!(moved >= least, "only {moved} bytes");
     let end = server.finish(LONG);
     end.expect_ok("iperf3 -s");

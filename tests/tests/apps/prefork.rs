@@ -48,7 +48,7 @@ fn apache_prefork() {
             for bad in ["Socket errors", "Non-2xx"] {
                 assert!(!wrk.stdout.contains(bad), "{}", wrk.stdout);
             }
-            stage.assert_shm("wrk", &wrk.report, 4, 1 << 20);
+            stage.assert_shm("wrk", &wrk.report, 4, 1 << 17); // (in a second, however busy the machine is)
             let end = server.stop(libc::SIGTERM);
             end.expect_ok("apache2");
             stage.assert_shm("apache2", &end.report, 4, 10 << 20);

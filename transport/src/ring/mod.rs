@@ -27,6 +27,8 @@ mod posting;
 mod receiving;
 pub mod records;
 mod sending;
+mod stage;
+mod terms;
 #[cfg(test)]
 #[allow(
     clippy::undocumented_unsafe_blocks,
@@ -36,17 +38,19 @@ mod tests;
 
 pub use receiving::{Begun, Rx};
 pub use sending::Tx;
+pub use terms::{TERMS, Terms};
 
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result};
-use crate::verbs::{Adapter, Address, address};
+use crate::verbs::Adapter;
 use memory::{Area, Heard, Word};
 use posting::Posting;
 #[cfg(test)]
 use records::Record;
+use stage::{Event, Stage};
 use std::net::IpAddr;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of one ring.
 pub const RING: usize = 256 * 1024;
@@ -80,45 +84,6 @@ pub enum Wished {
     Unknown,
 }
 
-/// What the two sides tell each other of their rings: 64 octets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    pub address: Address,
-    /// Where the registered memory begins at that side, and the key to it.
-    pub area: u64,
-    pub rkey: u32,
-}
-
-/// Octets of [`Terms`].
-pub const TERMS: usize = address::LEN + 8 + 4;
-
-impl Terms {
-    #[must_use]
-    pub fn to_octets(&self) -> [u8; TERMS] {
-        let mut out = [0; TERMS];
-        let (address, rest) = out.split_at_mut(address::LEN);
-        address.copy_from_slice(&self.address.to_bytes());
-        let (area, rkey) = rest.split_at_mut(8);
-        area.copy_from_slice(&self.area.to_be_bytes());
-        rkey.copy_from_slice(&self.rkey.to_be_bytes());
-        out
-    }
-
-    /// The terms that octets say, if they are any.
-    #[must_use]
-    pub fn from_octets(octets: &[u8; TERMS]) -> Option<Self> {
-        let (address, rest) = octets.split_first_chunk()?;
-        let (area, rest) = rest.split_first_chunk()?;
-        let area = u64::from_be_bytes(*area);
-        let whole = area.checked_add(Area::LEN as u64);
-        Some(Self {
-            address: Address::from_bytes(address)?,
-            area: whole.map(|_| area).filter(|&a| a != 0 && a % 8 == 0)?,
-            rkey: u32::from_be_bytes(*rest.first_chunk()?),
-        })
-    }
-}
-
 /// One side of a pair. It lies in memory that children of fork share; the adapter is the process's that made it.
 #[derive(Debug)]
 pub struct Ring {
@@ -128,24 +93,15 @@ pub struct Ring {
     lkey: u32,
     peer: std::cell::Cell<(u64, u32)>,
     posting: Posting,
-    /// The ring is over for this side: nothing is posted any more.
-    over: AtomicBool,
-    /// It is over because the adapter has failed.
-    failed: AtomicBool,
+    stage: Stage,
+    /// The last that the peer told: how much it has put, how much taken.
+    seen: [AtomicU64; 2],
     /// Octets that this side has received by it, once it is over.
     landed: AtomicU64,
     /// Octets that the peer has received, once it has said so.
     peer_landed: AtomicU64,
     /// Wishes of this side that stand at the peer.
     standing: [AtomicU32; 2],
-    /// The peer was told of it and may begin at any time: it has to be there then.
-    expected: AtomicBool,
-    /// The sending direction has begun to go by it, or is about to.
-    begun: AtomicBool,
-    /// The kernel connection has ended: the peer says nothing more.
-    gone: AtomicBool,
-    /// A bell is to be sent.
-    bell: AtomicBool,
 }
 
 // SAFETY: all that changes is atomic, or belongs to one direction and is used under its lock; `peer` is written
@@ -188,15 +144,11 @@ impl Ring {
                 owner: sys::pid().cast_unsigned(),
                 peer: std::cell::Cell::new((0, 0)),
                 posting: Posting::new(),
-                over: AtomicBool::new(false),
-                failed: AtomicBool::new(false),
+                stage: Stage::new(),
+                seen: [const { AtomicU64::new(0) }; 2],
                 landed: AtomicU64::new(NONE),
                 peer_landed: AtomicU64::new(NONE),
                 standing: [const { AtomicU32::new(0) }; 2],
-                expected: AtomicBool::new(false),
-                begun: AtomicBool::new(false),
-                gone: AtomicBool::new(false),
-                bell: AtomicBool::new(false),
             });
         }
         Some(at)
@@ -254,26 +206,26 @@ impl Ring {
     /// Nothing more goes by it from here, and nothing is taken that has not landed yet. Both directions' locks come
     /// next, for [`Rx::land`].
     pub fn end(&self) {
-        self.over.store(true, Ordering::Release);
+        self.stage.set(Event::Over);
     }
 
     /// The adapter has failed: so the ring is over.
     fn fail(&self) {
-        self.failed.store(true, Ordering::Release);
+        self.stage.set(Event::Failed);
         self.end();
     }
 
     /// Whether this side's adapter has failed: it, its link, or the peer's.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.stage.has(Event::Failed)
     }
 
     /// Whether it is over for this side.
     #[inline]
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.stage.has(Event::Over)
     }
 
     /// Octets that can be taken.
@@ -281,10 +233,7 @@ impl Ring {
     #[must_use]
     pub fn available(&self) -> usize {
         let put = match self.landed.load(Ordering::Acquire) {
-            NONE => match self.area.heard(Word::Put) {
-                Heard::Value(put) => put,
-                Heard::Torn => return 0,
-            },
+            NONE => self.heard(Word::Put),
             landed => landed,
         };
         usize::try_from(put.wrapping_sub(self.area.told(Word::Taken))).unwrap_or(usize::MAX)
@@ -294,22 +243,39 @@ impl Ring {
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        let taken = self.taken_by_peer();
-        let under_way = self.area.told(Word::Put).wrapping_sub(taken);
-        RING.saturating_sub(usize::try_from(under_way).unwrap_or(usize::MAX))
+        self.checked_room().unwrap_or(0)
+    }
+
+    /// The same; nothing if the peer says that it has taken what was never put.
+    fn checked_room(&self) -> Option<usize> {
+        let taken = self.taken_by_peer(); // (before what it is compared with, which goes on)
+        let under_way = self.area.told(Word::Put).checked_sub(taken)?;
+        RING.checked_sub(usize::try_from(under_way).ok()?)
+    }
+
+    /// What the peer has told of this. It only grows: where a word is just being written, what it said before counts.
+    #[inline]
+    fn heard(&self, word: Word) -> u64 {
+        let [put, taken] = &self.seen;
+        let seen = match word {
+            Word::Put => put,
+            Word::Taken => taken,
+        };
+        match self.area.heard(word) {
+            Heard::Value(now) if now > seen.load(Ordering::Relaxed) => {
+                seen.fetch_max(now, Ordering::AcqRel).max(now)
+            }
+            _ => seen.load(Ordering::Acquire),
+        }
     }
 
     /// What the peer is known to have taken: it was told, or has been asked for.
     fn taken_by_peer(&self) -> u64 {
-        let known = [
-            self.area.heard(Word::Taken),
-            self.area.answered(Word::Taken),
-        ];
-        let known = known.into_iter().map(|heard| match heard {
-            Heard::Value(taken) => taken,
-            Heard::Torn => 0,
-        });
-        known.max().unwrap_or(0)
+        let told = self.heard(Word::Taken);
+        match self.area.answered(Word::Taken) {
+            Heard::Value(answer) => told.max(answer),
+            Heard::Torn => told,
+        }
     }
 
     /// Whether all that has been put is in the peer's memory.
@@ -335,42 +301,47 @@ impl Ring {
     /// Whether the sending direction has not begun to go by it; it has now. Under the sending lock.
     #[must_use]
     pub fn is_to_begin(&self) -> bool {
-        !self.begun.swap(true, Ordering::AcqRel)
+        !self.stage.set(Event::Begun)
     }
 
     /// It could not be said.
     pub fn is_still_to_begin(&self) {
-        self.begun.store(false, Ordering::Release);
+        self.stage.clear(Event::Begun);
     }
 
-    /// The peer may begin from now on, or will not.
-    pub fn expect(&self, begins: bool) {
-        self.expected.store(begins, Ordering::Release);
+    /// The peer may begin from now on.
+    pub fn expect(&self) {
+        self.stage.set(Event::Expected);
+    }
+
+    /// The peer has begun, or will not.
+    pub fn expect_no_more(&self) {
+        self.stage.clear(Event::Expected);
     }
 
     /// Whether the peer may still begin.
     #[must_use]
     pub fn is_expected(&self) -> bool {
-        self.expected.load(Ordering::Acquire)
+        self.stage.has(Event::Expected)
     }
 
     /// Whether both directions have begun.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.begun.load(Ordering::Acquire) && !self.is_expected()
+        self.stage.has(Event::Begun) && !self.is_expected()
     }
 
     /// The kernel connection has ended.
     fn peer_is_gone(&self) {
-        self.gone.store(true, Ordering::Release);
+        self.stage.set(Event::Gone);
     }
 
     /// Wishes to be rung, under the lock of the direction that is meant. See the module.
     pub fn wish(&self, wish: Wish) -> Wished {
         let at = wish as usize;
         let (word, known) = match wish {
-            Wish::Data => (Word::Put, self.area.heard(Word::Put)),
-            Wish::Room => (Word::Taken, Heard::Value(self.taken_by_peer())),
+            Wish::Data => (Word::Put, self.heard(Word::Put)),
+            Wish::Room => (Word::Taken, self.taken_by_peer()),
         };
         let Some(standing) = self.standing.get(at) else {
             return Wished::Unknown;
@@ -381,9 +352,6 @@ impl Ring {
         if standing.load(Ordering::Acquire) != 0 {
             return Wished::Stands;
         }
-        let Heard::Value(known) = known else {
-            return Wished::Unknown;
-        };
         if wish == Wish::Room && !self.is_quiet() {
             return Wished::Unknown; // the answer would come behind all that is under way: look again when that is done
         }
@@ -416,14 +384,20 @@ impl Ring {
         self.area.take_wish(wish)
     }
 
+    /// Whether the peer is to be told how much was taken ([`Rx::tell`]), which could not be done.
+    #[must_use]
+    pub fn is_untold(&self) -> bool {
+        self.stage.has(Event::Untold)
+    }
+
     /// A bell is to be sent by whoever has the sending lock next.
     fn want_bell(&self) {
-        self.bell.store(true, Ordering::Release);
+        self.stage.set(Event::Bell);
     }
 
     /// Whether a bell is to be sent.
     #[must_use]
     pub fn wants_bell(&self) -> bool {
-        self.bell.load(Ordering::Acquire)
+        self.stage.has(Event::Bell)
     }
 }

@@ -5,7 +5,7 @@ use super::memory::{Heard, POSITION, Word};
 use super::{Ring, Wish};
 use crate::clock;
 use crate::sys::{self, Errno, Result};
-use crate::verbs::{self, Adapter, Done, Work};
+use crate::verbs::{self, Adapter, Done, Operation, Work};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Work requests that can be under way.
@@ -136,17 +136,18 @@ impl Posting {
         let number = unsafe {
             self.post(adapter, 2, |id| {
                 [
-                    Some(Work::Write {
-                        local: from,
+                    Some(Work {
+                        operation: Operation::WriteInline,
+                        local: from.cast_mut(),
                         len: 8,
                         lkey,
                         remote: remote + to as u64,
                         rkey,
-                        inline: true,
                         signaled: false,
                         id: id - 1,
                     }),
-                    Some(Work::Read {
+                    Some(Work {
+                        operation: Operation::Read,
                         local: answer.cast_mut(),
                         len: POSITION as u32,
                         lkey,

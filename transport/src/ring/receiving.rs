@@ -1,11 +1,12 @@
 //! Where the octets of the receiving direction come from: the kernel, the ring, or what is left in the ring and then
 //! the kernel. Used under the receiving lock.
 
-use super::memory::{Heard as Read, POSITION, Word};
+use super::memory::{POSITION, Word};
 use super::records::{self, Reader};
+use super::stage::Event;
 use super::{NONE, RING, Ring, WORTH, Wish};
 use crate::sys::{Errno, Result, net};
-use crate::verbs::Work;
+use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
 
 /// Octets of the kernel connection that are looked at for records at once.
@@ -64,17 +65,40 @@ impl Rx {
         }
     }
 
-    /// Whether octets come from the kernel, and nothing is kept that comes before them.
+    /// Whether octets come from the kernel: those that are kept first.
     #[must_use]
     pub const fn is_kernel(&self) -> bool {
         matches!(self.way, Way::Kernel)
     }
 
+    /// Whether the next octets lie in the kernel.
+    #[must_use]
+    pub const fn is_straight(&self) -> bool {
+        self.is_kernel() && self.kept_start == self.kept_end
+    }
+
+    /// Whether the next octets are those that came behind the last record, so that [`Self::recv`] asks nobody for them.
+    #[must_use]
+    pub fn is_at_kept(&self, ring: Option<&Ring>) -> bool {
+        let drained = || ring.is_none_or(|ring| ring.available() == 0);
+        self.kept_start != self.kept_end
+            && match self.way {
+                Way::Kernel => true,
+                Way::Last { heard } => heard && drained(),
+                Way::Ring => false,
+            }
+    }
+
     /// Whether octets could be received now, by few loads; nothing is known where the kernel has to be asked.
     #[inline]
     #[must_use]
-    pub fn has_octets(&self, ring: &Ring) -> Option<bool> {
-        (self.way != Way::Kernel).then(|| ring.available() > 0)
+    pub fn has_octets(&self, ring: Option<&Ring>) -> Option<bool> {
+        let by_ring = self.way != Way::Kernel && ring.is_some_and(|ring| ring.available() > 0);
+        if by_ring || self.is_at_kept(ring) {
+            return Some(true);
+        }
+        // (behind the end of a ring that both know of the kernel follows)
+        (!matches!(self.way, Way::Kernel | Way::Last { heard: true })).then_some(false)
     }
 
     /// Octets come by the ring from here on; `behind` are those that the kernel has given already.
@@ -82,7 +106,7 @@ impl Rx {
     /// # Errors
     /// `ECONNRESET`: they are no records.
     pub fn begin(&mut self, ring: &Ring, behind: &[u8]) -> Result<Begun> {
-        ring.expect(false);
+        ring.expect_no_more();
         self.way = Way::Ring;
         self.records = Reader::new();
         self.told = 0;
@@ -119,13 +143,8 @@ impl Rx {
     /// The ring is over for this side: what has landed by now is all that is taken from it.
     pub fn land(&mut self, ring: &Ring) {
         if ring.landed.load(Ordering::Acquire) == NONE && self.way == Way::Ring {
-            let at = loop {
-                if let Read::Value(put) = ring.area.heard(Word::Put) {
-                    break put;
-                }
-                std::hint::spin_loop(); // (a pair is written within nanoseconds)
-            };
-            ring.landed.store(at, Ordering::Release);
+            // (what has landed but was not told of yet goes again)
+            ring.landed.store(ring.heard(Word::Put), Ordering::Release);
         }
         if self.way == Way::Ring {
             self.way = Way::Last { heard: false };
@@ -264,9 +283,10 @@ impl Rx {
     }
 
     /// Tells the peer how much was taken, if that is due.
-    fn tell(&mut self, ring: &Ring) {
+    pub fn tell(&mut self, ring: &Ring) {
         let taken = ring.area.told(Word::Taken);
-        if taken - self.told < WORTH as u64 || ring.is_over() {
+        if self.way != Way::Ring || taken - self.told < WORTH as u64 || ring.is_over() {
+            ring.stage.clear(Event::Untold);
             return;
         }
         let (remote, rkey) = ring.peer.get();
@@ -274,13 +294,13 @@ impl Rx {
         // SAFETY: a word, which goes as it is now.
         let posted = unsafe {
             ring.posting.post(ring.adapter(), 1, |id| {
-                let tell = Work::Write {
-                    local: word,
+                let tell = Work {
+                    operation: Operation::WriteInline,
+                    local: word.cast_mut(),
                     len: POSITION as u32,
                     lkey: ring.lkey(),
                     remote: remote + at as u64,
                     rkey,
-                    inline: true,
                     signaled: true,
                     id,
                 };
@@ -290,11 +310,13 @@ impl Rx {
         match posted {
             Ok(_) => {
                 self.told = taken;
+                ring.stage.clear(Event::Untold);
                 if ring.must_ring(Wish::Room) {
                     ring.want_bell();
                 }
             }
-            Err(Errno::AGAIN) => {} // with the next octets
+            // (a sender that looks now and then only hears of it by this)
+            Err(Errno::AGAIN) => _ = ring.stage.set(Event::Untold),
             Err(_) => ring.fail(),
         }
     }

@@ -3,9 +3,10 @@
 
 use super::memory::Word;
 use super::records::{KNOCK, LONGEST, Record};
+use super::stage::Event;
 use super::{NONE, RING, Ring, Wish};
 use crate::sys::{Errno, Result, net};
-use crate::verbs::Work;
+use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
 
 /// Octets that one post moves at most: copying and moving overlap.
@@ -101,7 +102,7 @@ impl Tx {
         if self.way == Way::Kernel && self.waiting == 0 {
             return Ok(());
         }
-        if ring.gone.load(Ordering::Acquire) && self.way != Way::Kernel {
+        if ring.stage.has(Event::Gone) && self.way != Way::Kernel {
             // Nobody is there to have anything again: the kernel says how that is told.
             (self.way, self.waiting) = (Way::Kernel, 0);
             return Ok(());
@@ -115,7 +116,7 @@ impl Tx {
             self.way = Way::Told;
             knock(fd);
             self.queue(Record::Over(landed));
-        } else if self.way == Way::Ring && ring.bell.swap(false, Ordering::AcqRel) {
+        } else if self.way == Way::Ring && ring.stage.clear(Event::Bell) {
             self.queue(Record::Bell);
         }
         self.say(fd)?;
@@ -175,10 +176,10 @@ impl Tx {
     /// The buffers are readable.
     unsafe fn put(&mut self, ring: &Ring, fd: i32, list: &[libc::iovec]) -> Result<usize> {
         let total: usize = list.iter().map(|v| v.iov_len).sum();
-        let room = ring.room();
-        if room > RING {
-            return Err(Errno::CONNRESET);
-        }
+        let Some(room) = ring.checked_room() else {
+            ring.end();
+            return Err(Errno::CONNRESET); // the peer says that it has taken what was never put
+        };
         let want = total.min(room);
         let mut done = 0;
         let mut from = From {
@@ -213,7 +214,7 @@ impl Tx {
 }
 
 /// Rings a peer whose program may be elsewhere for long: by an urgent byte, which would be a bell if it stood in the
-/// stream. (If there is no room for it, the peer hears of what follows with its program's next call.)
+/// stream. (It does if another follows before its reader has come so far: so it is sent only where bells are heard. If there is no room for it, the peer hears of what follows with its program's next call.)
 fn knock(fd: i32) {
     let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: one readable byte.
@@ -277,13 +278,13 @@ unsafe fn post(ring: &Ring, from: &mut From<'_>, len: usize) -> Result<()> {
     ring.area.tell(Word::Put, put + len as u64);
     let (word, word_at) = ring.area.own(Word::Put);
     let data = |local: *mut u8, at: usize, len: usize, id| {
-        (len > 0).then_some(Work::Write {
-            local: local.cast_const(),
+        (len > 0).then_some(Work {
+            operation: Operation::Write,
+            local,
             len: u32::try_from(len).unwrap_or(0), // (a piece is at most `PIECE`)
             lkey,
             remote: remote + at as u64,
             rkey,
-            inline: false,
             signaled: false,
             id,
         })
@@ -295,13 +296,13 @@ unsafe fn post(ring: &Ring, from: &mut From<'_>, len: usize) -> Result<()> {
             [
                 data(first, first_at, n, id),
                 data(second, second_at, len - n, id),
-                Some(Work::Write {
-                    local: word,
+                Some(Work {
+                    operation: Operation::WriteInline,
+                    local: word.cast_mut(),
                     len: super::memory::POSITION as u32,
                     lkey,
                     remote: remote + word_at as u64,
                     rkey,
-                    inline: true,
                     signaled: true,
                     id,
                 }),

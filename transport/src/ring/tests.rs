@@ -2,12 +2,13 @@
 //! whatever order, and wherever the ring begins and ends, each side receives what the other has sent.
 
 use super::*;
-use crate::verbs::{Done, Work};
+use crate::verbs::{Address, Done, Operation, Work, address};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 /// An adapter within the process: work is done when it is polled for, or never.
 #[derive(Debug, Default)]
@@ -47,23 +48,13 @@ impl Adapter for Near {
         let mut posted = self.posted.lock().unwrap();
         for one in work {
             // What goes with the request is taken with it.
-            if let Work::Write {
-                local,
-                len,
-                remote,
-                inline: true,
-                ..
-            } = *one
-            {
-                let mut words = vec![0u8; len as usize];
-                unsafe { std::ptr::copy_nonoverlapping(local, words.as_mut_ptr(), len as usize) };
-                let kept: &'static [u8] = Box::leak(words.into_boxed_slice());
-                let mut kept_work = *one;
-                if let Work::Write { local, .. } = &mut kept_work {
-                    *local = kept.as_ptr();
-                }
-                let _ = remote;
-                posted.push_back(kept_work);
+            if one.operation == Operation::WriteInline {
+                let mut words = vec![0u8; one.len as usize];
+                unsafe {
+                    std::ptr::copy_nonoverlapping(one.local, words.as_mut_ptr(), words.len())
+                };
+                let local = Box::leak(words.into_boxed_slice()).as_mut_ptr();
+                posted.push_back(Work { local, ..*one });
             } else {
                 posted.push_back(*one);
             }
@@ -81,36 +72,15 @@ impl Adapter for Near {
             && let Some(work) = posted.pop_front()
         {
             let ok = !self.failed.load(Ordering::Relaxed);
-            let (id, signaled) = match work {
-                Work::Write {
-                    local,
-                    len,
-                    remote,
-                    signaled,
-                    id,
-                    ..
-                } => {
-                    let to = std::ptr::with_exposed_provenance_mut::<u8>(remote as usize);
-                    if ok {
-                        unsafe { std::ptr::copy_nonoverlapping(local, to, len as usize) };
-                    }
-                    (id, signaled)
-                }
-                Work::Read {
-                    local,
-                    len,
-                    remote,
-                    signaled,
-                    id,
-                    ..
-                } => {
-                    let from = std::ptr::with_exposed_provenance::<u8>(remote as usize);
-                    if ok {
-                        unsafe { std::ptr::copy_nonoverlapping(from, local, len as usize) };
-                    }
-                    (id, signaled)
-                }
+            let far = std::ptr::with_exposed_provenance_mut(work.remote as usize);
+            let (from, to) = match work.operation {
+                Operation::Write | Operation::WriteInline => (work.local, far),
+                Operation::Read => (far, work.local),
             };
+            if ok {
+                unsafe { std::ptr::copy_nonoverlapping(from, to, work.len as usize) };
+            }
+            let (id, signaled) = (work.id, work.signaled);
             if signaled || !ok {
                 done[n] = Done { id, ok, status: 0 };
                 n += 1;

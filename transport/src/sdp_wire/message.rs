@@ -103,6 +103,16 @@ pub enum Message<'a> {
     },
     /// Behind this message the octets of the sender's direction go by the ring.
     RingBegin,
+    /// The receiver is to end RDMA mode in its direction, and to send nothing there until the sender has ended it in the
+    /// other: what the sender has received and its program has not read comes back first. (Shunt's own, as are the
+    /// next two.)
+    TakeBack,
+    /// As `Plain`, but the bytes of the stream follow only once the other side has said `Plain`.
+    PlainLater,
+    /// Bytes of the receiver's own, to be sent once more in front of all that it has not sent yet.
+    GivenBack {
+        payload: &'a [u8],
+    },
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -142,6 +152,9 @@ impl<'a> Message<'a> {
             Self::RingOffer { .. } => Mid::RingOffer,
             Self::RingAnswer { .. } => Mid::RingAnswer,
             Self::RingBegin => Mid::RingBegin,
+            Self::TakeBack => Mid::TakeBack,
+            Self::PlainLater => Mid::PlainLater,
+            Self::GivenBack { .. } => Mid::GivenBack,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -153,7 +166,8 @@ impl<'a> Message<'a> {
         match self {
             Self::Data { payload, .. }
             | Self::SrcAvail { payload, .. }
-            | Self::SinkAvail { payload, .. } => payload,
+            | Self::SinkAvail { payload, .. }
+            | Self::GivenBack { payload } => payload,
             _ => &[],
         }
     }
@@ -172,6 +186,9 @@ impl<'a> Message<'a> {
             | Self::RingOffer { .. }
             | Self::RingAnswer { .. }
             | Self::RingBegin
+            | Self::TakeBack
+            | Self::PlainLater
+            | Self::GivenBack { .. }
             | Self::SendSm
             | Self::SrcAvailCancel
             | Self::SinkAvailCancel

@@ -27,6 +27,10 @@ pub enum Mid {
     RingOffer = 0x41,
     RingAnswer = 0x42,
     RingBegin = 0x43,
+    /// Also: the peer is to end its direction, and to wait then; it does; its own bytes, which nobody has read.
+    TakeBack = 0x44,
+    PlainLater = 0x45,
+    GivenBack = 0x46,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
@@ -36,7 +40,7 @@ pub enum Mid {
 pub const RING_TERMS: usize = 44;
 
 impl Mid {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -56,6 +60,9 @@ impl Mid {
         Self::RingOffer,
         Self::RingAnswer,
         Self::RingBegin,
+        Self::TakeBack,
+        Self::PlainLater,
+        Self::GivenBack,
         Self::SinkAvail,
         Self::SrcAvail,
         Self::Data,
@@ -94,6 +101,9 @@ impl Mid {
     /// Whether payload may follow.
     #[must_use]
     pub const fn takes_payload(self) -> bool {
-        matches!(self, Self::Data | Self::SrcAvail | Self::SinkAvail)
+        matches!(
+            self,
+            Self::Data | Self::SrcAvail | Self::SinkAvail | Self::GivenBack
+        )
     }
 }

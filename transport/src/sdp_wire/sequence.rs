@@ -139,18 +139,22 @@ impl Sequence {
 
     /// The header of the next message, which is sent now. Nothing if it may not be.
     pub fn send(&mut self, has_payload: bool, urgent_pending: bool) -> Option<Header> {
-        if !self.may_send(has_payload) {
-            return None;
-        }
+        self.may_send(has_payload)
+            .then(|| self.send_passing(urgent_pending))
+    }
+
+    /// The header of a message that needs no credit, since its buffer is free again before the next one is looked at: at the end
+    /// of a direction whose other side cannot grant any more, behind one that had a credit. (Shunt's own.)
+    pub fn send_passing(&mut self, urgent_pending: bool) -> Header {
         self.sent = self.sent.next();
         self.told = (self.acknowledgement(), self.bufs_now());
         let (acknowledged, bufs) = self.told;
-        Some(Header {
+        Header {
             bufs,
             number: self.sent,
             acknowledged,
             urgent_pending,
-        })
+        }
     }
 
     /// Takes in the header of a message of the peer.

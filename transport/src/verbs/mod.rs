@@ -39,36 +39,34 @@ pub use address::Address;
 pub const DEPTH: usize = 64;
 /// Work requests that one call of [`Adapter::post`] takes.
 pub const BATCH: usize = 4;
-/// Octets of a Write that every adapter takes with the request itself ([`Work::Write::inline`]).
+/// Octets of a Write that every adapter takes with the request itself ([`Operation::WriteInline`]).
 pub const INLINE: u32 = 32;
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// RDMA Write: octets from here to there.
+    Write,
+    /// The same with octets that are taken with the request: their memory may be used again once it is posted. At most
+    /// [`INLINE`] of them.
+    WriteInline,
+    /// RDMA Read: octets from there to here.
+    Read,
+}
 
 /// One work request: an RDMA operation on the peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// RDMA Write: `len` octets from here to there.
-    Write {
-        local: *const u8,
-        len: u32,
-        /// Of the registration that `local` lies in; not looked at with `inline`.
-        lkey: u32,
-        remote: u64,
-        rkey: u32,
-        /// Taken with the request: the memory may be used again once it is posted. At most [`INLINE`] octets.
-        inline: bool,
-        /// Wants a [`Done`] also where it goes well.
-        signaled: bool,
-        id: u64,
-    },
-    /// RDMA Read: `len` octets from there to here.
-    Read {
-        local: *mut u8,
-        len: u32,
-        lkey: u32,
-        remote: u64,
-        rkey: u32,
-        signaled: bool,
-        id: u64,
-    },
+pub struct Work {
+    pub operation: Operation,
+    pub local: *mut u8,
+    pub len: u32,
+    /// Of the registration that `local` lies in; not looked at for [`Operation::WriteInline`].
+    pub lkey: u32,
+    pub remote: u64,
+    pub rkey: u32,
+    /// Wants a [`Done`] also where it goes well.
+    pub signaled: bool,
+    pub id: u64,
 }
 
 /// How a work request has ended.
@@ -147,9 +145,9 @@ pub unsafe fn open(local: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Bo
 
 /// What every adapter refuses.
 fn check(work: &[Work], most: u32) -> Result<()> {
-    let fits = |work: &Work| match *work {
-        Work::Write { len, inline, .. } => len <= if inline { INLINE } else { most },
-        Work::Read { len, .. } => len <= most,
+    let fits = |work: &Work| match work.operation {
+        Operation::WriteInline => work.len <= INLINE,
+        Operation::Write | Operation::Read => work.len <= most,
     };
     if work.len() <= BATCH && work.iter().all(fits) {
         Ok(())

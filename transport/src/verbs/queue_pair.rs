@@ -9,7 +9,7 @@ use super::ffi::types::{
     AhAttr, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, SEND_INLINE,
     SEND_SIGNALED, SendWr, Sge, WR_RDMA_READ, WR_RDMA_WRITE, Wc, access, mask, state,
 };
-use super::{Address, BATCH, DEPTH, Done, INLINE, Work, ffi};
+use super::{Address, BATCH, DEPTH, Done, INLINE, Operation, Work, ffi};
 use crate::sys::{Errno, Result};
 use std::ptr::{self, NonNull};
 
@@ -240,55 +240,27 @@ const EMPTY: SendWr = SendWr {
 
 /// The structures for a work request, not linked yet.
 fn describe(work: &Work) -> (Sge, SendWr) {
-    let flag = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
-    match *work {
-        Work::Write {
-            local,
-            len,
-            lkey,
-            remote,
-            rkey,
-            inline,
-            signaled,
-            id,
-        } => (
-            Sge {
-                addr: local.expose_provenance() as u64,
-                length: len,
-                lkey,
-            },
-            SendWr {
-                wr_id: id,
-                send_flags: flag(signaled, SEND_SIGNALED) | flag(inline, SEND_INLINE),
-                remote_addr: remote,
-                rkey,
-                ..EMPTY
-            },
-        ),
-        Work::Read {
-            local,
-            len,
-            lkey,
-            remote,
-            rkey,
-            signaled,
-            id,
-        } => (
-            Sge {
-                addr: local.expose_provenance() as u64,
-                length: len,
-                lkey,
-            },
-            SendWr {
-                wr_id: id,
-                opcode: WR_RDMA_READ,
-                send_flags: flag(signaled, SEND_SIGNALED),
-                remote_addr: remote,
-                rkey,
-                ..EMPTY
-            },
-        ),
-    }
+    let signaled = if work.signaled { SEND_SIGNALED } else { 0 };
+    let (opcode, inline) = match work.operation {
+        Operation::Write => (EMPTY.opcode, 0),
+        Operation::WriteInline => (EMPTY.opcode, SEND_INLINE),
+        Operation::Read => (WR_RDMA_READ, 0),
+    };
+    (
+        Sge {
+            addr: work.local.expose_provenance() as u64,
+            length: work.len,
+            lkey: work.lkey,
+        },
+        SendWr {
+            wr_id: work.id,
+            opcode,
+            send_flags: signaled | inline,
+            remote_addr: work.remote,
+            rkey: work.rkey,
+            ..EMPTY
+        },
+    )
 }
 
 /// Room for all that can be outstanding: work that goes wrong tells even if it is not signaled.

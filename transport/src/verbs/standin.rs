@@ -10,7 +10,7 @@
 
 use super::address::{BITS_24, Kind};
 use super::lock::Lock;
-use super::{Adapter, Address, DEPTH, Done, INLINE, Work};
+use super::{Adapter, Address, DEPTH, Done, INLINE, Operation, Work};
 use crate::clock;
 use crate::sys::{self, Errno, Result, vm};
 use std::collections::VecDeque;
@@ -123,34 +123,19 @@ impl StandIn {
 
     /// Carries one work request out.
     fn carry_out(&self, work: &Work, seen: &Seen, pid: u32) -> Result<(), u32> {
-        let (local, len, lkey, remote, rkey) = match *work {
-            Work::Write {
-                local,
-                len,
-                lkey,
-                remote,
-                rkey,
-                inline,
-                ..
-            } => (
-                local.expose_provenance(),
-                len,
-                (!inline).then_some(lkey),
-                remote,
-                rkey,
-            ),
-            Work::Read {
-                local,
-                len,
-                lkey,
-                remote,
-                rkey,
-                ..
-            } => (local.expose_provenance(), len, Some(lkey), remote, rkey),
-        };
+        let Work {
+            operation,
+            local,
+            len,
+            lkey,
+            remote,
+            rkey,
+            ..
+        } = *work;
         let own = self.door;
-        if let Some(lkey) = lkey
-            && (lkey != self.key() || !within(local as u64, len, own.base, own.len))
+        let here = local.expose_provenance() as u64;
+        if operation != Operation::WriteInline
+            && (lkey != self.key() || !within(here, len, own.base, own.len))
         {
             return Err(LOCAL_PROTECTION);
         }
@@ -160,9 +145,9 @@ impl StandIn {
         let len = len as usize;
         // SAFETY: the caller of `post` vouches for the local memory; the other process's the kernel checks.
         let copied = unsafe {
-            match work {
-                Work::Write { local, .. } => vm::write(pid, *local, remote, len),
-                Work::Read { local, .. } => vm::read(pid, remote, *local, len),
+            match operation {
+                Operation::Write | Operation::WriteInline => vm::write(pid, local, remote, len),
+                Operation::Read => vm::read(pid, remote, local, len),
             }
         };
         if copied == Ok(len) {
@@ -307,9 +292,7 @@ impl Drop for StandIn {
 impl Queue {
     /// A work request has ended.
     fn note(&mut self, work: &Work, status: u32) {
-        let (id, signaled) = match *work {
-            Work::Write { id, signaled, .. } | Work::Read { id, signaled, .. } => (id, signaled),
-        };
+        let Work { id, signaled, .. } = *work;
         self.outstanding += 1;
         self.silent += 1;
         let ok = status == 0;

@@ -21,6 +21,8 @@ pub struct Common {
     pub heard: AtomicBool,
     /// The sending half has something to say of its own: an update, an answer.
     pub due: AtomicBool,
+    /// The sending half is about to say it: whoever does may die before it is said.
+    pub(super) serves: AtomicBool,
     /// A send that had moved a part has heard of a reset: the next one tells.
     pub failed: AtomicBool,
     /// Since when, in ticks, the sending half holds messages to go together; 0 if it holds none.
@@ -29,14 +31,39 @@ pub struct Common {
     streams: AtomicBool,
     /// The program has read since it sent last.
     read: AtomicBool,
+    /// Messages that the program had sent when it waited for data last.
+    answers: AtomicU64,
     /// Half of this side's receive buffers: when to tell of free ones.
     half: AtomicU32,
     /// The peer has asked to go on with plain bytes, or its set-up was declined.
     pub to_plain: AtomicBool,
+    /// The peer has ended its direction: it wants no more credits, and may be closing.
+    finished: AtomicBool,
+    /// It has just been heard how both go on, and not all has been set to that.
+    pub(super) settles: AtomicBool,
+    /// How far both are with bytes that come back: see [`Return`].
+    back: AtomicU32,
     /// Messages that the peer waits for, as bits.
     asked: AtomicU32,
     /// The ring by which the octets go, or are about to, and how far both sides are with that.
     pub ring: Riding,
+}
+
+/// How far both sides are with bytes that one of them has received and will not read by the library: the other takes
+/// them back and sends them once more, plain. Bits of one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Return {
+    /// The peer has asked this side to end its direction, and to wait.
+    Asked = 1,
+    /// This side has: it waits for what comes back, and for the end of the peer's direction.
+    Waits = 2,
+    /// The peer's direction has ended.
+    Whole = 4,
+    /// This side has asked.
+    Asks = 8,
+    /// The peer has ended its direction, and waits.
+    Awaited = 16,
 }
 
 /// What a peer can wait for: bits of one word. (Of each kind one at a time can be open.)
@@ -44,6 +71,9 @@ pub(super) const SUSP_COMM_ACK: u32 = 1;
 pub(super) const CH_RCV_BUF_ACK: u32 = 2;
 pub(super) const SEND_SM: u32 = 4;
 pub(super) const SINK_CANCEL_ACK: u32 = 8;
+
+/// Receive buffers that are few: a sender's own queue and the kernels' can hold as many messages.
+const FEW: u16 = 4096;
 
 const fn pack(seq: Seq, n: u32) -> u64 {
     (seq.0 as u64) << 32 | n as u64
@@ -63,12 +93,17 @@ impl Common {
             told: AtomicU64::new(0),
             heard: AtomicBool::new(false),
             due: AtomicBool::new(false),
+            serves: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             gathered: AtomicU64::new(0),
             streams: AtomicBool::new(false),
             read: AtomicBool::new(false),
+            answers: AtomicU64::new(u64::MAX),
             half: AtomicU32::new(0),
             to_plain: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
+            settles: AtomicBool::new(false),
+            back: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             ring: Riding::new(),
         }
@@ -107,6 +142,12 @@ impl Common {
         }
     }
 
+    /// The program waits for data, having sent so many messages. Whether it has sent any since it waited last: then
+    /// somebody may be about to answer.
+    pub fn has_answered(&self, sent: u64) -> bool {
+        self.answers.swap(sent, Ordering::Relaxed) != sent
+    }
+
     pub(super) fn take_read(&self) -> bool {
         self.read.load(Ordering::Relaxed) && self.read.swap(false, Ordering::Relaxed)
     }
@@ -117,6 +158,40 @@ impl Common {
 
     pub(super) fn half(&self) -> u16 {
         u16::try_from(self.half.load(Ordering::Relaxed)).unwrap_or(u16::MAX)
+    }
+
+    /// The peer has ended its direction.
+    pub(super) fn note_finished(&self) {
+        self.finished.store(true, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Whether a peer that reads what is under way may have something to say of it: it frees receive buffers of which
+    /// there are few, or has a ring. What it says to a connection that is closed by then would be answered with a reset,
+    /// and the rest be lost.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.ring.is_wanted() || self.half() <= FEW
+    }
+
+    /// This is so from now on.
+    pub fn note_return(&self, what: Return) {
+        self.back.fetch_or(what as u32, Ordering::AcqRel);
+    }
+
+    /// Whether this is so.
+    #[must_use]
+    pub fn is_returning(&self, what: Return) -> bool {
+        self.back.load(Ordering::Acquire) & what as u32 != 0
+    }
+
+    /// It is not any more. Whether it was.
+    pub(super) fn end_return(&self, what: Return) -> bool {
+        self.back.fetch_and(!(what as u32), Ordering::AcqRel) & what as u32 != 0
     }
 
     /// The peer waits for this.

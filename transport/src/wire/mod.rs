@@ -12,7 +12,7 @@
 //!
 //! Called by `preload::sockets::wired`, which owns the locks and does the waiting; nothing here waits. A [`Wire`]
 //! lies in memory that children of fork share and holds no pointer, so that whoever makes the next call finds it
-//! where the last one left it.
+//! where the last one left it; also after one that was killed in the middle (`noted`).
 //!
 //! Rules: a payload byte counts as sent once the FPDU that it is in has begun to go; the rest of such an FPDU is
 //! kept here and goes first. Whatever the peer writes is checked by `iwarp` and `sdp_wire`; what breaks a rule ends
@@ -20,6 +20,7 @@
 
 mod common;
 mod incoming;
+mod noted;
 mod outgoing;
 mod riding;
 pub mod set_up;
@@ -30,17 +31,19 @@ pub mod set_up;
 )]
 mod tests;
 
-pub use common::Common;
+pub use common::{Common, Return};
 pub use incoming::{In, State};
+pub use noted::Turn;
 pub use outgoing::{AGE_US, GATHERED, Gathered, Out, Sent};
 pub use riding::{Due, Riding};
 
 use crate::iwarp::mpa::setup::Terms;
-use crate::sys::Result;
 use crate::sys::mem::Mapping;
+use crate::sys::{Result, net};
 use set_up::{Asker, Reply};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Bytes of one receive buffer (private buffer) that this side tells of where it keeps no slots: a message fills
 /// one FPDU.
@@ -63,6 +66,9 @@ pub enum Heard {
     Declined,
 }
 
+/// Bytes that have come back and not gone out again, at most.
+const GIVEN: usize = 128 * 1024;
+
 /// One connection's state.
 #[derive(Debug)]
 pub struct Wire {
@@ -83,7 +89,11 @@ impl Wire {
     pub fn agreed(agreed: &Agreed) -> Result<NonNull<Self>> {
         let at = Self::asking(None)?;
         // SAFETY: nobody else has it yet.
-        unsafe { at.as_ref().settle(Some(agreed), 0) };
+        unsafe {
+            let wire = at.as_ref();
+            wire.incoming().settle(&wire.common, Some(agreed), 0);
+            wire.out().settle(Some(agreed));
+        }
         Ok(at)
     }
 
@@ -111,35 +121,42 @@ impl Wire {
     /// The caller holds both locks.
     pub unsafe fn hear(&self, fd: i32) -> Heard {
         // SAFETY: the caller's promise.
-        let (asker, incoming) = unsafe { (*self.asker.get(), self.incoming()) };
+        let (asker, mut incoming, mut out) =
+            unsafe { (*self.asker.get(), self.incoming(), self.out()) };
         let Some(asker) = asker else {
             return Heard::Agreed;
         };
-        incoming.receive_reply(&self.common, fd);
+        incoming.look_for_reply(fd);
         let (heard, agreed, used) = match asker.hear(incoming.reply()) {
-            Reply::Partial if !incoming.is_over() => return Heard::Nothing,
+            Reply::Partial if !incoming.is_all_of_reply(fd) => return Heard::Nothing,
             // It ended, or said something else, before it has answered.
             Reply::Partial | Reply::Foreign => (Heard::Declined, None, 0),
             Reply::Declined(used) => (Heard::Declined, None, used),
             Reply::Agreed(agreed, used) => (Heard::Agreed, Some(agreed), used),
         };
+        let _ = net::discard(fd, used);
+        // (who dies on the way leaves halves that nobody can go on with)
+        self.common.settles.store(true, Ordering::SeqCst);
         // SAFETY: as above.
-        unsafe { self.settle(agreed.as_ref(), used) };
+        unsafe { *self.asker.get() = None };
+        incoming.settle(&self.common, agreed.as_ref(), used);
+        out.settle(agreed.as_ref());
+        incoming.note();
+        out.note();
+        self.common.settles.store(false, Ordering::SeqCst);
         heard
     }
 
-    /// Both go on so: in RDMA mode, or with plain bytes. So many octets of what has come are used up.
+    /// From now on several processes hold the connection, or one alone again.
     ///
     /// # Safety
     /// The caller holds both locks.
-    unsafe fn settle(&self, agreed: Option<&Agreed>, used: usize) {
+    pub unsafe fn share(&self, on: bool) {
         // SAFETY: the caller's promise.
-        let (incoming, out) = unsafe {
-            *self.asker.get() = None;
-            (self.incoming(), self.out())
-        };
-        incoming.settle(&self.common, agreed, used);
-        out.settle(agreed);
+        unsafe {
+            self.out().share(on);
+            self.incoming().share(on);
+        }
     }
 
     /// Whether this side has asked and has not been told.
@@ -150,6 +167,39 @@ impl Wire {
     pub unsafe fn is_asking(&self) -> bool {
         // SAFETY: the caller's promise: it changes under both.
         unsafe { (*self.asker.get()).is_some() }
+    }
+
+    /// Passes on what has come back, where this side waits for that; once all has, it goes on with plain bytes. Whether it did.
+    ///
+    /// # Errors
+    /// As send(2).
+    ///
+    /// # Safety
+    /// The caller holds both locks.
+    pub unsafe fn resume(&self, fd: i32) -> Result<bool> {
+        if !self.common.is_returning(Return::Waits) {
+            return Ok(false);
+        }
+        // SAFETY: the caller's promise.
+        let (mut incoming, mut out) = unsafe { (self.incoming(), self.out()) };
+        loop {
+            // (whoever has died here may have sent more than the receiving half knows of)
+            incoming.take_given(out.passed());
+            incoming.go_on(&self.common);
+            incoming.note();
+            if incoming.given().is_empty() {
+                break;
+            }
+            if out.pass_on(&self.common, fd, incoming.given())? == 0 {
+                return Ok(false);
+            }
+        }
+        if !self.common.is_returning(Return::Whole) || !incoming.is_at_end_of_mode() {
+            return Ok(false);
+        }
+        // (noted first: to find that it goes on already is harmless)
+        out.resume();
+        Ok(self.common.end_return(Return::Waits))
     }
 
     /// The ring is over for this side, whatever it was doing: nothing more is taken from it than has landed.
@@ -185,23 +235,23 @@ impl Wire {
         unsafe { crate::sys::mem::retire_at(at.cast(), size_of::<Self>()) };
     }
 
-    /// The sending half.
+    /// The sending half. What a process left that died within it is put right first.
     ///
     /// # Safety
-    /// The caller holds the sending lock of the connection for as long as it uses this.
-    #[expect(clippy::mut_from_ref, reason = "the lock excludes all others")]
-    pub unsafe fn out(&self) -> &mut Out {
+    /// The caller holds the sending lock of the connection for as long as it has this, and has it once.
+    #[inline]
+    pub unsafe fn out(&self) -> Turn<'_, Out> {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.out.get() }
+        Turn::begin(unsafe { &mut *self.out.get() }, &self.common)
     }
 
-    /// The receiving half.
+    /// The receiving half, likewise.
     ///
     /// # Safety
-    /// The caller holds the receiving lock of the connection for as long as it uses this.
-    #[expect(clippy::mut_from_ref, reason = "the lock excludes all others")]
-    pub unsafe fn incoming(&self) -> &mut In {
+    /// The caller holds the receiving lock of the connection for as long as it has this, and has it once.
+    #[inline]
+    pub unsafe fn incoming(&self) -> Turn<'_, In> {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.incoming.get() }
+        Turn::begin(unsafe { &mut *self.incoming.get() }, &self.common)
     }
 }

@@ -31,6 +31,8 @@ pub struct Riding {
     due: AtomicU32,
     /// The rules allow one.
     wanted: AtomicBool,
+    /// One is to be offered, by the side that has connected, once the connection has shown that it is worth it.
+    later: AtomicBool,
     /// The peer's terms, as they came.
     heard: [AtomicU8; TERMS],
     /// This side's.
@@ -43,6 +45,7 @@ impl Riding {
             ring: AtomicPtr::new(std::ptr::null_mut()),
             due: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
+            later: AtomicBool::new(false),
             heard: [const { AtomicU8::new(0) }; TERMS],
             own: [const { AtomicU8::new(0) }; TERMS],
         }
@@ -57,6 +60,23 @@ impl Riding {
     /// The rules allow one, or do not. Before anything else.
     pub fn allow(&self, wanted: bool) {
         self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// One is to be offered once that is worth it, by the side that has connected.
+    pub fn begin_later(&self) {
+        self.later.store(self.is_wanted(), Ordering::Release);
+    }
+
+    /// Whether that is still to come.
+    #[inline]
+    #[must_use]
+    pub fn begins_later(&self) -> bool {
+        self.later.load(Ordering::Relaxed)
+    }
+
+    /// It is worth it now. Whether nobody has said so before.
+    pub fn begins_now(&self) -> bool {
+        self.later.swap(false, Ordering::AcqRel)
     }
 
     /// The ring, if there is one.

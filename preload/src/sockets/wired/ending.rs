@@ -1,36 +1,18 @@
 //! The ends of a connection in RDMA mode: a half is shut, the socket is closed, or it goes back to plain bytes.
 //!
 //! Going back is said in each direction by the side that sends there (`Plain`, transport::sdp_wire), at the byte where
-//! it is; the peer follows. Until it has, what it sends is framed. Who needs the kernel connection as it is waits for
-//! that, for a bounded time; after it the stream is reset, never wrong.
+//! it is; the peer follows. Until it has, what it sends is framed. Who needs the kernel connection as it is: `leaving`.
 
 use super::super::demote::become_plain;
-use super::super::{Phase, Socket, residual};
-use super::{io, mover, opening, raising, riding, wire};
-use crate::world::{self, World};
+use super::super::{Phase, Socket, rouse, seats};
+use super::{io, is_current, mover, opening, raising, riding, wire};
+use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use transport::clock;
 use transport::reason::Reason;
-use transport::sdp::Walk;
 use transport::sys::fd::{Fd, as_fd};
-use transport::sys::{net, time};
-use transport::wire::{State, Wire};
-
-/// How long (µs) to wait for a peer to go back to plain bytes.
-const FOLLOW_US: u64 = 3_000_000;
-
-/// Waits until `done`, looking again and again. False if that took too long.
-fn wait_until(most_us: u64, mut done: impl FnMut() -> bool) -> bool {
-    let begun = clock::ticks();
-    while !done() {
-        if clock::ticks() - begun > clock::us(most_us) {
-            return false;
-        }
-        let _ = time::nap(100);
-    }
-    true
-}
+use transport::sys::net;
+use transport::wire::{Out, Return, State, Wire};
 
 /// The program shuts a half. What the kernel is to be told of it, if anything.
 pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
@@ -48,7 +30,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         }
         let plain = s.tx.lock().is_ok_and(|_tx| {
             // SAFETY: the lock is held.
-            let out = unsafe { wire.out() };
+            let mut out = unsafe { wire.out() };
             let _ = out.finish(&wire.common, fd);
             out.is_plain()
         });
@@ -92,7 +74,7 @@ fn shut_here(s: &Socket, wire: &Wire) {
 }
 
 /// Whether the peer's kernel has ended the connection, in its direction at least: a peer does so when it closes.
-fn is_peer_gone(fd: i32) -> bool {
+pub(super) fn is_peer_gone(fd: i32) -> bool {
     net::ready_now(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLERR) != 0
 }
 
@@ -130,6 +112,36 @@ pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
     }
 }
 
+/// Whether the program leaves bytes that it has not read: they make the end a reset, what is only SDP's own does not, and
+/// is taken from the kernel.
+fn has_unread(s: &Socket, wire: &Wire, fd: i32) -> bool {
+    s.phase() == Phase::Wired
+        && s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held.
+            let mut incoming = unsafe { wire.incoming() };
+            let readable = incoming.is_readable(&wire.common, fd);
+            readable && incoming.has_bytes(fd)
+        })
+}
+
+/// The process is about to end with this connection open (or to become another program, which may fail). True if the
+/// kernel's end would come too early yet: see [`is_lasting`].
+pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
+    let Some(wire) = wire(s).filter(|wire| wire.common.is_answered()) else {
+        return false;
+    };
+    if fd < 0 || s.phase() != Phase::Wired || s.is_shared() || is_peer_gone(fd) {
+        return false;
+    }
+    if has_unread(s, wire, fd) {
+        if ends {
+            net::reset_on_close(fd);
+        }
+        return false;
+    }
+    net::unsent(fd) > 0
+}
+
 /// The last descriptor is about to be closed: the last words. The kernel's close comes after.
 pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else {
@@ -138,26 +150,23 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     if s.linger_zero.load(Ordering::Acquire) {
         return net::reset_on_close(fd);
     }
-    // What the program has not read makes it a reset, what is only SDP's own does not.
-    let unread = s.phase() == Phase::Wired
-        && s.rx.lock().is_ok_and(|_rx| {
-            // SAFETY: the lock is held.
-            let incoming = unsafe { wire.incoming() };
-            let readable = incoming.is_readable(&wire.common, fd);
-            readable && (incoming.held() > 0 || incoming.is_in_body())
-        });
-    if unread {
+    if has_unread(s, wire, fd) {
         return net::reset_on_close(fd);
     }
     if s.has_others() || is_peer_gone(fd) {
         return;
     }
+    if s.is_shared() {
+        seats::unshare(s); // it goes on without its locks
+    }
     let Ok(tx) = s.tx.lock() else { return };
     // SAFETY: the lock is held.
-    let out = unsafe { wire.out() };
-    if out.finish(&wire.common, fd).is_err() || !out.is_under_way(&wire.common) {
+    let mut out = unsafe { wire.out() };
+    let finished = out.finish(&wire.common, fd);
+    if finished.is_err() || !(is_lasting(wire, &out, fd) || is_to_hear(wire)) {
         return;
     }
+    drop(out);
     // The kernel's close leaves what it has to the kernel; what it has not goes on here. (Under the lock: who sends asks
     // there whose the state is.)
     // SAFETY: no pointers.
@@ -169,6 +178,16 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     if let (Ok(copy), Some(at)) = (copy, at.and_then(NonNull::new)) {
         mover::take_over(Fd::own(as_fd(copy)).hide(), at);
     }
+}
+
+/// Whether something has not gone: to the kernel, or to the peer's if that may still have something to say.
+pub(super) fn is_lasting(wire: &Wire, out: &Out, fd: i32) -> bool {
+    out.is_under_way(&wire.common) || wire.common.is_answered() && net::unsent(fd) > 0
+}
+
+/// Whether the peer, which has not ended its direction, is to hear of the end before the connection closes.
+pub(super) fn is_to_hear(wire: &Wire) -> bool {
+    wire.common.is_answered() && !wire.common.is_finished()
 }
 
 /// The socket is done with: its state goes.
@@ -187,6 +206,7 @@ pub(crate) fn let_go(s: &Socket) {
 /// The peer goes on with plain bytes: so does this side.
 pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) {
     riding::end(s, fd);
+    resume(s, fd, wire);
     let plain = s.tx.lock().is_ok_and(|_tx| {
         // SAFETY: the lock is held. (What fails shows by the next call.)
         let gone = unsafe { wire.out().go_plain(&wire.common, fd) };
@@ -198,16 +218,35 @@ pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) 
     }
 }
 
+/// Passes on what the peer gives back, if this side waits for that.
+fn resume(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if !wire.common.is_returning(Return::Waits) {
+        return;
+    }
+    let (Ok(tx), Ok(rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return;
+    };
+    // SAFETY: both locks are held. (What fails shows by the next call.)
+    let resumed = unsafe { wire.resume(fd) } == Ok(true);
+    drop((tx, rx));
+    if resumed && s.sleepers() > 0 {
+        rouse::sleepers(s); // there is room, which the kernel does not tell of
+    }
+}
+
 /// Whether nothing of RDMA mode is left.
-fn is_all_plain(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
+pub(super) fn is_all_plain(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
     follow_to_plain(s, fd, wire);
     let out =
         s.tx.lock()
             // SAFETY: the lock is held while it is looked at.
             .is_ok_and(|_tx| unsafe { wire.out() }.is_plain());
     out && s.rx.lock().is_ok_and(|_rx| {
+        if !is_current(s, wire) {
+            return false;
+        }
         // SAFETY: as above.
-        let incoming = unsafe { wire.incoming() };
+        let mut incoming = unsafe { wire.incoming() };
         incoming.look_for_plain(&wire.common, fd);
         incoming.is_past_mode()
     })
@@ -243,75 +282,3 @@ pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
         }
     }
 }
-
-/// The program, or one that it starts, will use the kernel connection as it is: RDMA mode ends in both directions, and
-/// what was received is kept where it is found. With the registry lock held.
-pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
-    let Some(wire) = wire(s) else {
-        return demote_unasked(w, s, fd, why);
-    };
-    if why == Reason::UrgentData && s.phase() == Phase::Wired {
-        // It is sent beside the stream, so only what goes from here has to be plain.
-        wait_until(FOLLOW_US, || {
-            follow_to_plain(s, fd, wire);
-            s.tx.lock()
-                // SAFETY: the lock is held while it is looked at.
-                .is_ok_and(|_tx| unsafe { wire.out() }.is_plain())
-        });
-        return;
-    }
-    let mut kept = Vec::new();
-    let mut part = vec![0; 64 * 1024];
-    let mut rung = false;
-    let ended = wait_until(FOLLOW_US, || {
-        if s.phase() == Phase::Opening {
-            opening::hear_closing(s, fd, wire);
-            return false;
-        }
-        let plain = is_all_plain(s, fd, wire);
-        rung = rung || plain || ring(s, fd, wire);
-        let Ok(_rx) = s.rx.lock() else { return true };
-        // SAFETY: the lock is held.
-        let incoming = unsafe { wire.incoming() };
-        // (no more than is here: of plain bytes the rest is the kernel's)
-        while incoming.held() > 0 {
-            let want = part.len().min(incoming.held());
-            let mut walk = Walk::one(part.as_mut_ptr(), want);
-            // SAFETY: our own buffer.
-            let n = unsafe { incoming.read(&wire.common, fd, &mut walk, false) };
-            kept.extend_from_slice(part.get(..n).unwrap_or_default());
-            if n == 0 {
-                break;
-            }
-        }
-        // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
-        plain && incoming.held() == 0 || incoming.state() == State::Reset || incoming.is_over()
-    });
-    if !ended || !residual::keep(s, fd, &kept) {
-        s.broken.store(true, Ordering::Release);
-        net::disconnect(fd); // a reset, never a gap
-    }
-    become_plain(w, s, fd, why);
-}
-
-/// Rings the peer, whose program may be elsewhere for long: by an urgent byte, behind the last frame from here. True
-/// once that has gone.
-fn ring(s: &Socket, fd: i32, wire: &'static Wire) -> bool {
-    let plain =
-        s.tx.lock()
-            // SAFETY: the lock is held while it is looked at.
-            .is_ok_and(|_tx| unsafe { wire.out() }.is_plain());
-    let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: one readable byte.
-    plain && unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) }.is_ok()
-}
-
-/// A server that may be asked yet, and from now on cannot answer.
-fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
-    // The request may be under way: who asks does so at once.
-    wait_until(UNASKED_US, || net::unread(fd) > 0);
-    opening::decline(w, s, fd, why);
-}
-
-/// How long (µs) to wait for a request that may be under way.
-const UNASKED_US: u64 = 20_000;

@@ -3,7 +3,7 @@
 
 use super::super::send::is_over;
 use super::super::{Phase, Socket, parked, rouse};
-use super::{ending, is_wired, mover, opening, own_fd, riding, wire};
+use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use transport::reason::Reason;
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Walk};
 use transport::sys::{Errno, Result, net, time};
-use transport::wire::{AGE_US, GATHERED, Gathered, Sent, State, Wire};
+use transport::wire::{AGE_US, GATHERED, Gathered, Return, Sent, State, Wire};
 
 /// One look for something to read. `None`: the connection is not one of these any more, look elsewhere.
 ///
@@ -35,8 +35,11 @@ pub(crate) unsafe fn receive(
         let Ok(_rx) = s.rx.lock() else {
             return Err(Errno::AGAIN);
         };
+        if !is_current(s, wire) {
+            return Ok(None);
+        }
         // SAFETY: the lock is held.
-        let incoming = unsafe { wire.incoming() };
+        let mut incoming = unsafe { wire.incoming() };
         if incoming.is_by_ring() {
             riding::note(s);
         }
@@ -105,37 +108,66 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
     }
     riding::settle(s, fd, wire);
     if wire.common.to_plain.load(Ordering::Acquire) {
+        let waited = is_waiting(s);
         ending::follow_to_plain(s, fd, wire);
+        if waited || is_waiting(s) {
+            // What comes back is taken in whatever the program does; and who waits for room is told.
+            parked::note(s, fd);
+            mover::wake();
+        }
     }
 }
 
 /// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
 pub(crate) fn post(s: &'static Socket) -> bool {
+    // The program may close it meanwhile, and the socket and the number be another connection's: the number belongs to this
+    // state if that is current after the look for it, and it is used under a lock of it.
+    let Some(wire) = wire(s) else { return false };
     let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
-    if fd < 0 {
+    if fd < 0 || !is_current(s, wire) {
         return false;
     }
-    opening::step(s, fd);
-    if let Some(wire) = wire(s) {
+    if s.phase() == Phase::Opening {
+        opening::hear(s, fd, wire);
+    }
+    if is_current(s, wire) {
         if !wire.common.heard.load(Ordering::Acquire) {
-            available(s, fd); // what waits may go once the peer has been heard
+            available_on(s, fd, wire); // what waits may go once the peer has been heard
+        }
+        for _ in 0..TURNS {
+            if !wire.common.is_returning(Return::Waits) {
+                break;
+            }
+            available_on(s, fd, wire); // what comes back, and the end of the peer's direction behind it
+            if net::unread(fd) == 0 {
+                break;
+            }
+        }
+        if wire.common.is_returning(Return::Whole) {
+            registered::kick_others(s, std::ptr::null());
         }
         riding::settle(s, fd, wire);
     }
-    serve_due(s, fd);
-    if lacks_credit(s) && take_in(s, fd) {
-        serve_due(s, fd); // what it grants lay among what nobody has read
+    serve_due_on(s, fd, wire);
+    if lacks_credit(s) && take_in(s, fd, wire) {
+        serve_due_on(s, fd, wire); // what it grants lay among what nobody has read
+    }
+    if !is_current(s, wire) {
+        return false;
     }
     let ends = s.tx_shut.load(Ordering::Acquire) && is_under_way(s);
     if s.tx_shut.load(Ordering::Acquire) {
         ending::settle_both_shut(s, fd);
     }
-    let waits = is_wired(s) && (unsent(s) > 0 || is_unsettled(s) || ends);
+    let waits = is_wired(s) && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || ends);
     if waits {
         parked::note(s, fd);
     }
     waits
 }
+
+/// Looks for what comes back, in one go.
+const TURNS: u32 = 64;
 
 /// Whether a ring has ended and what was put there is not on its way again.
 fn is_unsettled(s: &Socket) -> bool {
@@ -145,23 +177,37 @@ fn is_unsettled(s: &Socket) -> bool {
         .is_ok_and(|_tx| unsafe { wire.out() }.is_unsettled())
 }
 
+/// Whether the peer has something to give back first.
+fn is_waiting(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| wire.common.is_returning(Return::Waits))
+}
+
 /// Takes in what the kernel has, if nobody sleeps there who would miss that it came. Who is about to is counted before
 /// he looks here for the last time, under the same lock.
-fn take_in(s: &'static Socket, fd: i32) -> bool {
-    let Some(wire) = wire(s) else { return false };
+fn take_in(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
     let state = {
         let Ok(_rx) = s.rx.lock() else { return false };
-        if s.sleepers() > 0 || s.phase() == Phase::Opening {
+        if s.sleepers() > 0 && s.is_shared() {
+            let _ = s.has_others(); // (those who were killed asleep are not counted any more)
+        }
+        if s.sleepers() > 0 || s.phase() == Phase::Opening || !is_current(s, wire) {
             return false;
         }
         // SAFETY: the lock is held.
-        let incoming = unsafe { wire.incoming() };
+        let mut incoming = unsafe { wire.incoming() };
         incoming.available(&wire.common, fd);
         incoming.state()
     };
     after(s, fd, wire, state);
     registered::kick_others(s, std::ptr::null());
     true
+}
+
+/// Whether it is worth looking for data for a while before the thread sleeps: not for who only receives, where each look
+/// is a system call and nobody waits for what it does then.
+pub(crate) fn is_worth_looking(s: &Socket) -> bool {
+    let sent = s.record.messages_sent.load(Ordering::Relaxed);
+    wire(s).is_none_or(|wire| wire.common.has_answered(sent))
 }
 
 /// Whether something can be read, as far as what is here tells.
@@ -179,7 +225,7 @@ fn lacks_credit(s: &Socket) -> bool {
         && wire(s).is_some_and(|wire| {
             s.tx.lock().is_ok_and(|_tx| {
                 // SAFETY: the lock is held while it is looked at.
-                let out = unsafe { wire.out() };
+                let mut out = unsafe { wire.out() };
                 out.pending() > 0 && !out.is_plain() && !out.has_credit(&wire.common)
             })
         })
@@ -190,6 +236,7 @@ pub(super) fn note_pending(s: &'static Socket, fd: i32) {
     let waits = is_wired(s)
         && (unsent(s) > 0
             || is_unsettled(s)
+            || is_waiting(s)
             || s.tx_shut.load(Ordering::Acquire) && is_under_way(s));
     if waits {
         parked::note(s, fd);
@@ -257,7 +304,7 @@ pub(crate) unsafe fn gather(s: &'static Socket, fd: i32, walk: &mut Walk, flags:
     let gathered = {
         let Ok(_tx) = s.tx.lock() else { return false };
         // It may have been closed since: then its state is another's (`ending::begin_to_close`).
-        if !std::ptr::eq(s.wire.load(Ordering::Relaxed), wire) || s.phase() != Phase::Wired {
+        if !is_current(s, wire) || s.phase() != Phase::Wired {
             return false;
         }
         // SAFETY: the lock is held, and the caller's promise.
@@ -285,13 +332,23 @@ pub(crate) const GATHERING_US: u64 = AGE_US;
 
 /// Says what the peer is owed.
 pub(crate) fn serve_due(s: &'static Socket, fd: i32) {
+    if let Some(wire) = wire(s) {
+        serve_due_on(s, fd, wire);
+    }
+}
+
+fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if s.phase() != Phase::Wired {
+        return;
+    }
     let stuck = {
-        let Some(wire) = wire(s).filter(|_| s.phase() == Phase::Wired) else {
+        // (who has it may have been stopped: then it is still due when somebody looks next)
+        let Ok(_tx) = s.tx.lock_soon() else { return };
+        if !is_current(s, wire) {
             return;
-        };
-        let Ok(_tx) = s.tx.lock() else { return };
+        }
         // SAFETY: the lock is held.
-        let out = unsafe { wire.out() };
+        let mut out = unsafe { wire.out() };
         if out.serve(&wire.common, fd) == Err(Errno::CONNRESET) {
             wire.common.failed.store(true, Ordering::Release); // the program's next call tells
         }
@@ -319,6 +376,9 @@ pub(crate) unsafe fn send(
 ) -> Result<Option<usize>> {
     opening::step(s, fd);
     let Some(wire) = wire(s) else {
+        if s.phase() == Phase::Opening && walk.left() > 0 {
+            s.record.set_kernel(Reason::Declined); // (see `opening`)
+        }
         return Ok(Some(0)); // before anybody has asked, or the kernel's: it goes as it is
     };
     if walk.left() == 0 {
@@ -329,16 +389,20 @@ pub(crate) unsafe fn send(
     {
         return Err(Errno::CONNRESET);
     }
+    if wire.common.to_plain.load(Ordering::Acquire) {
+        // (who is woken for room that others have used up at once comes by nowhere else)
+        ending::follow_to_plain(s, fd, wire);
+    }
     for turn in 0..2 {
         let sent = {
             let Ok(_tx) = s.tx.lock() else {
                 return Err(Errno::AGAIN);
             };
-            if is_over(walk, since) {
+            if is_over(walk, since) || !is_current(s, wire) {
                 return Ok(Some(0)); // the caller asks too, and ends the call
             }
             // SAFETY: the lock is held, and the caller's promise.
-            let out = unsafe { wire.out() };
+            let mut out = unsafe { wire.out() };
             // SAFETY: as above.
             let sent = unsafe { out.send(&wire.common, fd, walk, flags & libc::MSG_MORE) };
             if out.is_by_ring() {
@@ -350,6 +414,7 @@ pub(crate) unsafe fn send(
             Ok(Sent::Bytes(n)) => {
                 s.hungry.store(false, Ordering::Relaxed);
                 note_pending(s, fd);
+                riding::consider(s, wire);
                 return Ok(Some(n));
             }
             Ok(Sent::Full) => {
@@ -401,7 +466,7 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
     let may = || {
         s.tx.lock().ok().and_then(|_tx| {
             // SAFETY: the lock is held while it is looked at.
-            let out = unsafe { wire.out() };
+            let mut out = unsafe { wire.out() };
             let _ = out.flush_all(&wire.common, fd);
             out.may_take(&wire.common).then(|| out.takes(&wire.common))
         })
@@ -441,6 +506,9 @@ pub(crate) unsafe fn take(s: &'static Socket, fd: i32, walk: &mut Walk) -> Resul
     let Ok(tx) = s.tx.lock() else {
         return Err(Errno::AGAIN);
     };
+    if !is_current(s, wire) {
+        return Err(Errno::AGAIN);
+    }
     // SAFETY: the lock is held, and the caller's promise.
     let sent = unsafe { wire.out().take(&wire.common, fd, walk) };
     drop(tx);
@@ -458,16 +526,27 @@ pub(crate) fn available(s: &'static Socket, fd: i32) -> usize {
             net::unread(fd)
         };
     };
+    available_on(s, fd, wire)
+}
+
+fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> usize {
     if s.phase() == Phase::Opening {
         return 0; // what comes first is the answer, which is heard and not read
     }
-    let (n, state) = {
+    let (n, state, leaves) = {
         let Ok(_rx) = s.rx.lock() else { return 0 };
+        if !is_current(s, wire) {
+            return net::unread(fd);
+        }
         // SAFETY: the lock is held.
-        let incoming = unsafe { wire.incoming() };
-        (incoming.available(&wire.common, fd), incoming.state())
+        let mut incoming = unsafe { wire.incoming() };
+        let n = incoming.available(&wire.common, fd);
+        (n, incoming.state(), s.sleepers() > 0 && n > 0)
     };
     after(s, fd, wire, state);
+    if leaves {
+        rouse::sleepers(s); // the kernel has nothing to tell them of
+    }
     n
 }
 

@@ -9,7 +9,8 @@
 //! | `mover` | a thread for what the kernel did not take at once |
 //! | `riding`, `raising` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
 //! | `ready` | what the socket is ready for |
-//! | `ending` | shutdown, close, and the way back to plain bytes |
+//! | `ending` | shutdown, close, and following a peer back to plain bytes |
+//! | `leaving` | the way back to plain bytes, with what was not read |
 //!
 //! Called by the modules beside it, which own the loops and the waiting. Rules:
 //! - [`Phase::Opening`] is a connection of which it is not known yet how it goes on: a client that has asked, or a
@@ -18,15 +19,17 @@
 
 mod ending;
 mod io;
+mod leaving;
 pub(crate) mod mover;
 mod opening;
 mod raising;
 mod ready;
 mod riding;
 
-pub(crate) use ending::{begin_to_close, demote, is_ended, is_reset, let_go, shut};
-pub(crate) use io::{GATHERING_US, gather, has_something, is_gathering};
+pub(crate) use ending::{begin_to_close, is_ended, is_reset, let_go, shut};
+pub(crate) use io::{GATHERING_US, gather, is_gathering, is_worth_looking};
 pub(crate) use io::{available, await_gone, note, post, receive, room, send, take, unsent};
+pub(crate) use leaving::demote;
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
 pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
@@ -41,6 +44,22 @@ use transport::wire::Wire;
 pub(super) fn wire(s: &Socket) -> Option<&'static Wire> {
     // SAFETY: null, or memory whose addresses stay valid for whoever was on the way to look.
     unsafe { s.wire.load(Ordering::Acquire).as_ref() }
+}
+
+/// From now on several processes hold the connection, or one alone again. Under both locks.
+pub(super) fn share(s: &Socket, on: bool) {
+    if let Some(wire) = wire(s) {
+        // SAFETY: the locks are held.
+        unsafe { wire.share(on) };
+    }
+}
+
+/// Whether this is still the connection's state, and it is in RDMA mode or on its way there. Who takes octets from the
+/// kernel, or bytes from the program, asks under the lock of that half: another thread may have found that plain bytes
+/// follow, and from then on they are the kernel's.
+#[inline]
+fn is_current(s: &Socket, wire: &Wire) -> bool {
+    is_wired(s) && std::ptr::eq(s.wire.load(Ordering::Acquire), wire)
 }
 
 /// A thread of the program leaves by `pthread_exit`: if it is the first, the process lives until its last thread ends,

@@ -14,7 +14,7 @@
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket};
-use super::raising;
+use super::{ending, raising};
 use crate::service;
 use crate::world;
 use std::ffi::c_void;
@@ -26,7 +26,7 @@ use transport::ring::records::KNOCK;
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::net;
 use transport::sys::time;
-use transport::wire::{Heard, Wire};
+use transport::wire::{Heard, Return, Wire};
 
 /// How long (µs) what waits is left to the program's own calls.
 const COURTESY_US: u64 = 500;
@@ -34,11 +34,12 @@ const COURTESY_US: u64 = 500;
 const PAUSE_US: u64 = 2_000;
 /// How long (µs) what a peer has knocked for may take to come behind the knock, before it is looked for later.
 const BEHIND_US: u64 = 10_000;
-/// How often (ms) adapters are looked at.
-const WATCH_MS: i32 = 100;
 /// How long (µs) a closed connection may take to send its last octets: as long as the kernel's own patience with a
 /// peer that has gone silent, about.
 const LINGER_US: u64 = 60_000_000;
+/// How long (µs) a peer that has not ended its direction may take to hear that this side has, and what it said before that
+/// to come here.
+const LAST_WORDS_US: u64 = 20_000;
 /// How long (µs) the end of the process waits for that.
 const EXIT_US: u64 = 5_000_000;
 /// While small messages are gathered (`transport::wire`): how long (µs) the thread sleeps between two looks, what it leaves where it
@@ -55,6 +56,8 @@ struct Last {
     fd: Fd,
     wire: NonNull<Wire>,
     since: u64,
+    /// When all had gone and the kernel was told that this side has ended, in ticks; 0 before.
+    ended: u64,
 }
 
 // SAFETY: the state is reached by whoever holds the list, and by nobody else.
@@ -152,6 +155,7 @@ pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>) {
         fd,
         wire,
         since: clock::ticks(),
+        ended: 0,
     });
     wake();
 }
@@ -167,11 +171,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             // (who has noted something before that was to be seen did not ring)
             waits = parked::has_wired() || !LINGERING.lock().is_empty();
         }
-        let rung = sleep(match (waits, raising::is_busy()) {
-            (true, _) => 0,
-            (false, true) => WATCH_MS,
-            (false, false) => -1,
-        });
+        let rung = sleep(if waits { 0 } else { raising::patience() });
         if OVER.load(Ordering::SeqCst) {
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
@@ -245,11 +245,9 @@ const RUNG: usize = 16;
 /// The peer of this one wants to go on with plain bytes, or urgent data of its program has come: then it already
 /// does.
 fn answer(s: &'static Socket) {
+    let Some(wire) = super::wire(s) else { return };
     let fd = super::own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
-    if let Some(wire) = super::wire(s)
-        && s.phase() == Phase::Wired
-        && fd >= 0
-    {
+    if super::is_current(s, wire) && s.phase() == Phase::Wired && fd >= 0 {
         if wire.common.ring.is_wanted() && net::urgent(fd).is_none_or(|byte| byte == KNOCK) {
             // Its ring is over, which it says right behind; or what it rang for was read by now.
             let begun = clock::ticks();
@@ -265,15 +263,19 @@ fn answer(s: &'static Socket) {
                 let _ = time::nap(100);
             }
         }
+        if net::urgent(fd) == Some(super::leaving::BACK) {
+            wire.common.note_return(Return::Asked);
+        }
         wire.common.to_plain.store(true, Ordering::Release);
-        super::ending::follow_to_plain(s, fd, wire);
+        ending::follow_to_plain(s, fd, wire);
+        super::io::note_pending(s, fd);
     }
 }
 
 /// Goes on with what lingers. True if anything still does.
 fn linger() -> bool {
     let mut all = LINGERING.lock();
-    all.retain(|last| {
+    all.retain_mut(|last| {
         let late = clock::ticks() - last.since > clock::us(LINGER_US);
         let done = is_done(last) || late;
         if done {
@@ -288,18 +290,30 @@ fn linger() -> bool {
     !all.is_empty()
 }
 
-fn is_done(last: &Last) -> bool {
-    // SAFETY: as in `linger`: whoever holds the list has both halves.
+fn is_done(last: &mut Last) -> bool {
+    // SAFETY: as in `linger`: whoever holds the list has both halves, which no other process has any more.
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
     // SAFETY: as above.
     unsafe {
         if wire.is_asking() && wire.hear(fd) == Heard::Nothing {
             return false;
         }
-        let incoming = wire.incoming();
-        // (credits may come; bytes of the stream have nobody to read them)
-        let over = incoming.is_readable(&wire.common, fd) && incoming.is_over();
-        let out = wire.out();
+        let mut incoming = wire.incoming();
+        // (credits may come; bytes of the stream have nobody to read them, which the kernel says by a reset)
+        let readable = incoming.is_readable(&wire.common, fd);
+        if readable && incoming.has_bytes(fd) {
+            net::reset_on_close(fd);
+            return true;
+        }
+        let over = readable && incoming.is_over();
+        let waits = wire.common.is_returning(Return::Waits);
+        if waits {
+            incoming.available(&wire.common, fd);
+        }
+        drop(incoming);
+        if waits {
+            let _ = wire.resume(fd); // (what fails shows below)
+        }
         if wire
             .common
             .ring
@@ -308,12 +322,24 @@ fn is_done(last: &Last) -> bool {
         {
             wire.end_ring();
         }
-        out.finish(&wire.common, fd).is_err() || !out.is_under_way(&wire.common) || over
+        let mut out = wire.out();
+        let gone = out.finish(&wire.common, fd).is_err() || over;
+        let lasts = ending::is_lasting(wire, &out, fd);
+        if gone || lasts || !ending::is_to_hear(wire) {
+            return gone || !lasts;
+        }
     }
+    // What the peer is just saying would be answered with a reset: it hears of the end first.
+    if last.ended == 0 {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        last.ended = clock::ticks();
+    }
+    clock::ticks() - last.ended > clock::us(LAST_WORDS_US)
 }
 
-/// The process ends: what waits goes now, within reason.
-pub(crate) fn at_exit() {
+/// The process ends, or is about to become another program: what waits goes now, within reason.
+pub(crate) fn at_exit(ends: bool) {
     if !STARTED.load(Ordering::Relaxed) || world::is_foreign() {
         return;
     }
@@ -331,7 +357,17 @@ pub(crate) fn at_exit() {
     });
     super::riding::part(&riders);
     let begun = clock::ticks();
-    while (parked::move_wired(0) != Left::Nothing || linger())
+    let mut open = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::is_wired(s) {
+            open.push(s);
+        }
+    });
+    let mut is_leaving = || {
+        open.retain(|s| ending::is_parting(s, super::own_fd(s, -1), ends));
+        !open.is_empty()
+    };
+    while (parked::move_wired(0) != Left::Nothing || linger() || is_leaving())
         && clock::ticks() - begun < clock::us(EXIT_US)
     {
         let _ = time::nap(200);

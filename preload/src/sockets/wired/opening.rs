@@ -7,8 +7,8 @@
 //!   client takes whatever is no answer for the program's bytes.
 
 use super::super::demote::become_plain;
-use super::super::{Phase, Socket, Way, seats};
-use super::{mover, raising, wire};
+use super::super::{Phase, Socket, Way, rouse, seats};
+use super::{is_current, mover, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -159,20 +159,22 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
 }
 
 /// A client looks for the answer.
-fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
-    match hear_closing(s, fd, wire) {
+pub(super) fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    let heard = hear_closing(s, fd, wire);
+    match heard {
         Heard::Nothing => {}
         Heard::Agreed => {
             mover::watch(s, fd);
-            if wire.common.ring.is_wanted() {
-                raising::want(s);
-            }
+            wire.common.ring.begin_later();
             registered::kick_others(s, std::ptr::null());
         }
         Heard::Declined => {
             super::ending::settle_plain(s, fd);
             registered::kick_others(s, std::ptr::null());
         }
+    }
+    if heard != Heard::Nothing && s.sleepers() > 0 {
+        rouse::sleepers(s); // bytes that came behind the answer are here now
     }
 }
 
@@ -181,7 +183,8 @@ pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
     let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
         return Heard::Nothing;
     };
-    if s.phase() != Phase::Opening {
+    // (the mover may be late: by now the socket may be another connection's)
+    if s.phase() != Phase::Opening || !is_current(s, wire) {
         return Heard::Nothing;
     }
     // SAFETY: both locks are held.
@@ -278,7 +281,8 @@ fn look(s: &'static Socket, fd: i32) {
         }
         Ok(n) => n,
     };
-    let unfit = spoke || !alone || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
+    let passed = matches!(super::super::demote::way(s), Way::Passed);
+    let unfit = passed || spoke || !alone || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(), unfit, &mut reply) {
@@ -312,14 +316,21 @@ fn look(s: &'static Socket, fd: i32) {
     }
     let Some(wire) = wire else {
         drop(rx);
-        return become_plain(&mut w, s, fd, Reason::Declined);
+        let why = if passed {
+            Reason::Passed
+        } else {
+            Reason::Declined
+        };
+        return become_plain(&mut w, s, fd, why);
     };
     if let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) {
         s.record.set_names(&local, &peer);
     }
     if let Way::Callee { rides } = super::super::demote::way(s) {
         // SAFETY: nobody else has it yet.
-        unsafe { wire.as_ref() }.common.ring.allow(rides);
+        let riding = &unsafe { wire.as_ref() }.common.ring;
+        riding.allow(rides);
+        riding.begin_later();
     }
     set_wire(s, wire);
     attached(s);

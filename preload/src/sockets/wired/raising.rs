@@ -1,8 +1,8 @@
 //! Makes, connects and takes down rings: what takes as long as an adapter does. All of it is done by the mover's thread,
 //! which looks at the adapters now and then, too: one that has failed while the program was elsewhere ends its ring.
 //!
-//! The side that connected offers, as soon as the connection is in RDMA mode; and again some time after a ring has
-//! failed.
+//! The side that connected offers, as soon as the connection is worth it (`riding`); and again some time after a ring
+//! has failed.
 
 use super::super::lock::Slow;
 use super::super::{Phase, Socket};
@@ -19,6 +19,11 @@ const GRACE_US: u64 = 500_000;
 /// How long (µs) after a failure the next ring is offered: the first time, and at most.
 const AGAIN_US: u64 = 1_000_000;
 const AGAIN_MOST_US: u64 = 30_000_000;
+/// How long (µs) an offer or its answer is looked for every [`LOOK_MS`], where the program may not read.
+const HURRY_US: u64 = 100_000;
+/// How often (ms) adapters are looked at, and words of a peer that are due.
+const WATCH_MS: i32 = 100;
+const LOOK_MS: i32 = 1;
 
 /// See the fields.
 static LISTS: Slow<Lists> = Slow::new(Lists {
@@ -26,6 +31,7 @@ static LISTS: Slow<Lists> = Slow::new(Lists {
     riders: Vec::new(),
     retired: Vec::new(),
     again: Vec::new(),
+    awaited: Vec::new(),
 });
 /// How many there are in all of them, for a look without the lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -40,6 +46,8 @@ struct Lists {
     retired: Vec<(Old, u64)>,
     /// Offers to be made anew.
     again: Vec<Again>,
+    /// Those whose peers are about to say something, and until when that is looked for.
+    awaited: Vec<(Rider, u64)>,
 }
 
 struct Again {
@@ -51,7 +59,8 @@ struct Again {
 
 impl Lists {
     fn count(&self) {
-        let all = self.wanted.len() + self.riders.len() + self.retired.len() + self.again.len();
+        let (made, other) = (self.riders.len() + self.retired.len(), self.again.len());
+        let all = made + other + self.wanted.len() + self.awaited.len();
         COUNT.store(u32::try_from(all).unwrap_or(u32::MAX), Ordering::Release);
     }
 }
@@ -97,9 +106,36 @@ impl Rider {
 }
 
 /// Whether the thread has to look now and then.
-pub(super) fn is_busy() -> bool {
+fn is_busy() -> bool {
     COUNT.load(Ordering::Acquire) > 0
 }
+
+/// How long (ms) it may sleep; for ever: -1.
+pub(super) fn patience() -> i32 {
+    match is_busy() {
+        false => -1,
+        true if LISTS.lock().awaited.is_empty() => WATCH_MS,
+        true => LOOK_MS,
+    }
+}
+
+/// A connection is worth a ring: the side that has connected offers one, the other looks for that.
+pub(super) fn begin(s: &'static Socket) {
+    {
+        let mut lists = LISTS.lock();
+        let until = clock::ticks() + clock::us(HURRY_US);
+        lists.awaited.push((Rider::new(s), until));
+        lists.count();
+    }
+    if s.record.role.load(Ordering::Relaxed) == CONNECTED {
+        want(s);
+    } else {
+        mover::wake();
+    }
+}
+
+/// `Record::role` of the side that has connected.
+const CONNECTED: u8 = 1;
 
 /// Something of this connection's ring is due.
 pub(super) fn want(s: &'static Socket) {
@@ -116,7 +152,7 @@ pub(super) fn want(s: &'static Socket) {
 
 /// The connection has no ring any more: it is taken down with the next turn.
 pub(super) fn retired(s: &'static Socket) {
-    let connected = s.record.role.load(Ordering::Relaxed) == 1;
+    let connected = s.record.role.load(Ordering::Relaxed) == CONNECTED;
     let again = connected && wire(s).is_some_and(|w| w.common.ring.is_wanted());
     {
         let mut lists = LISTS.lock();
@@ -160,12 +196,16 @@ pub(super) fn work() {
             && let Some(ring) = wire.common.ring.get()
         {
             ring.reap();
-            // (who sleeps on the connection itself is woken by what comes, and would not be if it were taken here)
-            let asleep = rider.socket.sleepers() > 0;
-            if !asleep && net::unread(fd) > 0 && !ring.is_over() {
-                super::io::available(rider.socket, fd); // perhaps the peer's is over
+            if !ring.is_over() {
+                hear(rider.socket, fd); // perhaps the peer's is over
             }
             riding::settle(rider.socket, fd, wire);
+        }
+    }
+    let awaited = LISTS.lock().awaited.clone();
+    for (rider, _) in &awaited {
+        if let Some((_, fd)) = rider.wire() {
+            hear(rider.socket, fd);
         }
     }
     let mut old = Vec::new();
@@ -181,6 +221,10 @@ pub(super) fn work() {
             }
             keep
         });
+        lists.awaited.retain(|(rider, until)| {
+            let up = |(wire, _): (&Wire, i32)| wire.common.ring.get().is_some_and(Ring::is_up);
+            *until > now && rider.wire().is_some_and(|at| !up(at))
+        });
         lists.retired.append(&mut gone);
         lists.retired.retain(|(ring, since)| {
             let keep = *since > late;
@@ -194,6 +238,14 @@ pub(super) fn work() {
     for ring in old {
         // SAFETY: taken out of its connection, and out of the list, once; whoever was on the way to look has left.
         unsafe { Ring::close(ring) };
+    }
+}
+
+/// Takes in what a peer says, if nobody sleeps on the connection itself: who does is woken by that, and would not be if
+/// it were taken here.
+fn hear(s: &'static Socket, fd: i32) {
+    if s.sleepers() == 0 && net::unread(fd) > 0 {
+        super::io::available(s, fd);
     }
 }
 
@@ -213,7 +265,7 @@ fn serve(rider: Rider) {
         }
     } else if riding.done(Due::Offered) {
         if let Some(old) = riding.get() {
-            old.expect(false); // it was never begun there, and will not be
+            old.expect_no_more(); // it was never begun there, and will not be
             old.end();
             riding::settle(s, fd, wire);
         }
@@ -227,7 +279,7 @@ fn serve(rider: Rider) {
         });
         if connected {
             if let Some(ring) = riding.get() {
-                ring.expect(true); // its peer answers a beginning with one
+                ring.expect(); // its peer answers a beginning with one
             }
             riding.want(Due::SayBegin);
         } else {
@@ -266,7 +318,7 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     // SAFETY: just made.
     unsafe { ring.as_ref() }.connect(&peer).ok()?;
     riding.set(ring);
-    riding.get().inspect(|ring| ring.expect(true))
+    riding.get().inspect(|ring| ring.expect())
 }
 
 fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
@@ -314,6 +366,7 @@ pub(super) fn in_child() {
     lists.riders.clear();
     lists.retired.clear();
     lists.again.clear();
+    lists.awaited.clear();
     COUNT.store(0, Ordering::Release);
     in_parent();
 }

@@ -3,8 +3,8 @@
 //! Rule: [`bits`] may be asked with a set's lock held, so nothing here takes the registry lock. What needs that is said
 //! by [`is_unsettled`], and done by [`settle`] first.
 
-use super::super::{Phase, Socket, wait};
-use super::{ending, io, opening, own_fd, riding, wire};
+use super::super::{Phase, Socket, rouse, wait};
+use super::{ending, io, is_current, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::State;
@@ -56,31 +56,38 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
     if kernel & libc::POLLRDHUP != 0 && !half {
         b |= libc::POLLRDHUP | IN;
     }
-    let (readable, end, state) = {
+    let asleep = s.sleepers() > 0;
+    let (readable, end, state, took) = {
         let Ok(_rx) = s.rx.lock() else { return b };
+        if !is_current(s, wire) {
+            return net::ready_now(fd, want | IN | OUT | libc::POLLRDHUP);
+        }
         // SAFETY: the lock is held.
-        let incoming = unsafe { wire.incoming() };
+        let mut incoming = unsafe { wire.incoming() };
         let lowat = s.lowat.load(Ordering::Relaxed) as usize;
         let comes = kernel & !(OUT | libc::POLLPRI) != 0;
-        let readable = if s.sleepers() > 0 {
+        let octets = incoming.octets();
+        if asleep && rouse::event().is_none() {
             // Who sleeps in the kernel on this very socket is woken by what lies there: it is left where it is.
-            incoming.has(&wire.common, lowat) || kernel & libc::POLLIN != 0
-        } else if comes {
-            incoming.is_readable(&wire.common, fd)
+            let readable = incoming.has(&wire.common, lowat) || kernel & libc::POLLIN != 0;
+            (readable, false, State::Open, false)
         } else {
-            incoming.has(&wire.common, 1) // (the kernel has been asked already)
-        };
-        if s.sleepers() > 0 {
-            (readable, false, State::Open)
-        } else if lowat > 1 || want & libc::POLLRDHUP != 0 {
+            let readable = if comes || incoming.has_octets(&wire.common) == Some(true) {
+                incoming.is_readable(&wire.common, fd)
+            } else {
+                incoming.has(&wire.common, 1) // (the kernel has been asked already)
+            };
             // (the end may lie behind bytes that have not been read)
-            let enough = incoming.available(&wire.common, fd) >= lowat;
+            let looks = lowat > 1 || want & libc::POLLRDHUP != 0;
+            let enough = !looks || incoming.available(&wire.common, fd) >= lowat;
             let end = incoming.has_end();
-            (readable && (enough || end), end, incoming.state())
-        } else {
-            (readable, incoming.has_end(), incoming.state())
+            let took = asleep && incoming.octets() != octets;
+            (readable && (enough || end), end, incoming.state(), took)
         }
     };
+    if took {
+        rouse::sleepers(s); // the kernel has nothing to tell them of
+    }
     io::after(s, fd, wire, state);
     if state == State::Plain {
         b |= kernel & (IN | libc::POLLRDHUP);
@@ -155,7 +162,7 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
         return kernel & OUT;
     };
     // SAFETY: the lock is held while it is looked at.
-    let out = unsafe { wire.out() };
+    let mut out = unsafe { wire.out() };
     if out.is_too_early(&wire.common) {
         return if out.is_roomy(&wire.common) { OUT } else { 0 };
     }

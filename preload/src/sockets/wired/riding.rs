@@ -4,8 +4,8 @@
 //! Rule: who is about to sleep says so to the peer's memory first ([`before_sleep`]), and looks once more after.
 
 use super::super::{Socket, wait};
-use super::{own_fd, raising, wire};
-use std::sync::atomic::Ordering;
+use super::{io, own_fd, raising, wire};
+use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
 use transport::doorbell;
 use transport::reason::Reason;
@@ -21,14 +21,25 @@ fn ring(s: &Socket) -> Option<&'static Ring> {
     wire(s)?.common.ring.get()
 }
 
-/// Whether there may be something to do, by few loads. False where the kernel alone knows.
+/// Whether there may be something to do, without a system call. False where the kernel alone knows.
 #[inline]
 pub(crate) fn may_go(s: &Socket, want: wait::Want) -> bool {
-    let Some(ring) = ring(s) else { return false };
-    match want {
-        wait::Want::Data => ring.is_over() || ring.available() > 0,
-        wait::Want::Room | wait::Want::Taken => false,
+    if want != wait::Want::Data {
+        return s.hungry.load(Ordering::Relaxed) && may_send(s);
     }
+    // (what has come may have been taken from the kernel by another thread, which looked for something else)
+    ring(s).is_some_and(|ring| ring.is_over() || ring.available() > 0) || io::has_something(s)
+}
+
+/// Whether a sender that waited for the peer's word has got it.
+fn may_send(s: &Socket) -> bool {
+    let Some(wire) = wire(s) else { return false };
+    s.tx.lock().is_ok_and(|_tx| {
+        // SAFETY: the lock is held while it is looked at.
+        let mut out = unsafe { wire.out() };
+        let room = !out.is_by_ring() || has_room(wire);
+        room && !out.is_unsettled() && out.has_credit(&wire.common)
+    })
 }
 
 /// Whether the sending direction goes by the ring: then the kernel does not say when there is room.
@@ -53,15 +64,43 @@ pub(super) fn has_room(wire: &Wire) -> bool {
     wire.common.ring.get().is_none_or(|r| r.room() >= WORTH)
 }
 
+/// Messages, or bytes, that a connection has carried when a ring is offered: one that ends before is not worth the
+/// adapter's time, nor words to a peer that may be gone before it reads them.
+const WORTH_MESSAGES: u64 = 32;
+const WORTH_BYTES: u64 = 256 * 1024;
+
+/// Has a ring offered for a connection that is worth one by now, or the other end's offer looked for: a program that only
+/// sends does not read it. Cheap for all others.
+#[inline]
+pub(super) fn consider(s: &'static Socket, wire: &Wire) {
+    if wire.common.ring.begins_later() {
+        let r = &s.record;
+        let sum =
+            |a: &AtomicU64, b: &AtomicU64| a.load(Ordering::Relaxed) + b.load(Ordering::Relaxed);
+        let worth = sum(&r.messages_sent, &r.messages_received) >= WORTH_MESSAGES
+            || sum(&r.bytes_sent, &r.bytes_received) >= WORTH_BYTES;
+        if worth && wire.common.ring.begins_now() {
+            raising::begin(s);
+        }
+    }
+}
+
 /// Brings a ring that has ended, or is about to begin, to where it can be brought now. Cheap where there is none.
 #[inline]
 pub(super) fn settle(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    consider(s, wire);
     if wire.common.ring.is_any_due() {
         raising::want(s);
     }
     let Some(ring) = wire.common.ring.get() else {
         return;
     };
+    if ring.is_untold()
+        && let Ok(_rx) = s.rx.lock()
+    {
+        // SAFETY: the lock is held.
+        unsafe { wire.incoming() }.tell(ring);
+    }
     if ring.wants_bell()
         && let Ok(_tx) = s.tx.lock()
     {
@@ -121,7 +160,7 @@ pub(super) fn part(riders: &[&'static Socket]) {
     for &s in riders {
         // (what is just being agreed has come to its end first: words of the peer's that nobody reads make a reset)
         while ring(s).is_some_and(|r| !r.is_over() && !r.is_up()) && !is_late(AGREE_US) {
-            super::io::available(s, fd(s));
+            io::available(s, fd(s));
             let _ = time::nap(100);
         }
         while ring(s).is_some_and(|r| !r.is_over() && !r.is_quiet()) && !is_late(PART_US) {
@@ -154,7 +193,7 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
     let mut nap = u64::MAX;
     if let Ok(_rx) = s.rx.lock() {
         // SAFETY: the lock is held.
-        let incoming = unsafe { wire.incoming() };
+        let mut incoming = unsafe { wire.incoming() };
         // Bells for earlier sleeps; not where another sleeps, whose they may be.
         if s.sleepers() == 0 {
             incoming.quiet(&wire.common, fd);
@@ -177,7 +216,7 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
         if lacks && let Ok(_rx) = s.rx.lock() {
             // The peer's word for that comes among its octets, perhaps behind some that nobody reads.
             // SAFETY: the lock is held.
-            let incoming = unsafe { wire.incoming() };
+            let mut incoming = unsafe { wire.incoming() };
             if incoming.is_by_ring() {
                 let readable = || incoming.is_readable(&wire.common, fd);
                 nap = nap.min(data_stated(ring, readable)).min(UNKNOWN_NS);
@@ -185,6 +224,9 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
         }
     }
     settle(s, fd, wire);
+    if ring.is_untold() {
+        nap = nap.min(UNKNOWN_NS);
+    }
     nap
 }
 

@@ -4,8 +4,10 @@
 //! Pointers into the program's memory are passed to the kernel as they came; it answers EFAULT.
 
 mod endpoint;
+mod receipt;
 
 pub use endpoint::{Endpoint, local, peer};
+pub use receipt::Receipt;
 
 use super::Result;
 use super::fd::{Fd, as_fd};

@@ -1,7 +1,7 @@
 //! The stand-in, both ends in one process.
 
 use crate::verbs::standin::StandIn;
-use crate::verbs::{Adapter, Address, DEPTH, Done, Work};
+use crate::verbs::{Adapter, Address, DEPTH, Done, Operation, Work};
 use std::ptr::NonNull;
 
 /// An end and its memory, whose addresses are used while others write there.
@@ -50,13 +50,13 @@ impl End {
 
     /// A Write of this end's memory to the same place of the other.
     fn write(&self, to: &Self, (from, len): (usize, u32), id: u64) -> Work {
-        Work::Write {
+        Work {
+            operation: Operation::Write,
             local: self.at.wrapping_add(from),
             len,
             lkey: self.adapter.lkey(),
             remote: to.at as u64 + from as u64,
             rkey: to.adapter.rkey(),
-            inline: false,
             signaled: true,
             id,
         }
@@ -87,7 +87,8 @@ fn what_is_written_and_read_is_what_was_there() {
     let (a, b) = pair();
     a.fill(8, b"over there");
     b.fill(100, b"and back");
-    let read = Work::Read {
+    let read = Work {
+        operation: Operation::Read,
         local: a.at.wrapping_add(200),
         len: 8,
         lkey: a.adapter.lkey(),
@@ -107,25 +108,11 @@ fn what_is_written_and_read_is_what_was_there() {
 #[test]
 fn silent_work_makes_room_when_later_work_is_polled() {
     let (a, b) = pair();
-    let silent = |work| match work {
-        Work::Write {
-            local,
-            len,
-            remote,
-            rkey,
-            id,
-            ..
-        } => Work::Write {
-            local,
-            len,
-            lkey: 0,
-            remote,
-            rkey,
-            inline: true,
-            signaled: false,
-            id,
-        },
-        read @ Work::Read { .. } => read,
+    let silent = |work| Work {
+        operation: Operation::WriteInline,
+        lkey: 0,
+        signaled: false,
+        ..work
     };
     for i in 1..DEPTH as u64 {
         a.post(&[silent(a.write(&b, (0, 8), i))]).unwrap();
@@ -142,46 +129,11 @@ fn silent_work_makes_room_when_later_work_is_polled() {
 fn a_wrong_key_or_place_ends_the_queue_pair() {
     type Wrong = fn(&mut Work);
     let wrongs: [(Wrong, u32); 5] = [
-        (
-            |w| {
-                if let Work::Write { rkey, .. } = w {
-                    *rkey ^= 1
-                }
-            },
-            10,
-        ),
-        (
-            |w| {
-                if let Work::Write { remote, .. } = w {
-                    *remote -= 9
-                }
-            },
-            10,
-        ),
-        (
-            |w| {
-                if let Work::Write { remote, .. } = w {
-                    *remote += LEN as u64 - 15
-                }
-            },
-            10,
-        ),
-        (
-            |w| {
-                if let Work::Write { remote, .. } = w {
-                    *remote = u64::MAX
-                }
-            },
-            10,
-        ),
-        (
-            |w| {
-                if let Work::Write { lkey, .. } = w {
-                    *lkey ^= 1
-                }
-            },
-            4,
-        ),
+        (|w| w.rkey ^= 1, 10),
+        (|w| w.remote -= 9, 10),
+        (|w| w.remote += LEN as u64 - 15, 10),
+        (|w| w.remote = u64::MAX, 10),
+        (|w| w.lkey ^= 1, 4),
     ];
     for (wrong, status) in wrongs {
         let (a, b) = pair();
@@ -249,13 +201,17 @@ fn a_word_comes_whole_and_after_its_data() {
                         at.add(k).write(word);
                     }
                 }
-                let piece = |k: usize, words: usize, id| Work::Write {
+                let piece = |k: usize, words: usize, id| Work {
+                    operation: if words == 1 {
+                        Operation::WriteInline
+                    } else {
+                        Operation::Write
+                    },
                     local: at.wrapping_add(k).cast(),
                     len: (words * 8) as u32,
                     lkey: adapter.lkey(),
                     remote: remote + k as u64 * 8,
                     rkey,
-                    inline: words == 1,
                     signaled: words == 1,
                     id,
                 };

@@ -2,12 +2,16 @@
 //!
 //! Three places, in the order of the stream: bytes that are *ready* (taken out of their FPDUs), octets that are *raw*
 //! (as they came), and what the kernel still has. A read takes from the front; where a large payload is under way it
-//! goes from the kernel straight to the program's buffer. `parse` follows the FPDUs, `read` moves bytes.
+//! goes from the kernel straight to the program's buffer. `parse` follows the FPDUs, `read` moves bytes; `shared` is for
+//! streams that several processes hold.
 
 mod parse;
 mod read;
+mod shared;
 
-use super::{Agreed, Common};
+use super::noted::Noted;
+use super::set_up::LONGEST;
+use super::{Agreed, Common, GIVEN};
 use crate::iwarp::ddp::{Segment, StreamId};
 use crate::iwarp::mpa::setup::{ReadLimits, Role};
 use crate::iwarp::mpa::{Deframer, Markers};
@@ -16,7 +20,7 @@ use crate::ring::Begun;
 use crate::ring::{Ring, Rx};
 use crate::sdp_wire::received::Sizes;
 use crate::sdp_wire::sequence::Sequence;
-use crate::sys::{Errno, Result};
+use crate::sys::{Errno, Result, net};
 use std::sync::atomic::Ordering;
 
 /// Bytes of the two buffers: several of the largest FPDUs.
@@ -51,6 +55,11 @@ enum Stage {
     Header,
     /// So many bytes of the stream, and so many octets of pad and CRC behind them.
     Body {
+        left: usize,
+        tail: usize,
+    },
+    /// As a body, of bytes that this side has sent and that come back.
+    Given {
         left: usize,
         tail: usize,
     },
@@ -102,8 +111,20 @@ pub struct In {
     link: Rx,
     /// The next thing after the FPDU at the front is the ring.
     begins_ring: bool,
+    /// The sending half has not been told of the last messages.
+    untold: bool,
+    /// An error that the kernel gave before octets that still lie there.
+    ahead: Option<Errno>,
+    noted: Noted<shared::State>,
+    /// The FPDU at the front brings bytes back, which are kept here until they go out again.
+    brings_back: bool,
+    given_start: usize,
+    given_end: usize,
+    /// Bytes that have gone out again.
+    passed: u64,
     raw: [u8; RAW],
     ready: [u8; READY],
+    back: [u8; GIVEN],
 }
 
 impl In {
@@ -130,14 +151,16 @@ impl In {
             (&raw mut (*at).stage).write(Stage::Plain);
             (&raw mut (*at).message).write(None);
             (&raw mut (*at).error).write(None);
+            (&raw mut (*at).ahead).write(None);
             (&raw mut (*at).terminate).write(None);
             (&raw mut (*at).link).write(Rx::new());
         }
     }
 
-    /// How the direction goes on, behind `used` octets of what is here.
+    /// How the direction goes on, behind a reply of `used` octets, which has been taken.
     pub(super) fn settle(&mut self, common: &Common, agreed: Option<&Agreed>, used: usize) {
-        self.start = (self.start + used).min(self.end);
+        (self.start, self.end) = (0, 0);
+        self.octets += used as u64;
         let Some(agreed) = agreed else {
             return; // plain bytes
         };
@@ -163,14 +186,60 @@ impl In {
         }
     }
 
-    /// Reads what has come in answer to a request.
-    pub(super) fn receive_reply(&mut self, common: &Common, fd: i32) {
-        self.fill(common, fd);
+    /// Looks at what has come in answer to a request. It stays where it is: plain bytes behind it, or in its place, are the
+    /// kernel's.
+    pub(super) fn look_for_reply(&mut self, fd: i32) {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        let space = self.raw.get_mut(..LONGEST).unwrap_or_default();
+        // SAFETY: the slice is writable.
+        let came = unsafe { net::recv(fd, space.as_mut_ptr(), space.len(), flags) };
+        (self.start, self.end) = (0, 0);
+        if let Ok(n @ 1..) = came {
+            self.end = n;
+        } else {
+            self.took(came);
+        }
+    }
+
+    /// Whether nothing can come any more behind what is here.
+    pub(super) fn is_all_of_reply(&self, fd: i32) -> bool {
+        let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+        self.over || net::ready_now(fd, libc::POLLRDHUP) & ends != 0
     }
 
     /// What has come so.
     pub(super) fn reply(&self) -> &[u8] {
         self.raw.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// What has come back, to be sent once more.
+    pub(super) fn given(&self) -> &[u8] {
+        self.back
+            .get(self.given_start..self.given_end)
+            .unwrap_or_default()
+    }
+
+    /// So many bytes have been, of all that have ever come back: of those that are here what had not gone before.
+    pub(super) fn take_given(&mut self, passed: u64) {
+        let more = passed.saturating_sub(self.passed);
+        let here = self.given_end - self.given_start;
+        let n = usize::try_from(more).map_or(here, |n| n.min(here));
+        self.given_start += n;
+        self.passed += n as u64;
+        if self.given_start == self.given_end {
+            (self.given_start, self.given_end) = (0, 0);
+        }
+        self.note(); // before anything that was here is written over
+    }
+
+    /// Whether the peer's direction has ended, as far as it was followed.
+    pub(super) const fn is_at_end_of_mode(&self) -> bool {
+        self.ends_mode
+    }
+
+    /// Goes on where there was no room for it.
+    pub(super) fn go_on(&mut self, common: &Common) {
+        self.parse(common);
     }
 
     /// Whether the kernel connection has ended.
@@ -219,10 +288,15 @@ impl In {
         }
     }
 
-    /// Whether the next octets that come are bytes of the stream.
+    /// Whether bytes of the stream have come that nobody has read. After [`Self::is_readable`].
     #[must_use]
-    pub const fn is_in_body(&self) -> bool {
-        matches!(self.stage, Stage::Body { .. } | Stage::Plain)
+    pub fn has_bytes(&self, fd: i32) -> bool {
+        self.held() > 0
+            || match self.stage {
+                Stage::Body { .. } => true,
+                Stage::Plain => net::unread(fd) > 0,
+                _ => false,
+            }
     }
 
     /// Whether the peer has ended its direction, whatever has not been read before that.
@@ -264,7 +338,10 @@ impl In {
     fn fill_up_to(&mut self, common: &Common, fd: i32, most: usize) -> bool {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && RAW - self.end < RAW / 2 + AHEAD {
+        } else if self.start > 0
+            && RAW - self.end < RAW / 2 + AHEAD
+            && self.may_move(self.start, self.end)
+        {
             self.raw.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -274,12 +351,9 @@ impl In {
         let Some(space) = self.raw.get_mut(self.end..end).filter(|s| !s.is_empty()) else {
             return false;
         };
-        let len = space.len().min(most);
+        let (to, len) = (space.as_mut_ptr(), space.len().min(most));
         // SAFETY: the slice is writable.
-        let came = unsafe {
-            let ring = common.ring.get();
-            self.link.recv(ring, fd, space.as_mut_ptr(), len)
-        };
+        let came = unsafe { self.recv_raw(common, fd, to, len) };
         match self.took(came) {
             Some(n) => {
                 self.end += n;
@@ -337,6 +411,11 @@ impl In {
         self.link.land(ring);
     }
 
+    /// Tells the peer how much of its ring was taken, if that is due.
+    pub fn tell(&mut self, ring: &Ring) {
+        self.link.tell(ring);
+    }
+
     /// Whether octets come from the kernel.
     pub(super) const fn is_by_kernel(&self) -> bool {
         self.link.is_kernel()
@@ -352,7 +431,7 @@ impl In {
     #[inline]
     #[must_use]
     pub fn has_octets(&self, common: &Common) -> Option<bool> {
-        self.link.has_octets(common.ring.get()?)
+        self.link.has_octets(common.ring.get())
     }
 
     /// This side shuts the kernel connection: its end is not the peer's.

@@ -12,7 +12,7 @@ use crate::sdp_wire;
 use crate::sdp_wire::message::Message;
 use crate::sdp_wire::mid::Mid;
 use crate::sdp_wire::received::{FRONT, Received};
-use crate::wire::Due;
+use crate::wire::{Due, GIVEN, Return};
 use std::sync::atomic::Ordering;
 
 /// Octets of an FPDU that have to be here before its headers can be looked at.
@@ -31,12 +31,18 @@ impl In {
                     self.stage = Stage::Skip(tail);
                     true
                 }
+                Stage::Given { left, tail } => self.keep_given(left, tail),
                 Stage::Skip(left) => self.skip(left, common),
                 Stage::Body { .. } | Stage::Plain => false,
             };
             if !went_on {
-                return;
+                break;
             }
+        }
+        if std::mem::take(&mut self.untold) {
+            self.note(); // (before it is told: a half that is put back would hear what it has acknowledged)
+            common.tell_heard(&self.seq.heard());
+            self.note_due(common);
         }
     }
 
@@ -48,7 +54,7 @@ impl In {
             return false;
         }
         if std::mem::take(&mut self.ends_message) {
-            self.free(common);
+            self.free();
         }
         self.stage = if self.ends_mode {
             Stage::Plain
@@ -61,12 +67,30 @@ impl In {
         true
     }
 
+    /// Bytes that come back, as far as there is room for them.
+    fn keep_given(&mut self, left: usize, tail: usize) -> bool {
+        let room = GIVEN - self.given_end;
+        let n = left.min(self.end - self.start).min(room);
+        let from = self.raw.get(self.start..self.start + n);
+        let to = self.back.get_mut(self.given_end..self.given_end + n);
+        if let (Some(from), Some(to)) = (from, to) {
+            to.copy_from_slice(from);
+        }
+        (self.start, self.given_end) = (self.start + n, self.given_end + n);
+        if n < left {
+            let left = left - n;
+            self.stage = Stage::Given { left, tail };
+            return false;
+        }
+        self.stage = Stage::Skip(tail);
+        true
+    }
+
     /// A receive buffer is free again.
-    fn free(&mut self, common: &Common) {
+    fn free(&mut self) {
         self.seq.post(1);
         self.stream.post(1);
-        common.tell_heard(&self.seq.heard());
-        self.note_due(common);
+        self.untold = true;
     }
 
     /// The peer is told of free buffers once half of them can be told of anew.
@@ -140,8 +164,14 @@ impl In {
             Ok(Event::Nothing | Event::Tagged { .. } | Event::ReadRequest) => (len, 0),
         };
         self.start += LENGTH + headers;
+        let brings_back = std::mem::take(&mut self.brings_back);
         self.stage = if payload == 0 {
             Stage::Skip(tail)
+        } else if brings_back {
+            Stage::Given {
+                left: payload,
+                tail,
+            }
         } else {
             self.last = payload;
             Stage::Body {
@@ -188,15 +218,21 @@ impl In {
         let (header, message) = Received::begun(front, total).check(&self.sizes)?;
         self.seq.note_told(&common.told());
         self.seq.receive(&header)?;
-        common.tell_heard(&self.seq.heard());
+        self.untold = true;
         let head = crate::sdp_wire::header::HEADER + message.mid().extended();
-        let data = message.mid().takes_payload();
+        let data = message.mid().takes_payload(); // (also where it comes back)
         if !last {
             let left = u32::try_from(total - payload).unwrap_or(u32::MAX);
             self.message = Some(Open { left, data });
         }
         self.act(common, &message)?;
-        self.note_due(common);
+        self.brings_back = message.mid() == Mid::GivenBack;
+        if self.brings_back {
+            // Only who waits for them gets any, and no part of a message alone.
+            if !common.is_returning(Return::Waits) || !last {
+                return Err(sdp_wire::Violation::Unexpected);
+            }
+        }
         Ok(if data { head } else { payload })
     }
 
@@ -212,10 +248,26 @@ impl In {
             }
         }
         match message {
-            Message::DisConn => self.fin = true,
+            Message::DisConn => {
+                self.fin = true;
+                common.note_finished();
+            }
             Message::Plain => {
                 self.ends_mode = true;
+                common.note_return(Return::Whole);
                 common.to_plain.store(true, Ordering::Release);
+            }
+            Message::TakeBack => {
+                common.note_return(Return::Asked);
+                common.to_plain.store(true, Ordering::Release);
+            }
+            Message::PlainLater => {
+                self.ends_mode = true;
+                common.note_return(Return::Awaited);
+                // (who has asked has something to give back first)
+                if !common.is_returning(Return::Asks) {
+                    common.to_plain.store(true, Ordering::Release);
+                }
             }
             Message::RingOffer { terms } => common.ring.hear(terms, Due::Offered),
             Message::RingAnswer { terms } => common.ring.hear(terms, Due::Answered),

@@ -1,6 +1,6 @@
 //! Moving bytes of the stream to where they are wanted.
 
-use super::{Common, HEADERS, In, LARGE, READY, Stage, State};
+use super::{Common, HEADERS, In, LARGE, READY, Stage, State, shared::Target};
 use crate::sdp::Walk;
 use crate::sys::net;
 use std::ptr;
@@ -96,6 +96,12 @@ impl In {
     /// Whether so many bytes can be read, or the end, as far as what is here tells.
     pub fn has(&mut self, common: &Common, bytes: usize) -> bool {
         self.parse(common);
+        while self.held() < bytes.max(1)
+            && self.link.is_at_kept(common.ring.get())
+            && self.fill(common, -1)
+        {
+            self.parse(common);
+        }
         self.held() >= bytes.max(1) || matches!(self.state(), State::Eof | State::Reset)
     }
 
@@ -106,11 +112,15 @@ impl In {
             let run = self.run();
             let have = self.ready_end - self.ready_start;
             if run > 0 {
-                if self.ready_start > 0 && READY - self.ready_end < run {
+                if self.ready_start > 0
+                    && READY - self.ready_end < run
+                    && self.may_move(self.ready_start, self.ready_end)
+                {
                     self.ready.copy_within(self.ready_start..self.ready_end, 0);
                     (self.ready_start, self.ready_end) = (0, have);
                 }
                 let n = run.min(READY - self.ready_end);
+                self.note(); // before anything that was ready is written over
                 let from = self.raw.get(self.start..self.start + n);
                 let to = self.ready.get_mut(self.ready_end..self.ready_end + n);
                 if let (Some(from), Some(to)) = (from, to) {
@@ -192,7 +202,7 @@ impl In {
         }
         (self.start, self.end) = (0, 0);
         let n = room.min(left);
-        if !self.link.is_kernel() {
+        if !self.link.is_straight() {
             // SAFETY: the caller's promise.
             let came = unsafe { self.link.recv(common.ring.get(), fd, to, n) };
             let Some(came) = self.took(came) else {
@@ -216,7 +226,13 @@ impl In {
             },
         ];
         // SAFETY: the program's buffer by the caller's promise, and our own.
-        let came = unsafe { net::recv_vec(fd, both.as_mut_ptr(), both.len(), libc::MSG_DONTWAIT) };
+        let came = unsafe {
+            if self.is_noted() {
+                self.recv_noted(fd, &mut both, Target::Program(n))
+            } else {
+                net::recv_vec(fd, both.as_mut_ptr(), both.len(), libc::MSG_DONTWAIT)
+            }
+        };
         let Some(came) = self.took(came) else {
             return false;
         };
@@ -231,7 +247,7 @@ impl In {
 
     /// Octets to look at: after a large payload only the headers of what is likely one more.
     fn expect(&mut self, common: &Common, fd: i32) -> bool {
-        if !self.link.is_kernel()
+        if !self.link.is_straight()
             || self.crc
             || self.last < LARGE
             || self.stage != Stage::Header
@@ -240,8 +256,9 @@ impl In {
             return self.fill(common, fd);
         }
         (self.start, self.end) = (0, 0);
+        let to = self.raw.as_mut_ptr();
         // SAFETY: our own buffer, which is longer.
-        let came = unsafe { net::recv(fd, self.raw.as_mut_ptr(), HEADERS, libc::MSG_DONTWAIT) };
+        let came = unsafe { self.recv_raw(common, fd, to, HEADERS) };
         // (what is not data may be shorter: then the rest is asked for as it comes)
         self.last = 0;
         self.took(came).is_some_and(|n| {

@@ -5,8 +5,8 @@ use super::{HEAD, Mode, Out, PENDING};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Parts;
 use crate::sdp_wire::message::Message;
-use crate::sys::Result;
-use crate::wire::{Common, Due, RECEIVE_SIZE, common};
+use crate::sys::{Result, net};
+use crate::wire::{Common, Due, RECEIVE_SIZE, Return, common};
 use std::sync::atomic::Ordering;
 
 impl Out {
@@ -15,6 +15,17 @@ impl Out {
     /// # Errors
     /// As send(2).
     pub fn say(&mut self, common: &Common, fd: i32, message: &Message<'_>) -> Result<bool> {
+        self.say_and(common, fd, message, |_| {})
+    }
+
+    /// [`Self::say`], with what has changed once it is said: that is noted together.
+    pub(super) fn say_and(
+        &mut self,
+        common: &Common,
+        fd: i32,
+        message: &Message<'_>,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<bool> {
         self.numbers.seq.hear(&common.heard());
         let room = PENDING - self.end >= 2 * (HEAD + 64);
         // (behind RingBegin the kernel connection carries no octets of the stream)
@@ -27,13 +38,20 @@ impl Out {
         {
             return Ok(false);
         }
-        let Some(header) = self.numbers.seq.send(false, false) else {
+        let passing = matches!(message, Message::Plain) && common.is_returning(Return::Awaited);
+        let header = if passing {
+            Some(self.numbers.seq.send_passing(false))
+        } else {
+            self.numbers.seq.send(false, false)
+        };
+        let Some(header) = header else {
             return Ok(false);
         };
         if let Some(head) = message.head(&header) {
             let head = self.ddp_head(message.is_solicited(false), head.as_ref());
             self.frame(&head, &mut Parts::one(&[]), 0);
         }
+        change(self);
         common.tell_told(&self.numbers.seq.told());
         self.flush(common, fd, 0)?;
         Ok(true)
@@ -44,14 +62,21 @@ impl Out {
     /// # Errors
     /// As send(2).
     pub fn serve(&mut self, common: &Common, fd: i32) -> Result<()> {
+        common.serves.store(true, Ordering::Release);
         common.due.store(false, Ordering::Release);
+        let served = self.serve_all(common, fd);
+        common.serves.store(false, Ordering::Release);
+        served
+    }
+
+    fn serve_all(&mut self, common: &Common, fd: i32) -> Result<()> {
         // (one packet: the kernel would keep the second until the first is acknowledged, which may take it 40 ms)
         let more = if self.early_start < self.early_end {
             libc::MSG_MORE
         } else {
             0
         };
-        if self.mode == Mode::Undecided
+        if matches!(self.mode, Mode::Undecided | Mode::Waiting)
             || !self.flush(common, fd, more)?
             || self.send_early(common, fd)?.is_some()
         {
@@ -76,12 +101,12 @@ impl Out {
                 common.answered(what);
             }
         }
-        if self.finish_due && !self.finished && self.say(common, fd, &Message::DisConn)? {
-            self.finished = true;
+        if self.finish_due && !self.finished {
+            self.say_and(common, fd, &Message::DisConn, |out| out.finished = true)?;
         }
         self.numbers.seq.hear(&common.heard());
         let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());
-        if self.numbers.seq.has_more_to_tell() && updates {
+        if self.numbers.seq.has_more_to_tell() && updates && !is_ending(common, fd) {
             let update = Message::Data {
                 payload: &[],
                 urgent: false,
@@ -99,6 +124,10 @@ impl Out {
     /// Says what is due of a ring.
     fn serve_ring(&mut self, common: &Common, fd: i32) -> Result<()> {
         let ring = &common.ring;
+        if (ring.is_due(Due::SayOffer) || ring.is_due(Due::SayAnswer)) && is_ending(common, fd) {
+            ring.done(Due::SayOffer);
+            ring.done(Due::SayAnswer);
+        }
         let terms = ring.own();
         let words = [
             (Due::SayOffer, Message::RingOffer { terms }),
@@ -135,37 +164,23 @@ impl Out {
     /// As send(2).
     pub fn finish(&mut self, common: &Common, fd: i32) -> Result<()> {
         self.finish_due = true;
+        self.note();
         self.serve(common, fd)
-    }
-
-    /// Ends RDMA mode in this direction: what is sent from now on are plain bytes. False if that cannot be said now.
-    ///
-    /// # Errors
-    /// As send(2).
-    pub fn go_plain(&mut self, common: &Common, fd: i32) -> Result<bool> {
-        if let Some(ring) = common.ring.get()
-            && !self.link.is_kernel()
-        {
-            ring.end(); // (and whoever has both locks says how much has landed)
-        }
-        if self.mode == Mode::Rdma
-            && self.send_early(common, fd)?.is_none()
-            && self.flush(common, fd, 0)?
-            && self.is_by_kernel()
-            && self.say(common, fd, &Message::Plain)?
-        {
-            self.mode = Mode::Plain;
-        }
-        self.flush(common, fd, 0)?;
-        Ok(self.is_plain())
     }
 
     /// The last thing that is said: which rule the peer has broken.
     pub fn terminate(&mut self, common: &Common, fd: i32, segment: &Segment) {
         if !self.ended && !self.begins_ring && PENDING - self.end > 256 {
             self.frame(segment.head.bytes(), &mut Parts::one(&[]), 0);
+            self.ended = true;
             let _ = self.flush(common, fd, 0);
         }
         self.ended = true;
     }
+}
+
+/// Whether the peer has ended its direction, as far as either way tells: what it does not wait for is not said to it, since
+/// it may be closing and would answer with a reset, by which its kernel drops what it has not sent yet.
+fn is_ending(common: &Common, fd: i32) -> bool {
+    common.is_finished() || net::ready_now(fd, libc::POLLRDHUP) != 0
 }

@@ -83,9 +83,10 @@ impl Out {
     }
 
     const fn may_gather(&self) -> bool {
-        // (by a ring a message costs no system call)
+        // (by a ring a message costs no system call; and what is held by a process that shares the stream may be lost)
         matches!(self.mode, Mode::Rdma)
             && !self.ended
+            && !self.noted.is_on()
             && self.start == self.end
             && self.is_by_kernel()
     }
@@ -171,9 +172,13 @@ impl Out {
             let at = self.early.as_mut_ptr().wrapping_add(self.early_start);
             let len = (self.early_end - self.early_start).min(SMALL);
             let mut walk = Walk::one(at, len);
+            let before = self.early_start;
+            self.from_early = true;
             // SAFETY: our own bytes, which this does not write to.
-            match unsafe { self.send_now(common, fd, &mut walk, 0) } {
-                Ok(Sent::Bytes(n)) => self.early_start += n,
+            let sent = unsafe { self.send_now(common, fd, &mut walk, 0) };
+            self.from_early = false;
+            match sent {
+                Ok(Sent::Bytes(n)) => self.early_start = before + n,
                 Ok(wait) => {
                     self.streak.stuck = true;
                     return Ok(Some(wait));
@@ -199,7 +204,7 @@ impl Out {
     /// # Errors
     /// As send(2).
     pub fn flush_all(&mut self, common: &Common, fd: i32) -> Result<()> {
-        if self.mode != Mode::Undecided && self.flush(common, fd, 0)? {
+        if !matches!(self.mode, Mode::Undecided | Mode::Waiting) && self.flush(common, fd, 0)? {
             self.send_early(common, fd)?;
         }
         Ok(())

@@ -3,16 +3,20 @@
 //! Small messages, and all with a sum, are put together here, in one copy, and go in one piece; large ones without go
 //! from where they lie, with what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
 //! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way, `control`
-//! what SDP says of its own, `gather` small messages that go together.
+//! what SDP says of its own, `back` the end of RDMA mode, `gather` small messages that go together; `shared` is for streams
+//! that several processes hold.
 
+mod back;
 mod control;
 mod gather;
 mod large;
+mod shared;
 
 #[cfg(test)]
 pub(super) use gather::STREAK;
 pub use gather::{AGE_US, GATHERED, Gathered};
 
+use super::noted::{Half, Noted};
 use super::{Agreed, Common};
 use crate::iwarp::ddp::{self, Untagged};
 use crate::iwarp::mpa::setup::Role;
@@ -63,6 +67,8 @@ enum Mode {
     /// The peer has been asked.
     Undecided,
     Rdma,
+    /// RDMA mode is over; plain bytes go once what the peer gives back has come.
+    Waiting,
     /// RDMA mode is over, or was declined.
     Plain,
 }
@@ -91,6 +97,11 @@ pub struct Out {
     link: Tx,
     /// Once what waits here has gone, octets go by the ring.
     begins_ring: bool,
+    /// What is being sent are bytes that were taken before.
+    from_early: bool,
+    /// Bytes that had come back and were sent once more.
+    passed: u64,
+    noted: Noted<shared::State>,
     pending: [u8; PENDING],
     early: [u8; EARLY],
 }
@@ -182,7 +193,7 @@ impl Out {
     #[must_use]
     pub fn is_too_early(&self, common: &Common) -> bool {
         match self.mode {
-            Mode::Undecided => true,
+            Mode::Undecided | Mode::Waiting => true,
             Mode::Rdma => !common.heard.load(Ordering::Acquire),
             Mode::Plain => false,
         }
@@ -243,11 +254,15 @@ impl Out {
                 iov_len: waiting.len(),
             }];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
-            let ring = common.ring.get();
             // SAFETY: a readable slice.
-            match unsafe { self.link.send(ring, fd, &mut list, flags) } {
+            match unsafe { self.give(common, fd, &mut list, flags) } {
                 Ok(n) => self.start += n,
-                Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    if self.is_shared() {
+                        common.due.store(true, Ordering::Release); // whoever looks next sees to it
+                    }
+                    return Ok(false);
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -279,6 +294,7 @@ impl Out {
     #[must_use]
     pub fn is_under_way(&self, common: &Common) -> bool {
         self.pending() > 0
+            || self.mode == Mode::Waiting
             || self.link.is_unsettled()
             || self.link.is_ring() && common.ring.get().is_some_and(|ring| !ring.is_quiet())
     }
@@ -334,9 +350,13 @@ impl Out {
         if self.ended {
             return Err(Errno::CONNRESET);
         }
-        if self.mode == Mode::Plain {
+        if self.mode == Mode::Plain && !(self.from_early && self.noted.is_on()) {
             // SAFETY: passed on to the caller.
             return unsafe { by_kernel(fd, walk, more) }; // (no ring: see `go_plain`)
+        }
+        if self.mode == Mode::Plain {
+            // SAFETY: as above.
+            return unsafe { self.put_plain(common, fd, walk) };
         }
         if !self.has_credit(common) {
             self.starved += 1;
@@ -344,7 +364,8 @@ impl Out {
         }
         // With a sum the bytes are copied once and summed as they are copied: a program that writes to its buffer
         // meanwhile would else send what does not match, where the kernel just sends one or the other.
-        let copies = self.markers || self.crc;
+        // So they are where the rest must not be lost with this process.
+        let copies = self.markers || self.crc || self.noted.is_on();
         let sent = if walk.left() <= SMALL.min(self.most) || copies {
             // SAFETY: passed on to the caller.
             unsafe { self.send_small(common, fd, walk, more, false) }
@@ -387,23 +408,32 @@ impl Out {
             return Ok(Sent::Bytes(unsafe { self.take_early(walk) }));
         }
         if self.mode == Mode::Plain {
-            let mut taken = 0;
-            while walk.left() > 0 && taken < SMALL {
-                let (at, here) = walk.chunk();
-                let n = here.min(SMALL - taken);
-                // SAFETY: passed on to the caller.
-                self.put_behind(unsafe { std::slice::from_raw_parts(at, n) });
-                walk.advance(n);
-                taken += n;
-            }
-            self.flush(common, fd, 0)?;
-            return Ok(Sent::Bytes(taken));
+            // SAFETY: passed on to the caller.
+            return unsafe { self.put_plain(common, fd, walk) };
         }
         self.numbers.seq.hear(&common.heard());
         // SAFETY: as above.
         let sent = unsafe { self.send_small(common, fd, walk, 0, true) };
         common.tell_told(&self.numbers.seq.told());
         sent
+    }
+
+    /// Takes plain bytes whether the kernel does or not.
+    unsafe fn put_plain(&mut self, common: &Common, fd: i32, walk: &mut Walk) -> Result<Sent> {
+        let mut taken = 0;
+        while walk.left() > 0 && taken < SMALL {
+            let (at, here) = walk.chunk();
+            let n = here.min(SMALL - taken);
+            // SAFETY: passed on to the caller.
+            self.put_behind(unsafe { std::slice::from_raw_parts(at, n) });
+            walk.advance(n);
+            taken += n;
+        }
+        if self.from_early {
+            self.early_start += taken;
+        }
+        self.flush(common, fd, 0)?;
+        Ok(Sent::Bytes(taken))
     }
 
     /// One message, put together here. With `keep` it counts as sent even if none of it went.
@@ -424,6 +454,9 @@ impl Out {
         let at = self.end;
         // SAFETY: passed on to the caller.
         unsafe { self.frame_walk(&head, &mut part, len) };
+        if self.from_early {
+            self.early_start += len; // (noted together with the FPDU)
+        }
         // Before it goes: the peer may have acknowledged it before the next line here runs.
         common.tell_told(&self.numbers.seq.told());
         match self.flush(common, fd, more) {
@@ -431,6 +464,10 @@ impl Out {
                 // Nothing has gone: it was not sent.
                 self.end = at;
                 self.numbers = before;
+                if self.from_early {
+                    self.early_start -= len;
+                }
+                self.note(); // before it is written over
                 Ok(Sent::Full)
             }
             Ok(_) => {

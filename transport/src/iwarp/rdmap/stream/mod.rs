@@ -116,7 +116,7 @@ struct Outstanding {
 }
 
 /// The state of one stream. Holds no pointer; at most 32 Reads each way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Stream {
     id: StreamId,
     phase: Phase,

@@ -1,0 +1,275 @@
+//! The program, or one that it starts or passes the connection to, will use the kernel connection as it is: RDMA mode ends
+//! in both directions, and this side waits for that, for a bounded time; after it the stream is reset, never wrong.
+//!
+//! What has come and was not read goes back to the peer, which sends it once more, plain, before all else
+//! (`transport::wire`, `Return`): whoever reads round the library finds it. Where the peer cannot take it back, it is kept
+//! (`residual`): a peer that has gone, that had gone back to plain bytes before it was asked, or that has half a megabyte
+//! of ours that its program has not read.
+//!
+//! Called by `demote`, with the registry lock held. The peer's program may be elsewhere for long, so it is rung by an
+//! urgent byte, which its `mover` sees. One at most for a connection: a second would put the first into the stream.
+
+use super::super::demote::{Unread, become_plain};
+use super::super::{Phase, Socket, residual};
+use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
+use super::{opening, riding, wire};
+use crate::world::World;
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::reason::Reason;
+use transport::sdp::Walk;
+use transport::sys::{net, time};
+use transport::wire::{Return, State, Wire};
+
+/// How long (µs) to wait for a peer to go back to plain bytes.
+const FOLLOW_US: u64 = 3_000_000;
+/// How long (µs) to wait for a request that may be under way, and where a rule says that there will be one: what comes
+/// later is seen by a program without the library.
+const UNASKED_US: u64 = 20_000;
+const NAMED_US: u64 = 200_000;
+/// How long (µs) what was given back may take to come once more: who saw it readable finds it readable.
+const AGAIN_US: u64 = 100_000;
+
+/// The urgent byte of one who ends its direction, and of one who has something to give back first.
+const PLAIN: u8 = 0;
+pub(super) const BACK: u8 = 0xb2;
+
+/// Waits until `done`, looking again and again. False if that took too long.
+fn wait_until(most_us: u64, mut done: impl FnMut() -> bool) -> bool {
+    let begun = clock::ticks();
+    while !done() {
+        if clock::ticks() - begun > clock::us(most_us) {
+            return false;
+        }
+        let _ = time::nap(100);
+    }
+    true
+}
+
+/// How far this side is with what it gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Giving {
+    /// The peer is to be asked.
+    Wanted,
+    /// It has been.
+    Asked,
+    /// So many bytes are on their way back.
+    Gives(usize),
+    /// Nothing is given back: what has come is kept.
+    No,
+}
+
+/// See the module.
+struct Leaving {
+    s: &'static Socket,
+    fd: i32,
+    wire: &'static Wire,
+    giving: Giving,
+    kept: Vec<u8>,
+    part: Vec<u8>,
+    rung: bool,
+}
+
+/// See the module. With the registry lock held.
+pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
+    let Some(wire) = wire(s) else {
+        return demote_unasked(w, s, fd, why);
+    };
+    if why == Reason::UrgentData && s.phase() == Phase::Wired {
+        // It is sent beside the stream, so only what goes from here has to be plain.
+        wait_until(FOLLOW_US, || {
+            follow_to_plain(s, fd, wire);
+            is_out_plain(s, wire)
+        });
+        return;
+    }
+    let giving = if unread == Unread::GiveBack {
+        Giving::Wanted
+    } else {
+        Giving::No
+    };
+    let mut leaving = Leaving {
+        s,
+        fd,
+        wire,
+        giving,
+        kept: Vec::new(),
+        part: vec![0; 64 * 1024],
+        rung: false,
+    };
+    let ended = wait_until(FOLLOW_US, || leaving.step());
+    let (kept, gives) = (leaving.kept, matches!(leaving.giving, Giving::Gives(_)));
+    if !ended || !gives && !residual::keep(s, fd, &kept) {
+        s.broken.store(true, Ordering::Release);
+        net::disconnect(fd); // a reset, never a gap
+    } else if gives && !kept.is_empty() {
+        wait_until(AGAIN_US, || net::ready_now(fd, libc::POLLIN) != 0);
+    }
+    become_plain(w, s, fd, why);
+}
+
+/// Whether what goes from here is plain, and has gone.
+fn is_out_plain(s: &Socket, wire: &Wire) -> bool {
+    s.tx.lock()
+        // SAFETY: the lock is held while it is looked at.
+        .is_ok_and(|_tx| unsafe { wire.out() }.is_plain())
+}
+
+impl Leaving {
+    /// Goes on as far as it can. True once nothing of RDMA mode is left, or the stream is over.
+    fn step(&mut self) -> bool {
+        if self.s.phase() == Phase::Opening {
+            opening::hear_closing(self.s, self.fd, self.wire);
+            return false;
+        }
+        if self.giving == Giving::Wanted {
+            self.ask();
+            if self.giving == Giving::Wanted {
+                return false;
+            }
+        }
+        let mut plain = false;
+        let gives = matches!(self.giving, Giving::Gives(at) if at < self.kept.len());
+        if self.giving != Giving::Asked && !gives {
+            let gone = self.giving == Giving::No && self.is_peer_done();
+            plain = !gone && is_all_plain(self.s, self.fd, self.wire);
+            self.rung = self.rung || gone || plain || self.ring(PLAIN);
+        }
+        if let Giving::Gives(at) = self.giving {
+            return if gives { self.give(at) } else { plain };
+        }
+        let over = self.take_in();
+        if self.giving == Giving::Asked {
+            self.begin_to_give(over);
+            return false;
+        }
+        plain && self.is_taken_in() || over
+    }
+
+    /// Whether the peer has closed in RDMA mode: it would answer with a reset, and has no more to say than lies here.
+    fn is_peer_done(&self) -> bool {
+        is_peer_gone(self.fd) && !self.look(|incoming, _, _| incoming.is_past_mode())
+    }
+
+    /// Asks the peer to end its direction and to wait, if it has not ended by itself.
+    fn ask(&mut self) {
+        riding::end(self.s, self.fd);
+        let ends = is_peer_gone(self.fd)
+            || self.wire.common.is_returning(Return::Whole)
+            || self.wire.common.is_returning(Return::Waits)
+            || self.wire.common.is_returning(Return::Asked)
+            || self.look(|incoming, _, _| incoming.is_past_mode() || incoming.is_over());
+        let asked = {
+            let Ok(_tx) = self.s.tx.lock() else { return };
+            // SAFETY: the lock is held.
+            let mut out = unsafe { self.wire.out() };
+            if ends || out.is_plain() {
+                Ok(None)
+            } else {
+                out.ask_to_take_back(&self.wire.common, self.fd).map(Some)
+            }
+        };
+        match asked {
+            Ok(Some(true)) => {
+                self.giving = Giving::Asked;
+                self.rung = self.ring(BACK);
+            }
+            // (what keeps it from being said may lie here: a peer that speaks first, a ring's last word)
+            Ok(Some(false)) => {
+                self.look(|incoming, wire, fd| incoming.is_readable(&wire.common, fd));
+            }
+            Ok(None) | Err(_) => self.giving = Giving::No,
+        }
+    }
+
+    /// Gives back what follows so many bytes. True if the connection has failed.
+    fn give(&mut self, at: usize) -> bool {
+        let Ok(_tx) = self.s.tx.lock() else {
+            return true;
+        };
+        // SAFETY: the lock is held.
+        let mut out = unsafe { self.wire.out() };
+        let rest = self.kept.get(at..).unwrap_or_default();
+        match out.give_back(&self.wire.common, self.fd, rest) {
+            Ok(n) => self.giving = Giving::Gives(at + n),
+            Err(_) => return true,
+        }
+        false
+    }
+
+    /// The peer has ended its direction, or the connection is over: what is here goes back if it waits for that.
+    fn begin_to_give(&mut self, over: bool) {
+        if over {
+            self.giving = Giving::No;
+            return;
+        }
+        if !self.look(|incoming, _, _| incoming.is_past_mode()) {
+            let Ok(_tx) = self.s.tx.lock() else { return };
+            // SAFETY: the lock is held. (What fails shows by the next call.)
+            let _ = unsafe { self.wire.out() }.flush_all(&self.wire.common, self.fd);
+            return;
+        }
+        let can = self.s.tx.lock().is_ok_and(|_tx| {
+            // SAFETY: the lock is held while it is looked at.
+            unsafe { self.wire.out() }.can_give_back(&self.wire.common)
+        });
+        self.giving = if can { Giving::Gives(0) } else { Giving::No };
+    }
+
+    /// Asks the receiving half.
+    fn look(&self, ask: impl FnOnce(&mut transport::wire::In, &Wire, i32) -> bool) -> bool {
+        self.s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held.
+            let mut incoming = unsafe { self.wire.incoming() };
+            ask(&mut incoming, self.wire, self.fd)
+        })
+    }
+
+    /// Takes what has come. True if nothing more can: the stream is over.
+    fn take_in(&mut self) -> bool {
+        let Ok(_rx) = self.s.rx.lock() else {
+            return true;
+        };
+        // SAFETY: the lock is held.
+        let mut incoming = unsafe { self.wire.incoming() };
+        incoming.look_for_plain(&self.wire.common, self.fd);
+        // (no more than is here: of plain bytes the rest is the kernel's)
+        while incoming.held() > 0 {
+            let want = self.part.len().min(incoming.held());
+            let mut walk = Walk::one(self.part.as_mut_ptr(), want);
+            // SAFETY: our own buffer.
+            let n = unsafe { incoming.read(&self.wire.common, self.fd, &mut walk, false) };
+            self.kept
+                .extend_from_slice(self.part.get(..n).unwrap_or_default());
+            if n == 0 {
+                break;
+            }
+        }
+        // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
+        incoming.state() == State::Reset || incoming.is_over()
+    }
+
+    fn is_taken_in(&self) -> bool {
+        self.look(|incoming, _, _| incoming.held() == 0)
+    }
+
+    /// Rings the peer, whose program may be elsewhere for long, once what was said has gone. True once that is done.
+    fn ring(&self, byte: u8) -> bool {
+        let said = byte == BACK || is_out_plain(self.s, self.wire);
+        let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: one readable byte.
+        said && unsafe { net::send(self.fd, [byte].as_ptr(), 1, flags) }.is_ok()
+    }
+}
+
+/// A server that may be asked yet, and from now on cannot answer.
+fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    // The request may be under way: who asks does so at once.
+    let most = if opening::is_named_at(fd) {
+        NAMED_US
+    } else {
+        UNASKED_US
+    };
+    wait_until(most, || net::ready_now(fd, libc::POLLIN) != 0);
+    opening::decline(w, s, fd, why);
+}

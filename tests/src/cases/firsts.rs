@@ -1,0 +1,162 @@
+//! What a program does first with a connection that has carried nothing: nothing at all, a look, a call for no bytes, the
+//! end of a half, a pipe or a file. The connection may be about to move; what follows is the same whatever that was.
+
+use super::Case;
+use super::process::{answer, ask};
+use crate::log;
+use crate::side::{Side, text};
+use crate::sys::{Fd, io, net, wait};
+
+const EITHER: &str = "who speaks first, and how soon, says where the connection is";
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("first_reads_nothing", |s| begins(s, reads_nothing)).any_path(EITHER),
+    Case::pair("first_sends_nothing", |s| begins(s, sends_nothing)).any_path(EITHER),
+    Case::pair("first_peeks", |s| begins(s, peeks)).any_path(EITHER),
+    Case::pair("first_peeks_all", |s| begins(s, peeks_all)).any_path(EITHER),
+    Case::pair("first_counts", |s| begins(s, counts)).any_path(EITHER),
+    Case::pair("first_splices_out", first_splices_out).any_path(EITHER),
+    Case::pair("first_sends_a_file", first_sends_a_file).any_path(EITHER),
+    Case::pair("first_ends_its_half", first_ends_its_half).any_path(EITHER),
+    Case::pair("first_ends_its_half_silently", first_ends_silently).any_path(EITHER),
+    Case::pair("first_closes", first_closes).any_path(EITHER),
+    Case::pair("never_reads", never_reads).any_path(EITHER),
+];
+
+/// A does this first, and B asks meanwhile; then A answers, and both go on.
+fn begins(s: &Side, first: fn(&Side, Fd)) {
+    let fd = s.open();
+    if s.a() {
+        first(s, fd);
+        answer(s, fd, &[7, 5]);
+    } else {
+        ask(s, fd, b"request");
+        ask(s, fd, b"again");
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+fn reads_nothing(s: &Side, fd: Fd) {
+    wait::wait_for(fd, libc::POLLIN);
+    log!(s, "{} {}", io::recv(fd, &mut [], 0), io::read(fd, &mut []));
+}
+
+fn sends_nothing(s: &Side, fd: Fd) {
+    log!(s, "{} {}", io::send(fd, b"", 0), io::write(fd, b""));
+}
+
+fn peeks(s: &Side, fd: Fd) {
+    let mut byte = [0];
+    for _ in 0..3 {
+        let r = io::recv(fd, &mut byte, libc::MSG_PEEK);
+        log!(s, "{r} {}", text(&byte));
+    }
+}
+
+fn peeks_all(s: &Side, fd: Fd) {
+    let mut bytes = [0; 7];
+    let r = io::recv(fd, &mut bytes, libc::MSG_PEEK | libc::MSG_WAITALL);
+    log!(s, "{r} {}", text(&bytes));
+}
+
+fn counts(s: &Side, fd: Fd) {
+    wait::wait_queued(fd, 7);
+    log!(s, "{}", net::queued(fd));
+}
+
+/// A's first call moves what comes to a pipe.
+fn first_splices_out(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        let (r, w) = net::pipe();
+        let mut got = [0; 7];
+        let mut have = 0;
+        while have < got.len() {
+            have += io::splice(fd, w, 7 - have).ok();
+        }
+        log!(s, "{} {}", io::read(r, &mut got), text(&got));
+        io::send_all(fd, b"ok").ok();
+        answer(s, fd, &[5]);
+    } else {
+        ask(s, fd, b"request");
+        ask(s, fd, b"again");
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// B's first call sends from a file.
+fn first_sends_a_file(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        answer(s, fd, &[7, 5]);
+    } else {
+        let file = io::memory_file(b"request");
+        log!(s, "{}", io::sendfile_null(fd, file, 100));
+        log!(s, "{}", text(&io::recv_exact(fd, 2).0));
+        ask(s, fd, b"again");
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// A request that ends with its sender's half.
+fn first_ends_its_half(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        let (got, end) = io::recv_to_end(fd);
+        log!(s, "{} {end}", text(&got));
+        io::send_all(fd, b"answer").ok();
+        net::close(fd).ok();
+    } else {
+        io::send_all(fd, b"request").ok();
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        let (got, end) = io::recv_to_end(fd);
+        log!(s, "{} {end}", text(&got));
+    }
+    s.sync("done");
+}
+
+/// Nothing is asked, and the end of that is the question.
+fn first_ends_silently(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
+        io::send_all(fd, b"answer").ok();
+        net::close(fd).ok();
+    } else {
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        let (got, end) = io::recv_to_end(fd);
+        log!(s, "{} {end}", text(&got));
+    }
+    s.sync("done");
+}
+
+/// A port is tried, no more.
+fn first_closes(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
+    } else {
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// B sends and goes, and never asks for anything.
+fn never_reads(s: &Side) {
+    const ROUNDS: usize = 300;
+    let fd = s.open();
+    if s.a() {
+        let (got, end) = io::recv_to_end(fd);
+        log!(s, "{} {end}", got.len());
+        log!(s, "{}", got.chunks(10).all(|c| c == b"0123456789"));
+    } else {
+        for _ in 0..ROUNDS {
+            io::send_all(fd, b"0123456789").ok();
+        }
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
