@@ -227,7 +227,12 @@ impl Entry {
         if let Some(s) = self.socket() {
             let attached = s.phase() == Phase::Attached;
             if wired::is_wired(s)
-                && wired::before_sleep(s, self.fd, ready::wishes(poll_bits(self.events))) < u64::MAX
+                && wired::before_sleep(
+                    s,
+                    self.fd,
+                    ready::wishes(poll_bits(self.events)),
+                    wired::Sleeper::Set,
+                ) < u64::MAX
             {
                 parked::look_soon();
             }

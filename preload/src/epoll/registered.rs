@@ -6,7 +6,7 @@
 
 use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, Set, TAG};
-use crate::sockets::{Phase, Socket, residual, rouse};
+use crate::sockets::{Phase, Socket, residual, rouse, wired};
 use crate::world::World;
 use std::sync::atomic::Ordering;
 
@@ -58,6 +58,7 @@ pub(crate) fn manage(m: &Membership) {
             e.orphan = true;
         }
     }
+    watch_ring(m.set, &mut l, m.index, true);
     // Who waits on a set that had nothing of ours is not counted among its waiters.
     l.order(m.index);
     let first = !counted && m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
@@ -67,6 +68,36 @@ pub(crate) fn manage(m: &Membership) {
             m.set.rouse(e, m.index);
         } else {
             m.set.kick(e, m.index);
+        }
+    }
+}
+
+/// The octets of a socket may come by a ring now: its sets watch what that wakes by.
+pub(crate) fn rides(s: &'static Socket) {
+    let _w = crate::world::lock();
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        if let Some(mut l) = m.set.lock() {
+            watch_ring(m.set, &mut l, m.index, true);
+            l.heat(m.index);
+            if let Some(e) = l.entry(m.index) {
+                m.set.kick(e, m.index);
+            }
+        }
+    }
+}
+
+/// Has the kernel watch the event of an entry's ring for us too, or not any more.
+fn watch_ring(set: &'static Set, l: &mut Locked, index: usize, on: bool) {
+    if let Some(e) = l.entry(index)
+        && e.managed
+        && let Some(event) = e.socket().and_then(wired::ring_event)
+    {
+        if on {
+            let edges = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
+            set.kernel(libc::EPOLL_CTL_ADD, event, edges, TAG | index as u64);
+        } else {
+            set.kernel(libc::EPOLL_CTL_DEL, event, 0, 0);
         }
     }
 }
@@ -170,6 +201,7 @@ pub(crate) fn add(
 pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
     let Some(mut l) = set.lock() else { return };
     let Some(index) = l.index_of(fd) else { return };
+    watch_ring(set, &mut l, index, false);
     let Some(e) = l.remove(index) else { return };
     drop(l);
     if e.managed || e.hot || matches!(e.subject, Subject::Set(_)) {

@@ -17,7 +17,7 @@ use crate::epoll::registered;
 use crate::epoll::set::Set;
 use crate::real;
 use crate::signals::since::{Hold, Since};
-use crate::sockets::{Socket, operator, parked, ready, spin};
+use crate::sockets::{Socket, operator, parked, ready, spin, wired};
 use crate::table::{self, Entry};
 use array::Array;
 use sleep::sleep;
@@ -79,8 +79,10 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     // With a mask of the program's own that decides what may interrupt, and the kernel alone applies it.
     let _hold = (!mask.is_null()).then(Hold::new);
     parked::let_go();
-    // One more than the program has, for the event of `rouse`.
-    let mut copy = Array::new(all.len() + 1).ok_or(sys::Errno::NOMEM)?;
+    // More than the program has: for the events of rings, and of `rouse`.
+    let ring = |p: &&libc::pollfd| table::socket(p.fd).and_then(wired::ring_event).is_some();
+    let rings = all.iter().filter(ring).count();
+    let mut copy = Array::new(all.len() + rings + 1).ok_or(sys::Errno::NOMEM)?;
     let deadline = time.map(|ns| clock::monotonic_ns().saturating_add(ns));
     for p in all.iter_mut() {
         p.revents = 0;
@@ -172,8 +174,8 @@ fn ask(
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
     let slice = copy.slice();
-    if let Some(last) = slice.last_mut() {
-        last.fd = -1;
+    for behind in slice.iter_mut().skip(all.len()) {
+        behind.fd = -1;
     }
     for (to, p) in slice.iter_mut().zip(all.iter()) {
         *to = libc::pollfd { revents: 0, ..*p };

@@ -21,6 +21,17 @@ use transport::sys::{self, Result};
 /// bell can wake.
 const SHUT_SLICE: u64 = 1_000_000;
 
+/// How long (ns) to sleep at most on a ring for whose event there is no place.
+const NEW_NS: u64 = 1_000_000;
+
+const fn readable(fd: i32) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
 /// The sockets that this thread is counted asleep on, by place in the program's array: whatever becomes
 /// of the descriptors meanwhile, these are the ones to leave.
 type Asleep = Array<Option<&'static Socket>>;
@@ -50,6 +61,11 @@ pub(super) fn sleep(
     let mut quiet = true;
     let mut time = time;
     let mut event = None;
+    let (slice, behind) = slice.split_at_mut(all.len());
+    // For the events of rings; the last is for `rouse`'s.
+    let (last, rings) = behind.split_last_mut().ok_or(sys::Errno::NOMEM)?;
+    rings.fill(readable(-1));
+    let mut rings = rings.iter_mut();
     for ((to, p), counted) in slice.iter_mut().zip(all.iter()).zip(asleep.slice()) {
         *to = libc::pollfd { revents: 0, ..*p };
         match ours(p.fd) {
@@ -67,7 +83,14 @@ pub(super) fn sleep(
                     to.events |= libc::POLLOUT;
                 }
                 if wired {
-                    let nap = wired::before_sleep(s, p.fd, ready::wishes(p.events));
+                    let wishes = ready::wishes(p.events);
+                    let mut nap = wired::before_sleep(s, p.fd, wishes, wired::Sleeper::Call);
+                    if let Some(fd) = wired::ring_event(s) {
+                        match rings.next() {
+                            Some(place) => *place = readable(fd),
+                            None => nap = nap.min(NEW_NS), // (it has just come up)
+                        }
+                    }
                     if nap < u64::MAX {
                         time = Some(time.unwrap_or(u64::MAX).min(nap));
                     }
@@ -89,13 +112,7 @@ pub(super) fn sleep(
             _ => {}
         }
     }
-    if let Some(last) = slice.last_mut() {
-        *last = libc::pollfd {
-            fd: event.unwrap_or(-1),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-    }
+    *last = readable(event.unwrap_or(-1));
     let begun = clock::ticks();
     let errno = real::errno();
     let mut r = Ok(0);
@@ -114,10 +131,11 @@ pub(super) fn sleep(
             let nap = parked::nap(time.unwrap_or(u64::MAX)).min(most);
             let nap = Some(nap).filter(|&ns| ns != u64::MAX);
             // (poll and select are never restarted)
+            let every = copy.slice();
             r = if mask.is_null() {
-                since::sleep(since, |mask| kernel(slice, nap, mask))
+                since::sleep(since, |mask| kernel(every, nap, mask))
             } else {
-                kernel(slice, nap, mask)
+                kernel(every, nap, mask)
             };
         }
     }

@@ -248,7 +248,7 @@ impl Wait {
                     Want::Data => doorbell::DATA,
                     Want::Room | Want::Taken => doorbell::SPACE,
                 };
-                nap = wired::before_sleep(s, fd, wishes);
+                nap = wired::before_sleep(s, fd, wishes, wired::Sleeper::Call);
             }
             // (a sender that waits for the kernel's room does not look at what comes)
             if !wired::is_wired(s) || kernel_event(s, self.want) == libc::POLLIN {
@@ -302,22 +302,29 @@ impl Wait {
         Ok(())
     }
 
-    /// Blocks on a connection on software iWARP in a program of several threads, one of which may take from the kernel what
-    /// this one waits for, or send the stream back there.
-    fn block_wired(&self, s: &'static Socket, fd: i32, event: i32, naps: u64) -> Result<()> {
+    /// Blocks on a connection on software iWARP whose octets may come by a ring; or in a program of several threads, one
+    /// of which may take from the kernel what this one waits for, or send the stream back there.
+    fn block_wired(&self, s: &'static Socket, fd: i32, watched: [i32; 2], naps: u64) -> Result<()> {
         let entry = |fd, events| libc::pollfd {
             fd,
             events,
             revents: 0,
         };
-        let mut both = [
+        let [event, ring] = watched;
+        let mut all = [
             entry(fd, kernel_event(s, self.want)),
             entry(event, libc::POLLIN),
+            entry(ring, libc::POLLIN),
         ];
-        let most = naps.min(ROOM_NAP_NS);
+        let most = naps.min(if event < 0 { u64::MAX } else { ROOM_NAP_NS });
         let t = libc::timespec {
             tv_sec: (most / 1_000_000_000).cast_signed(),
             tv_nsec: (most % 1_000_000_000).cast_signed(),
+        };
+        let t = if most == u64::MAX {
+            std::ptr::null()
+        } else {
+            &raw const t
         };
         let errno = real::errno();
         let counting = Counting::more();
@@ -326,8 +333,8 @@ impl Wait {
             Ok(0)
         } else {
             since::sleep(self.since, |mask| {
-                // SAFETY: two pollfds, a time-out, a mask or null.
-                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, &raw const t, mask) };
+                // SAFETY: three pollfds, a time-out or null, a mask or null.
+                let r = unsafe { real::ppoll(all.as_mut_ptr(), 3, t, mask) };
                 real::result(r as isize)
             })
         };
@@ -365,10 +372,11 @@ impl Wait {
         if left == 0 {
             return Err(Errno::AGAIN);
         }
-        if wired::is_wired(s)
-            && let Some(event) = super::rouse::event()
-        {
-            return self.block_wired(s, fd, event, slice.min(left));
+        if wired::is_wired(s) {
+            let watched = [super::rouse::event(), wired::ring_event(s)].map(|fd| fd.unwrap_or(-1));
+            if watched != [-1; 2] {
+                return self.block_wired(s, fd, watched, slice.min(left));
+            }
         }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) && !may_interrupt() {

@@ -214,6 +214,7 @@ impl Pair {
             remote: self.far.0 + at as u64,
             rkey: self.far.1,
             signaled: true,
+            tell: None,
             id,
         }
     }
@@ -228,6 +229,7 @@ impl Pair {
             remote: self.far.0 + at as u64,
             rkey: self.far.1,
             signaled: true,
+            tell: None,
             id,
         }
     }
@@ -249,6 +251,24 @@ impl Pair {
             std::thread::yield_now();
         }
         Ok(done[0])
+    }
+
+    /// The next word that the peer tells.
+    pub fn told(&self) -> Result<u32, String> {
+        let done = self.done()?;
+        done.told.ok_or_else(|| format!("not told but {done:?}"))
+    }
+
+    /// Whether the adapter's event shows within this time.
+    pub fn shows(&self, time: Duration) -> bool {
+        let mut event = libc::pollfd {
+            fd: self.adapter.event(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let ms = i32::try_from(time.as_millis()).expect("a short time");
+        // SAFETY: one pollfd.
+        unsafe { libc::poll(&raw mut event, 1, ms) > 0 }
     }
 
     pub fn done_well(&self, id: u64) -> Result<(), String> {

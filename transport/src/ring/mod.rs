@@ -5,22 +5,21 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `memory` | where the words and rings lie, and how a word that an adapter writes is read |
-//! | `posting` | work requests that are under way, and what their completions say |
+//! | `memory` | where the rings lie |
+//! | `tell` | what one side tells the other with what it puts |
+//! | `posting` | work requests that are under way, what comes of them and from the peer, and the event for sleepers |
 //! | [`Tx`], [`Rx`] (`sending`, `receiving`) | which way each direction goes now; used under the lock of the direction |
 //! | `records` | what goes over the kernel connection meanwhile |
 //!
 //! Rules:
-//! - A side writes to its own words and has its adapter copy them to the peer; what the peer's adapter wrote is checked
-//!   whenever it is read.
+//! - A side writes to the peer's ring and tells it so with the same work request (RDMA Write with immediate data); what
+//!   the peer tells is checked whenever it is used.
 //! - What has been put stays in the staging ring until the peer says that its program's side has taken it. So if the
 //!   adapter, the link or the process that has the queue pair fails, both sides say by the kernel connection how much
 //!   they have received ([`Record::Over`](records::Record)), and the rest goes again by the kernel: no octet is lost or
 //!   comes twice, whatever was under way.
-//! - Who sleeps is woken by a bell on the kernel connection. Before it sleeps it states the wish in the peer's memory
-//!   (Write) and then reads how far the peer is (Read): one queue pair keeps that order at the peer, who in turn
-//!   says how far it is before it looks for a wish. One of the two sees the other (Dekker), without the peer's
-//!   program or any thread of it taking part.
+//! - Who sleeps is woken by the adapter's event beside the kernel connection: it arms that ([`Ring::arm`]) and looks once
+//!   more. A peer whose program is elsewhere is no hindrance, and it has nothing to do for it.
 
 mod memory;
 mod posting;
@@ -28,6 +27,7 @@ mod receiving;
 pub mod records;
 mod sending;
 mod stage;
+mod tell;
 mod terms;
 #[cfg(test)]
 #[allow(
@@ -36,21 +36,20 @@ mod terms;
 )]
 mod tests;
 
+pub use posting::Armed;
 pub use receiving::{Begun, Rx};
 pub use sending::Tx;
 pub use terms::{TERMS, Terms};
 
 use crate::sys::mem::Mapping;
-use crate::sys::{self, Errno, Result};
+use crate::sys::{self, Result};
 use crate::verbs::Adapter;
-use memory::{Area, Heard, Word};
+use memory::Area;
 use posting::Posting;
-#[cfg(test)]
-use records::Record;
 use stage::{Event, Stage};
 use std::net::IpAddr;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of one ring.
 pub const RING: usize = 256 * 1024;
@@ -64,24 +63,13 @@ const FRONT: usize = 4096;
 /// No position.
 const NONE: u64 = u64::MAX;
 
-/// What a side can wish to be rung for.
+/// A position in a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Octets to receive.
-    Data,
-    /// Room in the staging ring.
-    Room,
-}
-
-/// What came of a wish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wished {
-    /// It stands: the peer rings at the next event.
-    Stands,
-    /// What is wished for is there, or on its way.
-    Soon,
-    /// It is not known: look again before long.
-    Unknown,
+enum Word {
+    /// Octets that were put to the peer's incoming ring.
+    Put,
+    /// Octets that were taken from this side's incoming ring.
+    Taken,
 }
 
 /// One side of a pair. It lies in memory that children of fork share; the adapter is the process's that made it.
@@ -94,14 +82,16 @@ pub struct Ring {
     peer: std::cell::Cell<(u64, u32)>,
     posting: Posting,
     stage: Stage,
-    /// The last that the peer told: how much it has put, how much taken.
-    seen: [AtomicU64; 2],
+    /// The adapter's event.
+    event: i32,
+    /// How much this side has put, and taken.
+    own: [AtomicU64; 2],
+    /// The same of the peer, as it has told.
+    heard: [AtomicU64; 2],
     /// Octets that this side has received by it, once it is over.
     landed: AtomicU64,
     /// Octets that the peer has received, once it has said so.
     peer_landed: AtomicU64,
-    /// Wishes of this side that stand at the peer.
-    standing: [AtomicU32; 2],
 }
 
 // SAFETY: all that changes is atomic, or belongs to one direction and is used under its lock; `peer` is written
@@ -132,7 +122,7 @@ impl Ring {
             unsafe { sys::mem::retire_at(base, FRONT + Area::LEN) };
             return None;
         };
-        let lkey = adapter.lkey();
+        let (lkey, event) = (adapter.lkey(), adapter.event());
         let adapter = NonNull::from(Box::leak(adapter));
         let at = base.cast::<Self>();
         // SAFETY: fresh memory, page aligned and large enough, not seen by anybody else.
@@ -145,10 +135,11 @@ impl Ring {
                 peer: std::cell::Cell::new((0, 0)),
                 posting: Posting::new(),
                 stage: Stage::new(),
-                seen: [const { AtomicU64::new(0) }; 2],
+                event,
+                own: [const { AtomicU64::new(0) }; 2],
+                heard: [const { AtomicU64::new(0) }; 2],
                 landed: AtomicU64::new(NONE),
                 peer_landed: AtomicU64::new(NONE),
-                standing: [const { AtomicU32::new(0) }; 2],
             });
         }
         Some(at)
@@ -162,13 +153,19 @@ impl Ring {
         // SAFETY: the caller's promise.
         let ring = unsafe { at.as_ref() };
         ring.end();
-        if ring.owner == sys::pid().cast_unsigned() {
+        // (one that cannot be had is left as it is: better than to take it from under somebody)
+        if ring.owner == sys::pid().cast_unsigned() && ring.posting.shut() {
             ring.adapter().fail();
             // SAFETY: leaked in `open`, by this process.
             drop(unsafe { Box::from_raw(ring.adapter.as_ptr()) });
         }
         // SAFETY: the caller's promise.
         unsafe { sys::mem::retire_at(at.cast(), FRONT + Area::LEN) };
+    }
+
+    /// In a child of fork: the adapter is the parent's, and its event is not to live on here. Once.
+    pub fn forget(&self) {
+        drop(sys::fd::Fd::own(self.event));
     }
 
     /// What the peer has to know.
@@ -209,12 +206,6 @@ impl Ring {
         self.stage.set(Event::Over);
     }
 
-    /// The adapter has failed: so the ring is over.
-    fn fail(&self) {
-        self.stage.set(Event::Failed);
-        self.end();
-    }
-
     /// Whether this side's adapter has failed: it, its link, or the peer's.
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -228,15 +219,57 @@ impl Ring {
         self.stage.has(Event::Over)
     }
 
+    /// How much this side has put, or taken.
+    #[inline]
+    fn own(&self, word: Word) -> &AtomicU64 {
+        let [put, taken] = &self.own;
+        match word {
+            Word::Put => put,
+            Word::Taken => taken,
+        }
+    }
+
+    #[inline]
+    fn heard_of(&self, word: Word) -> &AtomicU64 {
+        let [put, taken] = &self.heard;
+        match word {
+            Word::Put => put,
+            Word::Taken => taken,
+        }
+    }
+
+    /// How much the peer has put, or taken, as far as it was heard.
+    #[inline]
+    fn heard(&self, word: Word) -> u64 {
+        self.heard_of(word).load(Ordering::Acquire)
+    }
+
+    /// The peer has put or taken more.
+    fn hear(&self, word: Word, n: u32) {
+        self.heard_of(word).fetch_add(n.into(), Ordering::AcqRel);
+    }
+
     /// Octets that can be taken.
     #[inline]
     #[must_use]
     pub fn available(&self) -> usize {
+        match self.arrived() {
+            0 => {
+                self.reap();
+                self.arrived()
+            }
+            here => here,
+        }
+    }
+
+    /// The same, as far as it was heard.
+    fn arrived(&self) -> usize {
         let put = match self.landed.load(Ordering::Acquire) {
             NONE => self.heard(Word::Put),
             landed => landed,
         };
-        usize::try_from(put.wrapping_sub(self.area.told(Word::Taken))).unwrap_or(usize::MAX)
+        let taken = self.own(Word::Taken).load(Ordering::Acquire);
+        usize::try_from(put.wrapping_sub(taken)).unwrap_or(usize::MAX)
     }
 
     /// Octets that can be put.
@@ -248,48 +281,19 @@ impl Ring {
 
     /// The same; nothing if the peer says that it has taken what was never put.
     fn checked_room(&self) -> Option<usize> {
-        let taken = self.taken_by_peer(); // (before what it is compared with, which goes on)
-        let under_way = self.area.told(Word::Put).checked_sub(taken)?;
-        RING.checked_sub(usize::try_from(under_way).ok()?)
-    }
-
-    /// What the peer has told of this. It only grows: where a word is just being written, what it said before counts.
-    #[inline]
-    fn heard(&self, word: Word) -> u64 {
-        let [put, taken] = &self.seen;
-        let seen = match word {
-            Word::Put => put,
-            Word::Taken => taken,
-        };
-        match self.area.heard(word) {
-            Heard::Value(now) if now > seen.load(Ordering::Relaxed) => {
-                seen.fetch_max(now, Ordering::AcqRel).max(now)
+        match self.known_room()? {
+            few if few < WORTH => {
+                self.reap();
+                self.known_room()
             }
-            _ => seen.load(Ordering::Acquire),
+            room => Some(room),
         }
     }
 
-    /// What the peer is known to have taken: it was told, or has been asked for.
-    fn taken_by_peer(&self) -> u64 {
-        let told = self.heard(Word::Taken);
-        match self.area.answered(Word::Taken) {
-            Heard::Value(answer) => told.max(answer),
-            Heard::Torn => told,
-        }
-    }
-
-    /// Whether all that has been put is in the peer's memory.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.reap();
-        self.posting.is_quiet()
-    }
-
-    /// Takes in what the adapter has done; ends the ring if it has failed. Cheap where nothing is under way.
-    pub fn reap(&self) {
-        if !self.is_over() && self.posting.reap(self.adapter()).is_err() {
-            self.fail();
-        }
+    fn known_room(&self) -> Option<usize> {
+        let taken = self.heard(Word::Taken); // (before what it is compared with, which goes on)
+        let put = self.own(Word::Put).load(Ordering::Acquire);
+        RING.checked_sub(usize::try_from(put.checked_sub(taken)?).ok()?)
     }
 
     /// The peer has received so many octets by it and no more.
@@ -336,68 +340,9 @@ impl Ring {
         self.stage.set(Event::Gone);
     }
 
-    /// Wishes to be rung, under the lock of the direction that is meant. See the module.
-    pub fn wish(&self, wish: Wish) -> Wished {
-        let at = wish as usize;
-        let (word, known) = match wish {
-            Wish::Data => (Word::Put, self.heard(Word::Put)),
-            Wish::Room => (Word::Taken, self.taken_by_peer()),
-        };
-        let Some(standing) = self.standing.get(at) else {
-            return Wished::Unknown;
-        };
-        if self.is_over() {
-            return Wished::Unknown;
-        }
-        if standing.load(Ordering::Acquire) != 0 {
-            return Wished::Stands;
-        }
-        if wish == Wish::Room && !self.is_quiet() {
-            return Wished::Unknown; // the answer would come behind all that is under way: look again when that is done
-        }
-        match self.posting.ask(self, wish, word) {
-            Err(Errno::AGAIN) => Wished::Unknown,
-            Err(_) => {
-                self.fail();
-                Wished::Unknown
-            }
-            Ok(now) => {
-                standing.store(1, Ordering::Release);
-                if now == known {
-                    Wished::Stands
-                } else {
-                    Wished::Soon
-                }
-            }
-        }
-    }
-
-    /// A bell has come: what was wished for has to be wished anew.
-    fn rung(&self) {
-        for standing in &self.standing {
-            standing.store(0, Ordering::Release);
-        }
-    }
-
-    /// Whether the peer wishes to be rung for this, after it was told; once.
-    fn must_ring(&self, wish: Wish) -> bool {
-        self.area.take_wish(wish)
-    }
-
     /// Whether the peer is to be told how much was taken ([`Rx::tell`]), which could not be done.
     #[must_use]
     pub fn is_untold(&self) -> bool {
         self.stage.has(Event::Untold)
-    }
-
-    /// A bell is to be sent by whoever has the sending lock next.
-    fn want_bell(&self) {
-        self.stage.set(Event::Bell);
-    }
-
-    /// Whether a bell is to be sent.
-    #[must_use]
-    pub fn wants_bell(&self) -> bool {
-        self.stage.has(Event::Bell)
     }
 }

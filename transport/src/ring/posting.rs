@@ -1,21 +1,28 @@
-//! Work requests of one ring that are under way. Both directions post to one queue pair, so there is a lock for it: a
-//! short one, which is tried and not waited for, since a signal handler may have interrupted who holds it.
+//! Work requests of one ring that are under way, and what comes of them and from the peer. Both directions use one queue
+//! pair, so there is a lock for it: a short one, which is tried and not waited for, since a signal handler may have
+//! interrupted who holds it.
+//!
+//! Rule: the adapter is used under the lock and only while the ring is not over. Whoever takes it down takes the lock for
+//! good first.
 
-use super::memory::{Heard, POSITION, Word};
-use super::{Ring, Wish};
+use super::stage::Event;
+use super::tell::Tell;
+use super::{Ring, Word};
 use crate::clock;
 use crate::sys::{self, Errno, Result};
-use crate::verbs::{self, Adapter, Done, Operation, Work};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::verbs::{self, Done, Work};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Work requests that can be under way.
 const DEPTH: u64 = verbs::DEPTH as u64;
 
 /// How often the lock is tried.
 const TRIES: u32 = 2_000;
+/// How often that is done, with a yield each time, by who wants to sleep.
+const PATIENCE: u32 = 50;
 
-/// How long (µs) a side that wants to sleep waits for the peer's adapter.
-const ANSWER_US: u64 = 20_000;
+/// How long (µs) whoever takes the adapter down waits for the lock.
+const SHUT_US: u64 = 10_000_000;
 
 /// Completions taken at once.
 const BATCH: usize = 16;
@@ -27,6 +34,8 @@ pub(super) struct Posting {
     /// Requests that were posted, and those that are known to be done. Each request's id is its number.
     posted: AtomicU64,
     done: AtomicU64,
+    /// The adapter's event was armed and has not been taken.
+    armed: AtomicBool,
 }
 
 struct Held<'a>(&'a Posting);
@@ -37,12 +46,24 @@ impl Drop for Held<'_> {
     }
 }
 
+/// What came of arming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// The event tells of what comes from here on.
+    Yes,
+    /// The same, and it had told of something before: others who sleep by it may have seen that, and do not any more.
+    Anew,
+    /// Somebody else is at the adapter for long: look again soon.
+    No,
+}
+
 impl Posting {
     pub(super) const fn new() -> Self {
         Self {
             lock: AtomicU32::new(0),
             posted: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            armed: AtomicBool::new(false),
         }
     }
 
@@ -56,127 +77,153 @@ impl Posting {
         None
     }
 
+    /// Nobody gets at the adapter any more. False: somebody is there for ever.
+    pub(super) fn shut(&self) -> bool {
+        let begun = clock::ticks();
+        loop {
+            if let Some(held) = self.hold() {
+                std::mem::forget(held);
+                return true;
+            }
+            if clock::ticks() - begun > clock::us(SHUT_US) {
+                return false;
+            }
+            sys::yield_core();
+        }
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.done.load(Ordering::Acquire) == self.posted.load(Ordering::Acquire)
     }
 
-    /// Takes completions in.
-    ///
-    /// # Errors
-    /// The adapter has failed.
-    pub(super) fn reap(&self, adapter: &dyn Adapter) -> Result<()> {
-        if self.is_quiet() {
-            return Ok(());
-        }
-        self.hold().map_or(Ok(()), |_held| self.reap_held(adapter))
-    }
-
-    fn reap_held(&self, adapter: &dyn Adapter) -> Result<()> {
-        let mut done = [Done::default(); BATCH];
-        loop {
-            let n = adapter.poll(&mut done);
-            for one in done.iter().take(n) {
-                if !one.ok {
-                    return Err(Errno(libc::EIO));
-                }
-                self.done.store(one.id, Ordering::Release);
-            }
-            if n < BATCH {
-                return Ok(());
-            }
+    /// Takes in what the adapter has. Nothing where somebody else is about to.
+    pub(super) fn reap(&self, ring: &Ring) {
+        if let Some(_held) = self.hold()
+            && !ring.is_over()
+            && reap(self, ring).is_err()
+        {
+            ring.fail();
         }
     }
 
-    /// Posts requests, the last of which asks for a completion and has the number that is returned. The number that
-    /// `work` is made with is that of its last.
+    /// Posts requests, the last of which asks for a completion and has the number that `work` is made with.
     ///
     /// # Errors
-    /// EAGAIN: too many are under way, or another thread is posting. Others: the adapter has failed.
+    /// EAGAIN: too many are under way, another thread is posting, or the ring is over. Others: the adapter has failed.
     ///
     /// # Safety
     /// The memory that is named stays as it is until it is done.
     pub(super) unsafe fn post(
         &self,
-        adapter: &dyn Adapter,
+        ring: &Ring,
         count: u64,
-        work: impl FnOnce(u64) -> [Option<Work>; 3],
-    ) -> Result<u64> {
+        work: impl FnOnce(u64) -> [Option<Work>; 2],
+    ) -> Result<()> {
         let _held = self.hold().ok_or(Errno::AGAIN)?;
+        if ring.is_over() {
+            return Err(Errno::AGAIN);
+        }
         let last = self.posted.load(Ordering::Relaxed) + count;
         if last - self.done.load(Ordering::Relaxed) > DEPTH / 2 {
-            self.reap_held(adapter)?;
+            reap(self, ring)?;
         }
         if last - self.done.load(Ordering::Relaxed) > DEPTH {
             return Err(Errno::AGAIN);
         }
-        let made = work(last);
-        match made {
+        match work(last) {
             // SAFETY: the caller's promise.
-            [Some(a), Some(b), Some(c)] => unsafe { adapter.post(&[a, b, c]) },
+            [Some(a), Some(b)] => unsafe { ring.adapter().post(&[a, b]) },
             // SAFETY: as above.
-            [Some(a), Some(b), None] | [Some(a), None, Some(b)] => unsafe { adapter.post(&[a, b]) },
-            // SAFETY: as above.
-            [Some(a), None, None] => unsafe { adapter.post(&[a]) },
-            _ => Ok(()),
+            [Some(a), None] | [None, Some(a)] => unsafe { ring.adapter().post(&[a]) },
+            [None, None] => return Ok(()),
         }?;
         self.posted.store(last, Ordering::Release);
-        Ok(last)
+        Ok(())
     }
 
-    /// States a wish at the peer and asks how far it is, in this order; waits for the answer.
-    ///
-    /// # Errors
-    /// EAGAIN: it is not known. Others: the adapter has failed.
-    pub(super) fn ask(&self, ring: &Ring, wish: Wish, word: Word) -> Result<u64> {
-        let (adapter, area, (remote, rkey)) = (ring.adapter(), &ring.area, ring.peer.get());
-        let lkey = ring.lkey();
-        let ((from, to), (answer, asked)) = (area.wish(wish), area.answer(word));
-        // SAFETY: words of the registered memory: one is never changed, the other read only after the completion.
-        let number = unsafe {
-            self.post(adapter, 2, |id| {
-                [
-                    Some(Work {
-                        operation: Operation::WriteInline,
-                        local: from.cast_mut(),
-                        len: 8,
-                        lkey,
-                        remote: remote + to as u64,
-                        rkey,
-                        signaled: false,
-                        id: id - 1,
-                    }),
-                    Some(Work {
-                        operation: Operation::Read,
-                        local: answer.cast_mut(),
-                        len: POSITION as u32,
-                        lkey,
-                        remote: remote + asked as u64,
-                        rkey,
-                        signaled: true,
-                        id,
-                    }),
-                    None,
-                ]
-            })
-        }?;
-        let begun = clock::ticks();
-        let mut turns = 0u32;
-        while self.done.load(Ordering::Acquire) < number {
-            self.reap(adapter)?;
-            if clock::ticks() - begun > clock::us(ANSWER_US) {
-                return Err(Errno::AGAIN);
-            }
-            turns += 1;
-            if turns > 100 {
+    /// As [`Ring::arm`].
+    pub(super) fn arm(&self, ring: &Ring) -> Armed {
+        for _ in 0..PATIENCE {
+            let Some(_held) = self.hold() else {
                 sys::yield_core();
-            } else {
-                std::hint::spin_loop();
+                continue;
+            };
+            if ring.is_over() {
+                return Armed::Yes; // (the kernel connection says all from here on)
+            }
+            let taken = self.armed.load(Ordering::Relaxed) && ring.adapter().take_event();
+            if taken || !self.armed.load(Ordering::Relaxed) {
+                self.armed.store(true, Ordering::Relaxed);
+                if ring.adapter().arm().is_err() {
+                    ring.fail();
+                }
+            }
+            if !ring.is_over() && reap(self, ring).is_err() {
+                ring.fail();
+            }
+            return if taken { Armed::Anew } else { Armed::Yes };
+        }
+        Armed::No
+    }
+}
+
+/// Takes in what the adapter has. Under the lock.
+///
+/// # Errors
+/// The adapter has failed, or the peer tells what cannot be.
+fn reap(posting: &Posting, ring: &Ring) -> Result<()> {
+    let mut done = [Done::default(); BATCH];
+    loop {
+        let n = ring.adapter().poll(&mut done);
+        for one in done.iter().take(n) {
+            match one.told.map(Tell::from_word) {
+                _ if !one.ok => return Err(Errno(libc::EIO)),
+                Some(Tell::Put(n)) => ring.hear(Word::Put, n),
+                Some(Tell::Taken(n)) => ring.hear(Word::Taken, n),
+                None => posting.done.store(one.id, Ordering::Release),
             }
         }
-        match area.answered(word) {
-            Heard::Value(value) => Ok(value),
-            Heard::Torn => Err(Errno::AGAIN),
+        if n < BATCH {
+            return Ok(());
         }
+    }
+}
+
+impl Ring {
+    /// Sees to it that [`Self::event`] tells of whatever comes from here on, and takes in what has come. The caller looks
+    /// once more before it sleeps.
+    pub fn arm(&self) -> Armed {
+        self.posting.arm(self)
+    }
+
+    /// The descriptor that becomes readable when the peer has told something, or the adapter has failed, after
+    /// [`Self::arm`]; -1 where that is not for this side to watch any more.
+    #[must_use]
+    pub fn event(&self) -> i32 {
+        if self.is_over() {
+            return -1;
+        }
+        self.event
+    }
+
+    /// Takes in what the adapter has done and the peer has told; ends the ring if it has failed.
+    pub fn reap(&self) {
+        if !self.is_over() {
+            self.posting.reap(self);
+        }
+    }
+
+    /// Whether all that has been put is in the peer's memory.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.reap();
+        self.posting.is_quiet()
+    }
+
+    /// The adapter has failed: so the ring is over.
+    pub(super) fn fail(&self) {
+        self.stage.set(Event::Failed);
+        self.end();
     }
 }

@@ -1,10 +1,10 @@
 //! Where the octets of the receiving direction come from: the kernel, the ring, or what is left in the ring and then
 //! the kernel. Used under the receiving lock.
 
-use super::memory::{POSITION, Word};
 use super::records::{self, Reader};
 use super::stage::Event;
-use super::{NONE, RING, Ring, WORTH, Wish};
+use super::tell::Tell;
+use super::{NONE, RING, Ring, WORTH, Word};
 use crate::sys::{Errno, Result, net};
 use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
@@ -111,10 +111,7 @@ impl Rx {
         self.records = Reader::new();
         self.told = 0;
         match self.records.hear(behind) {
-            records::Heard::Bells => {
-                ring.rung();
-                Ok(Begun::Ring)
-            }
+            records::Heard::Nothing => Ok(Begun::Ring),
             records::Heard::Over { used, received } => {
                 self.end(ring, received);
                 Ok(Begun::Over(used))
@@ -233,7 +230,7 @@ impl Rx {
         };
         let came = came.get(..n).unwrap_or_default();
         match self.records.hear(came) {
-            records::Heard::Bells => ring.rung(),
+            records::Heard::Nothing => {}
             records::Heard::Over { used, received } => {
                 let rest = came.get(used..).unwrap_or_default();
                 if let Some(place) = self.kept.get_mut(..rest.len()) {
@@ -267,7 +264,7 @@ impl Rx {
             return Err(Errno::CONNRESET); // more than there is room for
         }
         let want = here.min(len);
-        let taken = ring.area.told(Word::Taken);
+        let taken = ring.own(Word::Taken).load(Ordering::Acquire);
         let mut done = 0;
         while done < want {
             let (from, n) = ring.area.incoming(taken + done as u64, want - done);
@@ -276,7 +273,8 @@ impl Rx {
             done += n;
         }
         if done > 0 {
-            ring.area.tell(Word::Taken, taken + done as u64);
+            ring.own(Word::Taken)
+                .store(taken + done as u64, Ordering::Release);
             self.tell(ring);
         }
         Ok(done)
@@ -284,36 +282,34 @@ impl Rx {
 
     /// Tells the peer how much was taken, if that is due.
     pub fn tell(&mut self, ring: &Ring) {
-        let taken = ring.area.told(Word::Taken);
+        let taken = ring.own(Word::Taken).load(Ordering::Acquire);
         if self.way != Way::Ring || taken - self.told < WORTH as u64 || ring.is_over() {
             ring.stage.clear(Event::Untold);
             return;
         }
         let (remote, rkey) = ring.peer.get();
-        let (word, at) = ring.area.own(Word::Taken);
-        // SAFETY: a word, which goes as it is now.
+        let more = u32::try_from(taken - self.told).unwrap_or(0); // (at most a ring)
+        // SAFETY: no octets.
         let posted = unsafe {
-            ring.posting.post(ring.adapter(), 1, |id| {
+            ring.posting.post(ring, 1, |id| {
                 let tell = Work {
                     operation: Operation::WriteInline,
-                    local: word.cast_mut(),
-                    len: POSITION as u32,
+                    local: std::ptr::null_mut(),
+                    len: 0,
                     lkey: ring.lkey(),
-                    remote: remote + at as u64,
+                    remote,
                     rkey,
                     signaled: true,
+                    tell: Some(Tell::Taken(more).to_word()),
                     id,
                 };
-                [Some(tell), None, None]
+                [Some(tell), None]
             })
         };
         match posted {
-            Ok(_) => {
+            Ok(()) => {
                 self.told = taken;
                 ring.stage.clear(Event::Untold);
-                if ring.must_ring(Wish::Room) {
-                    ring.want_bell();
-                }
             }
             // (a sender that looks now and then only hears of it by this)
             Err(Errno::AGAIN) => _ = ring.stage.set(Event::Untold),

@@ -1,9 +1,9 @@
-//! What goes over the kernel connection while the stream itself goes by the ring: bells, and the word that ends it.
+//! What goes over the kernel connection while the stream itself goes by the ring: the word that ends it.
 //! Pure.
 //!
 //! | octets | meaning |
 //! |---|---|
-//! | `01` | a bell: look at the ring |
+//! | `01` | look: a word follows. It is sent as an urgent byte, and stands in the stream where the reader has it so |
 //! | `02` and eight octets, the most significant first | the ring is over for whoever says this, who has received so many octets by it; behind this, the kernel connection carries the stream |
 
 #![forbid(unsafe_code)]
@@ -11,14 +11,12 @@
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    Bell,
     /// Octets that were received by the ring: from there on they are to be sent again.
     Over(u64),
 }
 
-const BELL: u8 = 1;
 /// The urgent byte that goes in front of an [`Record::Over`].
-pub const KNOCK: u8 = BELL;
+pub const KNOCK: u8 = 1;
 const OVER: u8 = 2;
 
 /// Octets of the longest record.
@@ -30,10 +28,6 @@ impl Record {
     pub fn octets(self) -> ([u8; LONGEST], usize) {
         let mut out = [0; LONGEST];
         match self {
-            Self::Bell => {
-                out[0] = BELL;
-                (out, 1)
-            }
             Self::Over(at) => {
                 let (first, rest) = out.split_at_mut(1);
                 first.copy_from_slice(&[OVER]);
@@ -47,8 +41,8 @@ impl Record {
 /// What came of a piece of octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It was all used, and held bells at most.
-    Bells,
+    /// It was all used, and held nothing to be done yet.
+    Nothing,
     /// So many octets of it were used; the ring is over for the peer, who has received so many by it.
     Over { used: usize, received: u64 },
     /// No record begins so.
@@ -74,7 +68,7 @@ impl Reader {
     pub fn hear(&mut self, octets: &[u8]) -> Heard {
         for (i, &octet) in octets.iter().enumerate() {
             self.begun = match (self.begun, octet) {
-                (None, BELL) => None,
+                (None, KNOCK) => None,
                 (None, OVER) => Some((0, 0)),
                 (None, _) => return Heard::Foreign,
                 (Some((n, value)), octet) => {
@@ -90,7 +84,7 @@ impl Reader {
                 }
             };
         }
-        Heard::Bells
+        Heard::Nothing
     }
 }
 
@@ -101,8 +95,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_change_nothing(bells in 0usize..20, at: u64, behind: Vec<u8>, cut in 1usize..9) {
-            let mut all = vec![BELL; bells];
+        fn pieces_change_nothing(knocks in 0usize..20, at: u64, behind: Vec<u8>, cut in 1usize..9) {
+            let mut all = vec![KNOCK; knocks];
             let (over, len) = Record::Over(at).octets();
             all.extend_from_slice(&over[..len]);
             let end = all.len();
@@ -111,7 +105,7 @@ mod tests {
             let mut done = 0;
             for piece in all.chunks(cut) {
                 match reader.hear(piece) {
-                    Heard::Bells => done += piece.len(),
+                    Heard::Nothing => done += piece.len(),
                     Heard::Over { used, received } => {
                         prop_assert_eq!((done + used, received), (end, at));
                         return Ok(());
@@ -125,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_told() {
-        assert_eq!(Reader::default().hear(&[BELL, 7]), Heard::Foreign);
+        assert_eq!(Reader::default().hear(&[KNOCK, 7]), Heard::Foreign);
         assert_eq!(Reader::default().hear(&[0]), Heard::Foreign);
     }
 }

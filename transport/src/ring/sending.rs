@@ -1,10 +1,10 @@
 //! Which way the octets of the sending direction go, and how: by the kernel, by the ring, or by the kernel again from
 //! where the peer has them. Used under the sending lock.
 
-use super::memory::Word;
 use super::records::{KNOCK, LONGEST, Record};
 use super::stage::Event;
-use super::{NONE, RING, Ring, Wish};
+use super::tell::Tell;
+use super::{NONE, RING, Ring, Word};
 use crate::sys::{Errno, Result, net};
 use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
@@ -89,12 +89,12 @@ impl Tx {
             // SAFETY: as above.
             Way::Kernel => unsafe { by_kernel(fd, list, flags) },
             // SAFETY: as above.
-            Way::Ring => unsafe { self.put(ring, fd, list) },
+            Way::Ring => unsafe { put(ring, list) },
             Way::Told | Way::Again(_) => Err(Errno::AGAIN),
         }
     }
 
-    /// Does what is due beside the program's octets: bells, the end of the ring, what has to go again.
+    /// Does what is due beside the program's octets: the end of the ring, what has to go again.
     ///
     /// # Errors
     /// As send(2); EAGAIN: something is left to do.
@@ -116,8 +116,6 @@ impl Tx {
             self.way = Way::Told;
             knock(fd);
             self.queue(Record::Over(landed));
-        } else if self.way == Way::Ring && ring.stage.clear(Event::Bell) {
-            self.queue(Record::Bell);
         }
         self.say(fd)?;
         if self.way == Way::Told {
@@ -125,14 +123,14 @@ impl Tx {
             if at == NONE {
                 return Err(Errno::AGAIN);
             }
-            let put = ring.area.told(Word::Put);
+            let put = ring.own(Word::Put).load(Ordering::Acquire);
             if at > put || put - at > RING as u64 {
                 return Err(Errno::CONNRESET); // it says what cannot be
             }
             self.way = Way::Again(at);
         }
         while let Way::Again(at) = self.way {
-            let put = ring.area.told(Word::Put);
+            let put = ring.own(Word::Put).load(Ordering::Acquire);
             let left = usize::try_from(put - at).unwrap_or(0);
             if left == 0 {
                 self.way = Way::Kernel;
@@ -169,52 +167,47 @@ impl Tx {
         }
         Ok(())
     }
+}
 
-    /// Puts as much as there is room for.
-    ///
-    /// # Safety
-    /// The buffers are readable.
-    unsafe fn put(&mut self, ring: &Ring, fd: i32, list: &[libc::iovec]) -> Result<usize> {
-        let total: usize = list.iter().map(|v| v.iov_len).sum();
-        let Some(room) = ring.checked_room() else {
-            ring.end();
-            return Err(Errno::CONNRESET); // the peer says that it has taken what was never put
-        };
-        let want = total.min(room);
-        let mut done = 0;
-        let mut from = From {
-            list,
-            at: 0,
-            off: 0,
-        };
-        while done < want {
-            let piece = (want - done).min(PIECE);
-            // SAFETY: the caller's promise.
-            match unsafe { post(ring, &mut from, piece) } {
-                Ok(()) => done += piece,
-                Err(Errno::AGAIN) => break,
-                Err(_) => {
-                    ring.fail();
-                    break;
-                }
+/// Puts as much as there is room for.
+///
+/// # Safety
+/// The buffers are readable.
+unsafe fn put(ring: &Ring, list: &[libc::iovec]) -> Result<usize> {
+    let total: usize = list.iter().map(|v| v.iov_len).sum();
+    let Some(room) = ring.checked_room() else {
+        ring.end();
+        return Err(Errno::CONNRESET); // the peer says that it has taken what was never put
+    };
+    let want = total.min(room);
+    let mut done = 0;
+    let mut from = From {
+        list,
+        at: 0,
+        off: 0,
+    };
+    while done < want {
+        let piece = (want - done).min(PIECE);
+        // SAFETY: the caller's promise.
+        match unsafe { post(ring, &mut from, piece) } {
+            Ok(()) => done += piece,
+            Err(Errno::AGAIN) => break,
+            Err(_) => {
+                ring.fail();
+                break;
             }
         }
-        if done > 0 && ring.must_ring(Wish::Data) {
-            ring.want_bell();
-        }
-        if ring.wants_bell() {
-            let _ = self.settle(ring, fd);
-        }
-        if done == 0 {
-            Err(Errno::AGAIN)
-        } else {
-            Ok(done)
-        }
+    }
+    if done == 0 {
+        Err(Errno::AGAIN)
+    } else {
+        Ok(done)
     }
 }
 
-/// Rings a peer whose program may be elsewhere for long: by an urgent byte, which would be a bell if it stood in the
-/// stream. (It does if another follows before its reader has come so far: so it is sent only where bells are heard. If there is no room for it, the peer hears of what follows with its program's next call.)
+/// Wakes a peer whose program may be elsewhere for long: by an urgent byte. (It stands in the stream if another follows
+/// before its reader has come so far: so it is sent only where that is heard. If there is no room for it, the peer hears of
+/// what follows with its program's next call.)
 fn knock(fd: i32) {
     let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: one readable byte.
@@ -266,7 +259,7 @@ impl From<'_> {
 unsafe fn post(ring: &Ring, from: &mut From<'_>, len: usize) -> Result<()> {
     let (remote, rkey) = ring.peer.get();
     let lkey = ring.lkey();
-    let put = ring.area.told(Word::Put);
+    let put = ring.own(Word::Put).load(Ordering::Acquire);
     let (first, first_at, n) = ring.area.staging(put, len);
     let (second, second_at, _) = ring.area.staging(put + n as u64, len - n);
     let before = *from;
@@ -275,43 +268,34 @@ unsafe fn post(ring: &Ring, from: &mut From<'_>, len: usize) -> Result<()> {
         from.copy(first, n);
         from.copy(second, len - n);
     }
-    ring.area.tell(Word::Put, put + len as u64);
-    let (word, word_at) = ring.area.own(Word::Put);
-    let data = |local: *mut u8, at: usize, len: usize, id| {
-        (len > 0).then_some(Work {
-            operation: Operation::Write,
-            local,
-            len: u32::try_from(len).unwrap_or(0), // (a piece is at most `PIECE`)
-            lkey,
-            remote: remote + at as u64,
-            rkey,
-            signaled: false,
-            id,
-        })
+    let telling = Tell::Put(u32::try_from(len).unwrap_or(0)).to_word(); // (a piece is at most `PIECE`)
+    let work = |local: *mut u8, at: usize, len: usize, id, last: bool| Work {
+        operation: Operation::Write,
+        local,
+        len: u32::try_from(len).unwrap_or(0),
+        lkey,
+        remote: remote + at as u64,
+        rkey,
+        signaled: last,
+        tell: last.then_some(telling),
+        id,
     };
-    let count = if len > n { 3 } else { 2 };
-    // SAFETY: octets in the staging ring stay as they are until the peer has taken them; the word goes as it is now.
+    let wraps = len > n;
+    // (before it is posted, since the peer's answer may come at any moment)
+    ring.own(Word::Put)
+        .store(put + len as u64, Ordering::Release);
+    // SAFETY: octets in the staging ring stay as they are until the peer has taken them.
     let posted = unsafe {
-        ring.posting.post(ring.adapter(), count, |id| {
+        ring.posting.post(ring, 1 + u64::from(wraps), |id| {
             [
-                data(first, first_at, n, id),
-                data(second, second_at, len - n, id),
-                Some(Work {
-                    operation: Operation::WriteInline,
-                    local: word.cast_mut(),
-                    len: super::memory::POSITION as u32,
-                    lkey,
-                    remote: remote + word_at as u64,
-                    rkey,
-                    signaled: true,
-                    id,
-                }),
+                Some(work(first, first_at, n, id, !wraps)),
+                wraps.then(|| work(second, second_at, len - n, id, true)),
             ]
         })
     };
     if let Err(e) = posted {
         if e == Errno::AGAIN {
-            ring.area.tell(Word::Put, put); // (nobody has been told; a peer that has just asked looks again)
+            ring.own(Word::Put).store(put, Ordering::Release);
             *from = before;
         }
         return Err(e);

@@ -16,10 +16,8 @@ pub(super) enum Event {
     Failed = 8,
     /// The kernel connection has ended: the peer says nothing more.
     Gone = 16,
-    /// A bell is to be sent.
-    Bell = 32,
     /// The peer could not be told how much was taken: another thread was posting.
-    Untold = 64,
+    Untold = 32,
 }
 
 /// See the module.

@@ -2,6 +2,7 @@
 //! whatever order, and wherever the ring begins and ends, each side receives what the other has sent.
 
 use super::*;
+use crate::sys::Errno;
 use crate::verbs::{Address, Done, Operation, Work, address};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -16,6 +17,10 @@ struct Near {
     posted: Mutex<VecDeque<Work>>,
     failed: AtomicBool,
     holds: AtomicBool,
+    told: Mutex<VecDeque<u32>>,
+    peer: Mutex<Option<&'static Near>>,
+    armed: AtomicBool,
+    event: AtomicBool,
 }
 
 unsafe impl Send for Near {}
@@ -67,6 +72,18 @@ impl Adapter for Near {
             return 0;
         }
         let mut n = 0;
+        let mut told = self.told.lock().unwrap();
+        while n < done.len()
+            && let Some(word) = told.pop_front()
+        {
+            done[n] = Done {
+                told: Some(word),
+                ok: true,
+                ..Done::default()
+            };
+            n += 1;
+        }
+        drop(told);
         let mut posted = self.posted.lock().unwrap();
         while n < done.len()
             && let Some(work) = posted.pop_front()
@@ -79,14 +96,38 @@ impl Adapter for Near {
             };
             if ok {
                 unsafe { std::ptr::copy_nonoverlapping(from, to, work.len as usize) };
+                if let Some(word) = work.tell {
+                    let peer = self.peer.lock().unwrap().unwrap();
+                    peer.told.lock().unwrap().push_back(word);
+                    if peer.armed.swap(false, Ordering::SeqCst) {
+                        peer.event.store(true, Ordering::SeqCst);
+                    }
+                }
             }
             let (id, signaled) = (work.id, work.signaled);
             if signaled || !ok {
-                done[n] = Done { id, ok, status: 0 };
+                done[n] = Done {
+                    id,
+                    ok,
+                    ..Done::default()
+                };
                 n += 1;
             }
         }
         n
+    }
+
+    fn event(&self) -> i32 {
+        -1
+    }
+
+    fn arm(&self) -> Result<()> {
+        self.armed.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn take_event(&self) -> bool {
+        self.event.swap(false, Ordering::SeqCst)
     }
 
     fn fail(&self) {
@@ -192,6 +233,15 @@ impl Adapter for Shared {
     fn poll(&self, done: &mut [Done]) -> usize {
         self.0.poll(done)
     }
+    fn event(&self) -> i32 {
+        self.0.event()
+    }
+    fn arm(&self) -> Result<()> {
+        self.0.arm()
+    }
+    fn take_event(&self) -> bool {
+        self.0.take_event()
+    }
     fn fail(&self) {
         self.0.fail();
     }
@@ -202,6 +252,8 @@ fn pair() -> [Side; 2] {
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (b, _) = listener.accept().unwrap();
     let mut sides = [Side::new(a), Side::new(b)];
+    *sides[0].near.peer.lock().unwrap() = Some(sides[1].near);
+    *sides[1].near.peer.lock().unwrap() = Some(sides[0].near);
     let terms = [sides[0].ring().terms(), sides[1].ring().terms()];
     for (side, peer) in sides.iter_mut().zip([&terms[1], &terms[0]]) {
         let seen = Terms::from_octets(&peer.to_octets()).unwrap();
@@ -219,7 +271,7 @@ enum Step {
     Settle(usize),
     /// An adapter does nothing for a while, or goes on.
     Hold(usize, bool),
-    Wish(usize),
+    Arm(usize),
     Fail(usize),
     End(usize),
 }
@@ -231,7 +283,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..2usize, len).prop_map(|(s, n)| Step::Receive(s, n)),
         4 => (0..2usize).prop_map(Step::Settle),
         2 => (0..2usize, any::<bool>()).prop_map(|(s, h)| Step::Hold(s, h)),
-        2 => (0..2usize).prop_map(Step::Wish),
+        2 => (0..2usize).prop_map(Step::Arm),
         1 => (0..2usize).prop_map(Step::Fail),
         1 => (0..2usize).prop_map(Step::End),
     ]
@@ -248,12 +300,7 @@ proptest! {
                 Step::Receive(s, n) => { sides[s].receive(n); }
                 Step::Settle(s) => sides[s].settle(),
                 Step::Hold(s, holds) => sides[s].near.holds.store(holds, Ordering::Relaxed),
-                Step::Wish(s) => {
-                    if !sides[s].near.holds.load(Ordering::Relaxed) {
-                        sides[s].ring().wish(Wish::Data);
-                        sides[s].ring().wish(Wish::Room);
-                    }
-                }
+                Step::Arm(s) => { sides[s].ring().arm(); }
                 Step::Fail(s) => sides[s].near.fail(),
                 Step::End(s) => sides[s].ring().end(),
             }
@@ -278,25 +325,60 @@ proptest! {
 }
 
 #[test]
-fn a_wish_is_seen_or_sees() {
+fn what_comes_after_arming_is_an_event_once() {
     let mut sides = pair();
-    assert_eq!(sides[1].ring().wish(Wish::Data), Wished::Stands);
+    let [near, far] = [sides[0].near, sides[1].near];
+    let told = || far.event.load(Ordering::SeqCst);
     sides[0].send(10, 1);
     sides[0].settle();
-    // The bell went over the kernel connection, once.
-    let mut byte = [0; 4];
-    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    let n = unsafe { crate::sys::net::recv(sides[1].fd.as_raw_fd(), byte.as_mut_ptr(), 4, flags) };
-    assert_eq!((n, byte[0]), (Ok(1), Record::Bell.octets().0[0]));
+    assert!(!told());
+    // What had come is seen by the look after it.
+    assert_eq!(sides[1].ring().arm(), Armed::Yes);
     assert_eq!(sides[1].receive(100), 10);
-    // Put, and not there yet: a wish says so.
-    sides[0].near.holds.store(true, Ordering::Relaxed);
-    sides[0].send(10, 2);
     assert_eq!(sides[1].receive(100), 0);
-    assert_eq!(sides[1].ring().wish(Wish::Data), Wished::Soon);
-    sides[0].near.holds.store(false, Ordering::Relaxed);
+    near.holds.store(true, Ordering::Relaxed);
+    sides[0].send(10, 2);
+    sides[0].send(10, 3);
+    assert!(!told());
+    near.holds.store(false, Ordering::Relaxed);
     sides[0].settle();
-    assert_eq!(sides[1].receive(100), 10);
+    assert!(told());
+    // Taking what has come does not take the event: that is for others who sleep.
+    assert_eq!(sides[1].receive(100), 20);
+    assert!(told());
+    assert_eq!(sides[1].ring().arm(), Armed::Anew);
+    assert!(!told());
+    assert_eq!(sides[1].ring().arm(), Armed::Yes);
+}
+
+#[test]
+fn a_peer_that_takes_what_was_never_put_is_refused() {
+    let mut sides = pair();
+    let taken = tell::Tell::Taken(1).to_word();
+    sides[0].near.told.lock().unwrap().push_back(taken);
+    sides[0].settle();
+    let mut list = [libc::iovec {
+        iov_base: [0u8; 4].as_mut_ptr().cast(),
+        iov_len: 4,
+    }];
+    let fd = sides[0].fd.as_raw_fd();
+    let ring = sides[0].ring();
+    let sent = unsafe { sides[0].tx.send(Some(ring), fd, &mut list, 0) };
+    assert_eq!(sent, Err(Errno::CONNRESET));
+}
+
+#[test]
+fn a_peer_that_puts_more_than_there_is_room_for_is_refused() {
+    let mut sides = pair();
+    for n in [RING as u32, 1] {
+        let put = tell::Tell::Put(n).to_word();
+        sides[0].near.told.lock().unwrap().push_back(put);
+    }
+    sides[0].settle();
+    let (ring, fd) = (sides[0].ring(), sides[0].fd.as_raw_fd());
+    let mut to = [0; 4];
+    let came = unsafe { sides[0].rx.recv(Some(ring), fd, to.as_mut_ptr(), 4) };
+    assert_eq!(came, Err(Errno::CONNRESET));
 }
 
 #[test]

@@ -54,6 +54,18 @@ impl Adapter for Endpoint {
         self.queue_pair.poll(done)
     }
 
+    fn event(&self) -> i32 {
+        self.queue_pair.event()
+    }
+
+    fn arm(&self) -> Result<()> {
+        self.queue_pair.arm()
+    }
+
+    fn take_event(&self) -> bool {
+        self.queue_pair.take_event()
+    }
+
     fn fail(&self) {
         self.queue_pair.fail();
     }

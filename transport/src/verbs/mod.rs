@@ -14,7 +14,7 @@
 //!   says so and that is all.
 //! - [`open`], [`Adapter::connect`], [`Adapter::fail`] and the end of an adapter are control calls: libibverbs takes memory
 //!   and opens files for them, and they may take milliseconds. They are made on a thread of the library's own.
-//!   [`Adapter::post`] and [`Adapter::poll`] are made on any thread and take neither.
+//!   All others are made on any thread and take neither.
 //! - Queue pairs do not outlive fork: a child must not use those of its parent. [`open`] in a child opens devices anew.
 
 pub mod address;
@@ -39,6 +39,9 @@ pub use address::Address;
 pub const DEPTH: usize = 64;
 /// Work requests that one call of [`Adapter::post`] takes.
 pub const BATCH: usize = 4;
+/// Words that a peer can tell before they are polled; one that tells more is held up by this side's adapter and asks again
+/// every now and then ("receiver not ready").
+pub const TELLS: usize = 256;
 /// Octets of a Write that every adapter takes with the request itself ([`Operation::WriteInline`]).
 pub const INLINE: u32 = 32;
 
@@ -66,14 +69,19 @@ pub struct Work {
     pub rkey: u32,
     /// Wants a [`Done`] also where it goes well.
     pub signaled: bool,
+    /// With a Write: a word for the peer, who is told it ([`Done::told`]) once the octets are there (RDMA Write with
+    /// immediate data). Takes one of the peer's [`TELLS`].
+    pub tell: Option<u32>,
     pub id: u64,
 }
 
-/// How a work request has ended.
+/// How a work request has ended, or what the peer has told with one of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// The work request's.
+    /// The work request's; nothing where the peer has told something.
     pub id: u64,
+    /// The word that came with a Write of the peer's, all of which is here.
+    pub told: Option<u32>,
     /// It and all before it have been carried out: what they wrote is in the peer's memory, what they read is here.
     /// If not, it and all after it may or may not have been, and no more will be.
     pub ok: bool,
@@ -109,7 +117,7 @@ pub trait Adapter: Send + Sync + Debug {
     /// Posts work, at most [`BATCH`] at once.
     ///
     /// # Errors
-    /// EINVAL (too many, too long), ENOMEM (more than [`DEPTH`] outstanding), what the adapter says. Some of the work may
+    /// EINVAL (too many, too long, a Read that tells), ENOMEM (more than [`DEPTH`] outstanding), what the adapter says. Some of the work may
     /// have been taken: the only way on is [`Adapter::fail`].
     ///
     /// # Safety
@@ -117,10 +125,24 @@ pub trait Adapter: Send + Sync + Debug {
     /// or that of later work is polled, and nobody relies on what it holds while a Read is under way.
     unsafe fn post(&self, work: &[Work]) -> Result<()>;
 
-    /// Takes ended work requests, oldest first. How many.
+    /// Takes ended work requests and what the peer has told, oldest first. How many.
     ///
-    /// Only those tell that were signaled or went wrong; each tells of all before it.
+    /// Only those work requests tell that were signaled or went wrong; each tells of all before it.
     fn poll(&self, done: &mut [Done]) -> usize;
+
+    /// The descriptor that becomes readable once the peer has told something, or work has failed, after [`Adapter::arm`].
+    /// It is this adapter's, and goes with it.
+    fn event(&self) -> i32;
+
+    /// From now on the next of these makes the descriptor readable, once. What has come before does not: whoever is about
+    /// to sleep polls once more.
+    ///
+    /// # Errors
+    /// What the adapter says.
+    fn arm(&self) -> Result<()>;
+
+    /// Makes the descriptor unreadable again. Whether it was readable: then it has to be armed anew.
+    fn take_event(&self) -> bool;
 
     /// Ends the queue pair: nothing of the peer's is carried out any more once this has returned, and what was posted
     /// here and has not ended ends with `ok: false`. So does what is posted from now on.
@@ -147,7 +169,8 @@ pub unsafe fn open(local: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Bo
 fn check(work: &[Work], most: u32) -> Result<()> {
     let fits = |work: &Work| match work.operation {
         Operation::WriteInline => work.len <= INLINE,
-        Operation::Write | Operation::Read => work.len <= most,
+        Operation::Write => work.len <= most,
+        Operation::Read => work.len <= most && work.tell.is_none(),
     };
     if work.len() <= BATCH && work.iter().all(fits) {
         Ok(())

@@ -1,24 +1,30 @@
 //! A queue pair of the reliable connected kind with its completion queue (InfiniBand Architecture, volume 1, chapter 10;
-//! ibv_modify_qp(3) for the states).
+//! ibv_modify_qp(3) for the states), and the channel that says when there is something in that (ibv_get_cq_event(3)).
 //!
-//! It has no receive queue to speak of: what is above uses RDMA Write and Read only.
+//! Receives take no octets: each stands for a Write of the peer's that tells a word. They are posted anew, some at a time,
+//! as they are polled. Where they run out, the peer's adapter is told "receiver not ready" and asks again.
 
 use super::address::Kind;
 use super::device::{Device, Port};
 use super::ffi::types::{
-    AhAttr, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, SEND_INLINE,
-    SEND_SIGNALED, SendWr, Sge, WR_RDMA_READ, WR_RDMA_WRITE, Wc, access, mask, state,
+    AhAttr, CompChannel, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr,
+    RecvWr, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED, SendWr, Sge, WC_RECV_RDMA_WITH_IMM,
+    WR_RDMA_READ, WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM, Wc, access, mask, state,
 };
-use super::{Address, BATCH, DEPTH, Done, INLINE, Operation, Work, ffi};
+use super::{Address, BATCH, DEPTH, Done, INLINE, Operation, TELLS, Work, ffi};
+use crate::sys::fd::Fd;
 use crate::sys::{Errno, Result};
+use crate::syscall;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How long an acknowledgement may take: 4.096 µs times two to this power, 134 ms.
 const TIMEOUT: u8 = 15;
 /// How often a packet without one is sent again. With [`TIMEOUT`]: a link that is down is told after about a second
 /// (devices may take up to four times their time-outs). Not 7, which for Linux's software RoCE is "for ever".
 const RETRIES: u8 = 6;
-/// "As often as it takes": a receiver that is not ready. No operation of ours needs one that is.
+/// "As often as it takes": a receiver that is not ready is one whose program is elsewhere. That is flow control, as the
+/// adapters do it.
 const RNR_RETRIES: u8 = 7;
 /// 0.64 ms, as encoded.
 const MIN_RNR_TIMER: u8 = 12;
@@ -32,9 +38,54 @@ const TAKEN: usize = 16;
 #[derive(Debug)]
 pub(super) struct QueuePair {
     port: Port,
+    channel: Channel,
     cq: NonNull<Cq>,
     qp: NonNull<Qp>,
     address: Address,
+    /// Receives that were polled and are not posted anew.
+    lacks: AtomicU32,
+    /// Events that were read and have to be acknowledged in the end.
+    events: AtomicU32,
+}
+
+/// Says when there is something in a completion queue.
+#[derive(Debug)]
+struct Channel {
+    at: NonNull<CompChannel>,
+    device: &'static Device,
+}
+
+impl Channel {
+    fn new(device: &'static Device) -> Result<Self> {
+        // SAFETY: an open device.
+        let at = unsafe { (device.library.create_comp_channel)(device.context.as_ptr()) };
+        let at = NonNull::new(at).ok_or_else(ffi::last)?;
+        // As with the device's own: the program is not to meet the descriptor. The library closes it by this number.
+        // SAFETY: just made, and nobody else knows of it.
+        let channel = unsafe { &mut *at.as_ptr() };
+        channel.fd = Fd::own(channel.fd).hide_within().leak();
+        let made = Self { at, device };
+        // SAFETY: no pointers.
+        unsafe { syscall!(fcntl, made.fd(), libc::F_SETFL, libc::O_NONBLOCK) }?;
+        Ok(made)
+    }
+
+    const fn fd(&self) -> i32 {
+        // SAFETY: it lives until it is dropped, and the number does not change.
+        unsafe { self.at.as_ref() }.fd
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // (the library would close it by an interposed function)
+        drop(Fd::own(self.fd()));
+        // SAFETY: ours; what refers to it has gone.
+        unsafe {
+            (*self.at.as_ptr()).fd = -1;
+            (self.device.library.destroy_comp_channel)(self.at.as_ptr());
+        }
+    }
 }
 
 // SAFETY: libibverbs may be called from any thread, posting and polling too (verbs(7)).
@@ -50,7 +101,8 @@ impl QueuePair {
     pub(super) fn new(port: Port) -> Result<Self> {
         let device = port.device;
         let psn = super::random().ok_or(Errno::AGAIN)? & super::address::BITS_24;
-        let cq = completion_queue(device)?;
+        let channel = Channel::new(device)?;
+        let cq = completion_queue(device, &channel)?;
         let (qp, granted) = match create(device, cq) {
             Ok(made) => made,
             Err(e) => {
@@ -63,6 +115,7 @@ impl QueuePair {
         let qpn = unsafe { (*qp.as_ptr()).qp_num };
         let made = Self {
             port,
+            channel,
             cq,
             qp,
             address: Address {
@@ -72,6 +125,8 @@ impl QueuePair {
                 psn,
                 gid: port.gid,
             },
+            lacks: AtomicU32::new(RECEIVES),
+            events: AtomicU32::new(0),
         };
         if granted.max_inline_data < INLINE {
             return Err(Errno(libc::ENOTSUP));
@@ -85,7 +140,57 @@ impl QueuePair {
             },
             mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::ACCESS_FLAGS,
         )?;
+        made.post_receives()?;
         Ok(made)
+    }
+
+    /// Posts receives anew for all that lack.
+    fn post_receives(&self) -> Result<()> {
+        let Some(post) = self.context().ops.post_recv else {
+            return Err(Errno(libc::ENOTSUP));
+        };
+        let mut lacks = self.lacks.swap(0, Ordering::AcqRel);
+        while lacks > 0 {
+            let mut requests = [NOTHING; RECEIVES_AT_ONCE];
+            let n = lacks.min(RECEIVES_AT_ONCE as u32);
+            let mut next: *mut RecvWr = ptr::null_mut();
+            for request in requests.iter_mut().take(n as usize).rev() {
+                request.next = next;
+                next = request;
+            }
+            let mut bad = ptr::null_mut();
+            // SAFETY: a list of requests without pieces, which lives until the call returns.
+            ffi::check(unsafe { post(self.qp.as_ptr(), next, &raw mut bad) })?;
+            lacks -= n;
+        }
+        Ok(())
+    }
+
+    pub(super) const fn event(&self) -> i32 {
+        self.channel.fd()
+    }
+
+    /// As [`super::Adapter::arm`].
+    pub(super) fn arm(&self) -> Result<()> {
+        let Some(notify) = self.context().ops.req_notify_cq else {
+            return Err(Errno(libc::ENOTSUP));
+        };
+        // (what the peer tells is solicited; what fails always counts)
+        // SAFETY: a completion queue of ours.
+        ffi::check(unsafe { notify(self.cq.as_ptr(), 1) })
+    }
+
+    /// As [`super::Adapter::take_event`]. It is read as the kernel gives it (`struct ib_uverbs_comp_event_desc`): the
+    /// library's own function for it calls an interposed one.
+    pub(super) fn take_event(&self) -> bool {
+        let mut event = 0u64;
+        // SAFETY: eight writable octets.
+        let read = unsafe { syscall!(read, self.channel.fd(), &raw mut event, size_of::<u64>()) };
+        let taken = read.is_ok_and(|n| n == size_of::<u64>());
+        if taken {
+            self.events.fetch_add(1, Ordering::AcqRel);
+        }
+        taken
     }
 
     fn modify(&self, mut attr: QpAttr, mask: i32) -> Result<()> {
@@ -193,12 +298,21 @@ impl QueuePair {
         // SAFETY: room for as many.
         let n = unsafe { poll(self.cq.as_ptr(), most, taken.as_mut_ptr()) };
         let n = usize::try_from(n).unwrap_or(0).min(room);
+        let mut told = 0;
         for (done, wc) in done.iter_mut().zip(taken.iter().take(n)) {
+            let ok = wc.status == 0;
+            let tells = ok && wc.opcode == WC_RECV_RDMA_WITH_IMM;
+            told += u32::from(tells);
             *done = Done {
-                id: wc.wr_id,
-                ok: wc.status == 0,
+                id: if tells { 0 } else { wc.wr_id },
+                told: tells.then(|| u32::from_be(wc.imm_data)),
+                ok,
                 status: wc.status.unsigned_abs(),
             };
+        }
+        if told > 0 && self.lacks.fetch_add(told, Ordering::AcqRel) + told >= RECEIVES / 4 {
+            // (what fails shows by the queue pair's work)
+            let _ = self.post_receives();
         }
         n
     }
@@ -220,10 +334,24 @@ impl Drop for QueuePair {
         // SAFETY: both are ours; the queue pair goes before what it refers to.
         unsafe {
             (library.destroy_qp)(self.qp.as_ptr());
+            // It waits for events that were read and not acknowledged.
+            (library.ack_cq_events)(self.cq.as_ptr(), self.events.load(Ordering::Acquire));
             (library.destroy_cq)(self.cq.as_ptr());
         }
     }
 }
+
+/// Receives that are posted at most.
+const RECEIVES: u32 = TELLS as u32;
+/// Of them in one call.
+const RECEIVES_AT_ONCE: usize = 16;
+
+const NOTHING: RecvWr = RecvWr {
+    wr_id: 0,
+    next: ptr::null_mut(),
+    sg_list: ptr::null_mut(),
+    num_sge: 0,
+};
 
 const EMPTY: SendWr = SendWr {
     wr_id: 0,
@@ -241,9 +369,14 @@ const EMPTY: SendWr = SendWr {
 /// The structures for a work request, not linked yet.
 fn describe(work: &Work) -> (Sge, SendWr) {
     let signaled = if work.signaled { SEND_SIGNALED } else { 0 };
+    let (write, solicited) = match work.tell {
+        Some(_) => (WR_RDMA_WRITE_WITH_IMM, SEND_SOLICITED),
+        None => (WR_RDMA_WRITE, 0),
+    };
     let (opcode, inline) = match work.operation {
-        Operation::Write => (EMPTY.opcode, 0),
-        Operation::WriteInline => (EMPTY.opcode, SEND_INLINE),
+        Operation::Write => (write, 0),
+        Operation::WriteInline if work.len > 0 => (write, SEND_INLINE),
+        Operation::WriteInline => (write, 0),
         Operation::Read => (WR_RDMA_READ, 0),
     };
     (
@@ -255,7 +388,9 @@ fn describe(work: &Work) -> (Sge, SendWr) {
         SendWr {
             wr_id: work.id,
             opcode,
-            send_flags: signaled | inline,
+            send_flags: signaled | inline | solicited,
+            imm_data: work.tell.unwrap_or(0).to_be(),
+            num_sge: i32::from(work.len > 0),
             remote_addr: work.remote,
             rkey: work.rkey,
             ..EMPTY
@@ -267,10 +402,11 @@ fn describe(work: &Work) -> (Sge, SendWr) {
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 const ROOM: i32 = DEPTH as i32;
 
-fn completion_queue(device: &Device) -> Result<NonNull<Cq>> {
-    let none = ptr::null_mut();
-    // SAFETY: an open device; no context, no channel.
-    let cq = unsafe { (device.library.create_cq)(device.context.as_ptr(), ROOM, none, none, 0) };
+fn completion_queue(device: &Device, channel: &Channel) -> Result<NonNull<Cq>> {
+    let (context, none) = (device.context.as_ptr(), ptr::null_mut());
+    let room = ROOM + RECEIVES.cast_signed();
+    // SAFETY: an open device and a channel of it; no context.
+    let cq = unsafe { (device.library.create_cq)(context, room, none, channel.at.as_ptr(), 0) };
     NonNull::new(cq).ok_or_else(ffi::last)
 }
 
@@ -282,8 +418,7 @@ fn create(device: &Device, cq: NonNull<Cq>) -> Result<(NonNull<Qp>, QpCap)> {
         srq: ptr::null_mut(),
         cap: QpCap {
             max_send_wr: ROOM.unsigned_abs(),
-            // None would do, but not for every driver.
-            max_recv_wr: 1,
+            max_recv_wr: RECEIVES,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: INLINE,

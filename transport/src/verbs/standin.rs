@@ -6,13 +6,18 @@
 //! before it copies, says that it is at work, and looks again; who fails shuts the door and waits until nobody is. So
 //! nothing is copied after [`Adapter::fail`], as with a queue pair in the error state.
 //!
-//! Work is carried out while it is posted, and is as strict as an adapter is: about keys, bounds, room, and states.
+//! Work is carried out while it is posted, and is as strict as an adapter is: about keys, bounds, room, and states. Words
+//! that are told wait at the other end ([`Tells`]), and are an event there (eventfd(2), of which the peer gets itself a
+//! descriptor by pidfd_getfd(2)) if that has been armed. There is room for so many that no peer has to be held up.
 
 use super::address::{BITS_24, Kind};
 use super::lock::Lock;
 use super::{Adapter, Address, DEPTH, Done, INLINE, Operation, Work};
 use crate::clock;
+use crate::sys::fd::{Fd, as_fd};
+use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result, vm};
+use crate::syscall;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -42,9 +47,24 @@ struct Door {
     base: u64,
     len: u64,
     key: u64,
+    /// Where the words are that the peer has told, and the descriptor of the event.
+    tells: u64,
+    event: u64,
+    /// Words that were polled.
+    polled: AtomicU64,
+    /// Not 0: the next word is an event. The peer clears it.
+    armed: AtomicU64,
     /// Not 0: the peer is at work. Written by the peer.
     busy: AtomicU64,
+    /// Words that the peer has told. Written by the peer.
+    told: AtomicU64,
 }
+
+/// Words that can wait.
+const TELLS: usize = 32 * 1024;
+
+/// Words that the peer has told, by their numbers.
+type Tells = [AtomicU32; TELLS];
 
 /// [`Door`] as read from outside.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,9 +74,16 @@ struct Seen {
     base: u64,
     len: u64,
     key: u64,
+    tells: u64,
+    event: u64,
+    polled: u64,
+    armed: u64,
 }
 
 const BUSY_AT: u64 = std::mem::offset_of!(Door, busy) as u64;
+const TOLD_AT: u64 = std::mem::offset_of!(Door, told) as u64;
+const ARMED_AT: u64 = std::mem::offset_of!(Door, armed) as u64;
+const _: () = assert!(std::mem::offset_of!(Seen, armed) as u64 == ARMED_AT);
 
 /// Work requests that have not been polled, and what to say of them.
 #[derive(Debug, Default)]
@@ -67,6 +94,8 @@ struct Queue {
     silent: usize,
     outstanding: usize,
     failed: bool,
+    /// Words that were told to the peer.
+    told: u64,
 }
 
 /// One end.
@@ -78,6 +107,10 @@ pub(super) struct StandIn {
     peer: OnceLock<(u32, u64, u64)>,
     queue: Lock<Queue>,
     shut: AtomicBool,
+    tells: &'static Tells,
+    event: Fd,
+    /// The peer's event, once it was needed.
+    far: OnceLock<Option<Fd>>,
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(2);
@@ -87,12 +120,22 @@ impl StandIn {
     pub(super) fn new(memory: NonNull<u8>, len: usize) -> Option<Self> {
         let qpn = NEXT.fetch_add(1, Ordering::Relaxed) % (BITS_24 - 2) + 2;
         let psn = super::random()? & BITS_24;
+        let tells = Mapping::private(size_of::<Tells>()).ok()?.leak();
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+        // SAFETY: no pointers.
+        let event = unsafe { syscall!(eventfd2, 0, flags) }.ok()?;
+        let event = Fd::own(as_fd(event)).hide_within();
         let door: &'static Door = Box::leak(Box::new(Door {
             open: AtomicU64::new(number(qpn, psn)),
             base: memory.as_ptr().expose_provenance() as u64,
             len: len as u64,
             key: u64::from(super::random()?),
+            tells: tells.as_ptr().expose_provenance() as u64,
+            event: u64::from(event.raw().cast_unsigned()),
+            polled: AtomicU64::new(0),
+            armed: AtomicU64::new(0),
             busy: AtomicU64::new(0),
+            told: AtomicU64::new(0),
         }));
         let pid = u32::try_from(sys::pid()).ok()?;
         let at = std::ptr::from_ref(door).expose_provenance() as u64;
@@ -113,6 +156,10 @@ impl StandIn {
             peer: OnceLock::new(),
             queue: Lock::new(Queue::default()),
             shut: AtomicBool::new(false),
+            // SAFETY: fresh memory of that size, page aligned, and never given back; atomics of zeros.
+            tells: unsafe { tells.cast::<Tells>().as_ref() },
+            event,
+            far: OnceLock::new(),
         })
     }
 
@@ -157,6 +204,40 @@ impl StandIn {
         }
     }
 
+    /// Tells the peer a word, which has this number.
+    fn tell(
+        &self,
+        word: u32,
+        number: u64,
+        seen: &Seen,
+        (pid, at, _): (u32, u64, u64),
+    ) -> Result<(), u32> {
+        if number.wrapping_sub(seen.polled) >= TELLS as u64 {
+            return Err(RETRY_EXCEEDED);
+        }
+        let slot = seen.tells + number % TELLS as u64 * size_of::<u32>() as u64;
+        // SAFETY: octets of locals; the other process's kernel checks.
+        let put =
+            |from: *const u8, to: u64, len: usize| match unsafe { vm::write(pid, from, to, len) } {
+                Ok(n) if n == len => Ok(()),
+                _ => Err(RETRY_EXCEEDED),
+            };
+        let told = number + 1;
+        put((&raw const word).cast(), slot, size_of::<u32>())?;
+        put((&raw const told).cast(), at + TOLD_AT, size_of::<u64>())?;
+        fence(Ordering::SeqCst);
+        let mut armed = 0u64;
+        // SAFETY: eight octets of a local.
+        let read = unsafe { vm::read(pid, at + ARMED_AT, (&raw mut armed).cast(), 8) };
+        if read == Ok(8) && armed != 0 {
+            let none = 0u64;
+            put((&raw const none).cast(), at + ARMED_AT, size_of::<u64>())?;
+            let far = self.far.get_or_init(|| event_of(pid, seen.event));
+            signal(far.as_ref().ok_or(RETRY_EXCEEDED)?);
+        }
+        Ok(())
+    }
+
     /// Works while the peer knows. Why it cannot: the door is shut, or nobody is there.
     fn at_work(
         &self,
@@ -190,6 +271,22 @@ impl StandIn {
         let _ = say(0);
         done
     }
+}
+
+/// Another process's event, as a descriptor of this one.
+fn event_of(pid: u32, event: u64) -> Option<Fd> {
+    // SAFETY: no pointers.
+    unsafe {
+        let process = Fd::own(as_fd(syscall!(pidfd_open, pid, 0).ok()?));
+        let far = syscall!(pidfd_getfd, process.raw(), event, 0).ok()?;
+        Some(Fd::own(as_fd(far)).hide_within())
+    }
+}
+
+fn signal(event: &Fd) {
+    let one = 1u64;
+    // SAFETY: eight readable octets.
+    let _ = unsafe { syscall!(write, event.raw(), &raw const one, 8) };
 }
 
 /// What tells one queue pair of a process from another that has its door.
@@ -242,6 +339,10 @@ impl Adapter for StandIn {
                 let ended = self.at_work(peer, |seen| {
                     while let Some((first, rest)) = left.split_first() {
                         self.carry_out(first, seen, peer.0)?;
+                        if let Some(word) = first.tell {
+                            self.tell(word, queue.told, seen, peer)?;
+                            queue.told += 1;
+                        }
                         left = rest;
                         queue.note(first, 0);
                     }
@@ -253,6 +354,9 @@ impl Adapter for StandIn {
                 queue.note(work, status);
                 status = FLUSHED;
             }
+            if status == FLUSHED {
+                signal(&self.event);
+            }
             Ok(())
         })
     }
@@ -260,7 +364,7 @@ impl Adapter for StandIn {
     fn poll(&self, done: &mut [Done]) -> usize {
         self.queue.with(|queue| {
             let mut n = 0;
-            for to in done {
+            for to in done.iter_mut() {
                 let Some((next, tells)) = queue.done.pop_front() else {
                     break;
                 };
@@ -268,8 +372,43 @@ impl Adapter for StandIn {
                 *to = next;
                 n += 1;
             }
+            let told = self.door.told.load(Ordering::Acquire);
+            let mut polled = self.door.polled.load(Ordering::Relaxed);
+            for to in done.iter_mut().skip(n) {
+                let Some(word) = self
+                    .tells
+                    .get(polled as usize % TELLS)
+                    .filter(|_| polled < told)
+                else {
+                    break;
+                };
+                *to = Done {
+                    told: Some(word.load(Ordering::Relaxed)),
+                    ok: true,
+                    ..Done::default()
+                };
+                polled += 1;
+                n += 1;
+            }
+            self.door.polled.store(polled, Ordering::Release);
             n
         })
+    }
+
+    fn event(&self) -> i32 {
+        self.event.raw()
+    }
+
+    fn arm(&self) -> Result<()> {
+        self.door.armed.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn take_event(&self) -> bool {
+        let mut count = 0u64;
+        // SAFETY: eight writable octets.
+        unsafe { syscall!(read, self.event.raw(), &raw mut count, 8) }.is_ok()
     }
 
     fn fail(&self) {
@@ -298,7 +437,13 @@ impl Queue {
         let ok = status == 0;
         if signaled || !ok {
             let tells = std::mem::take(&mut self.silent);
-            self.done.push_back((Done { id, ok, status }, tells));
+            let done = Done {
+                id,
+                told: None,
+                ok,
+                status,
+            };
+            self.done.push_back((done, tells));
         }
         self.failed |= !ok;
     }

@@ -33,7 +33,7 @@ pub(crate) use leaving::demote;
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
 pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
-pub(crate) use riding::{before_sleep, end as end_ring, may_go};
+pub(crate) use riding::{Sleeper, before_sleep, end as end_ring, event as ring_event, may_go};
 
 use super::{Phase, Socket};
 use crate::table::{self, Entry};

@@ -7,6 +7,7 @@
 use super::super::lock::Slow;
 use super::super::{Phase, Socket};
 use super::{mover, own_fd, riding, wire};
+use crate::epoll::registered;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::clock;
@@ -318,14 +319,18 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     // SAFETY: just made.
     unsafe { ring.as_ref() }.connect(&peer).ok()?;
     riding.set(ring);
+    registered::rides(rider.socket);
     riding.get().inspect(|ring| ring.expect())
 }
 
 fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
-    let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
-        return false;
-    };
-    wire.common.ring.set(ring);
+    {
+        let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
+            return false;
+        };
+        wire.common.ring.set(ring);
+    }
+    registered::rides(s);
     true
 }
 
@@ -362,6 +367,14 @@ pub(super) fn in_parent() {
 pub(super) fn in_child() {
     // SAFETY: held since before the fork, and there is no other thread.
     let lists = unsafe { LISTS.held() };
+    for (_, ring) in &lists.riders {
+        // SAFETY: a ring of a list is there, in memory that this process has too.
+        unsafe { ring.as_ref() }.forget();
+    }
+    for (old, _) in &lists.retired {
+        // SAFETY: as above.
+        unsafe { old.0.as_ref() }.forget();
+    }
     lists.wanted.clear();
     lists.riders.clear();
     lists.retired.clear();

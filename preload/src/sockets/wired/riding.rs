@@ -1,21 +1,21 @@
 //! A connection in RDMA mode that rides on a ring of an RDMA adapter (`transport::ring`): what the calls on it have to
-//! do beside. Its octets go by the ring, so the kernel connection shows bells only.
+//! do beside. Its octets go by the ring, so the kernel connection shows the end of that only.
 //!
-//! Rule: who is about to sleep says so to the peer's memory first ([`before_sleep`]), and looks once more after.
+//! Rule: who is about to sleep arms the adapter's event first ([`before_sleep`]), looks once more after, and sleeps on that
+//! ([`event`]) beside the kernel connection. An event is taken by whoever is the next to sleep: others who may have been
+//! woken by it, and do not see it any more, are told to look.
 
-use super::super::{Socket, wait};
+use super::super::{Socket, rouse, wait};
 use super::{io, own_fd, raising, wire};
+use crate::epoll::registered;
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
 use transport::doorbell;
 use transport::reason::Reason;
 use transport::record::Transport;
-use transport::ring::{Ring, WORTH, Wish, Wished};
+use transport::ring::{Armed, Ring, WORTH};
 use transport::sys::time;
 use transport::wire::Wire;
-
-/// How long (µs) a side that is about to sleep waits for octets that are on their way.
-const SOON_US: u64 = 50_000;
 
 fn ring(s: &Socket) -> Option<&'static Ring> {
     wire(s)?.common.ring.get()
@@ -101,12 +101,6 @@ pub(super) fn settle(s: &'static Socket, fd: i32, wire: &'static Wire) {
         // SAFETY: the lock is held.
         unsafe { wire.incoming() }.tell(ring);
     }
-    if ring.wants_bell()
-        && let Ok(_tx) = s.tx.lock()
-    {
-        // SAFETY: the lock is held. (What fails shows by the next call.)
-        let _ = unsafe { wire.out() }.flush(&wire.common, fd, 0);
-    }
     if ring.is_over() {
         settle_over(s, fd, wire);
     }
@@ -183,43 +177,52 @@ const AGREE_US: u64 = 100_000;
 /// How long (µs) all that may take.
 const PART_US: u64 = 300_000;
 
-/// States what a thread that is about to sleep on the kernel connection waits for (as for a doorbell), and waits for what
-/// is on its way. The caller looks once more, and sleeps no longer than it is told: nanoseconds.
-pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
+/// Who is about to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleeper {
+    /// A call on the socket, without locks.
+    Call,
+    /// An epoll set, under its lock.
+    Set,
+}
+
+/// The descriptor that a thread watches beside the kernel connection, once [`before_sleep`] has said that it may sleep.
+pub(crate) fn event(s: &Socket) -> Option<i32> {
+    ring(s).map(Ring::event).filter(|&fd| fd >= 0)
+}
+
+/// Arms what wakes a thread that is about to sleep, and takes in what has come. The caller looks once more, and sleeps no
+/// longer than it is told: nanoseconds.
+pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sleeper) -> u64 {
     let Some(wire) = wire(s) else { return u64::MAX };
     let Some(ring) = wire.common.ring.get() else {
         return u64::MAX;
     };
-    let mut nap = u64::MAX;
-    if let Ok(_rx) = s.rx.lock() {
+    // What has come by the kernel connection for earlier sleeps; not where another sleeps, whose it may be.
+    if s.sleepers() == 0
+        && let Ok(_rx) = s.rx.lock()
+    {
+        // SAFETY: the lock is held.
+        unsafe { wire.incoming() }.quiet(&wire.common, fd);
+    }
+    let mut nap = armed(s, ring, sleeper);
+    let sends = wishes & doorbell::SPACE != 0 && is_sending(s, wire);
+    // (the peer's word for credit comes among its octets)
+    let lacks = sends
+        && s.tx.lock().is_ok_and(|_tx| {
+            // SAFETY: the lock is held.
+            !unsafe { wire.out() }.has_credit(&wire.common)
+        });
+    if (wishes & doorbell::DATA != 0 || lacks)
+        && let Ok(_rx) = s.rx.lock()
+    {
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
-        // Bells for earlier sleeps; not where another sleeps, whose they may be.
-        if s.sleepers() == 0 {
-            incoming.quiet(&wire.common, fd);
-        }
-        // (before octets come by it, the ring may not be connected yet)
-        if wishes & doorbell::DATA != 0 && incoming.is_by_ring() {
-            nap = nap.min(data_stated(ring, || incoming.is_readable(&wire.common, fd)));
-        }
-    }
-    if wishes & doorbell::SPACE != 0
-        && is_sending(s, wire)
-        && let Ok(tx) = s.tx.lock()
-    {
-        if ring.room() < WORTH {
-            nap = nap.min(stated(ring, Wish::Room));
-        }
-        // SAFETY: the lock is held.
-        let lacks = !unsafe { wire.out() }.has_credit(&wire.common);
-        drop(tx);
-        if lacks && let Ok(_rx) = s.rx.lock() {
-            // The peer's word for that comes among its octets, perhaps behind some that nobody reads.
-            // SAFETY: the lock is held.
-            let mut incoming = unsafe { wire.incoming() };
-            if incoming.is_by_ring() {
-                let readable = || incoming.is_readable(&wire.common, fd);
-                nap = nap.min(data_stated(ring, readable)).min(UNKNOWN_NS);
+        if incoming.is_by_ring() {
+            let readable = || incoming.is_readable(&wire.common, fd);
+            nap = nap.min(taken_in(ring, readable));
+            if lacks {
+                nap = nap.min(UNKNOWN_NS); // (perhaps behind some that nobody reads)
             }
         }
     }
@@ -230,15 +233,32 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32) -> u64 {
     nap
 }
 
-/// [`stated`] for octets that make something readable: a part of an FPDU does not.
-fn data_stated(ring: &Ring, mut readable: impl FnMut() -> bool) -> u64 {
+/// Arms the adapter's event. How long (ns) to sleep at most.
+fn armed(s: &'static Socket, ring: &Ring, sleeper: Sleeper) -> u64 {
+    let sets = s.set_count.load(Ordering::Acquire);
+    if sleeper == Sleeper::Set && sets > 1 {
+        return UNKNOWN_NS; // (the event of all of them, and nobody could be told who took it)
+    }
+    match ring.arm() {
+        Armed::No => return UNKNOWN_NS,
+        Armed::Yes => return u64::MAX,
+        Armed::Anew => {}
+    }
+    if s.sleepers() > 0 {
+        rouse::sleepers(s);
+    }
+    if sleeper == Sleeper::Call && sets > 0 {
+        registered::kick_others(s, std::ptr::null());
+    }
+    u64::MAX
+}
+
+/// Takes in octets until something is readable, or none are left: a part of an FPDU does not make anything so. How long
+/// (ns) to sleep at most.
+fn taken_in(ring: &Ring, mut readable: impl FnMut() -> bool) -> u64 {
     for _ in 0..LOOKS {
-        if readable() {
+        if readable() || ring.available() == 0 {
             return u64::MAX;
-        }
-        match stated(ring, Wish::Data) {
-            0 => {}
-            nap => return nap,
         }
     }
     UNKNOWN_NS
@@ -247,30 +267,7 @@ fn data_stated(ring: &Ring, mut readable: impl FnMut() -> bool) -> u64 {
 /// Parts of an FPDU that are looked at before a sleep.
 const LOOKS: u32 = 64;
 
-/// How long (ns) to sleep at most.
-fn stated(ring: &Ring, wish: Wish) -> u64 {
-    let begun = clock::ticks();
-    loop {
-        match ring.wish(wish) {
-            Wished::Stands => return u64::MAX,
-            Wished::Unknown => return UNKNOWN_NS,
-            Wished::Soon => {}
-        }
-        let there = match wish {
-            Wish::Data => ring.available() > 0,
-            Wish::Room => true, // (what the adapter has read is known)
-        };
-        if there || ring.is_over() {
-            return 0;
-        }
-        if clock::ticks() - begun > clock::us(SOON_US) {
-            return UNKNOWN_NS;
-        }
-        let _ = time::nap(1);
-    }
-}
-
-/// How long (ns) to sleep where it is not known whether a bell will come.
+/// How long (ns) to sleep where it is not known whether anything will wake.
 const UNKNOWN_NS: u64 = 1_000_000;
 
 /// Bytes that wait in the ring for the program, for a look at whether anything has changed.

@@ -4,16 +4,18 @@
 //! Written by hand, since both crates that bind libibverbs would cost every program that Shunt is loaded into: one links
 //! it, so that no program at all starts where it is missing; the other opens three libraries in a constructor.
 //!
-//! Rule: these are control calls, on a thread of the library's own; `post_send` and `poll_cq`, which go through the
-//! device's own table, are the only ones for every thread.
+//! Rule: these are control calls, on a thread of the library's own; those that go through the device's own table (post,
+//! poll, notify) are the only ones for every thread.
 
 pub(super) mod types;
 
 use crate::sys::Errno;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::{mem, ptr};
-use types::{Context, Cq, Device, GidEntry, Mr, Opaque, Pd, PortAttr, Qp, QpAttr, QpInitAttr};
+use types::{
+    CompChannel, Context, Cq, Device, GidEntry, Mr, Opaque, Pd, PortAttr, Qp, QpAttr, QpInitAttr,
+};
 
 unsafe extern "C" {
     fn dlvsym(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void;
@@ -69,8 +71,11 @@ functions! {
     alloc_pd: fn(*mut Context) -> *mut Pd, c"ibv_alloc_pd", FIRST;
     reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr, c"ibv_reg_mr", FIRST;
     dereg_mr: fn(*mut Mr) -> c_int, c"ibv_dereg_mr", FIRST;
-    create_cq: fn(*mut Context, c_int, *mut Opaque, *mut Opaque, c_int) -> *mut Cq,
+    create_comp_channel: fn(*mut Context) -> *mut CompChannel, c"ibv_create_comp_channel", FIRST;
+    destroy_comp_channel: fn(*mut CompChannel) -> c_int, c"ibv_destroy_comp_channel", FIRST;
+    create_cq: fn(*mut Context, c_int, *mut Opaque, *mut CompChannel, c_int) -> *mut Cq,
         c"ibv_create_cq", FIRST;
+    ack_cq_events: fn(*mut Cq, c_uint) -> (), c"ibv_ack_cq_events", FIRST;
     destroy_cq: fn(*mut Cq) -> c_int, c"ibv_destroy_cq", FIRST;
     create_qp: fn(*mut Pd, *mut QpInitAttr) -> *mut Qp, c"ibv_create_qp", FIRST;
     modify_qp: fn(*mut Qp, *mut QpAttr, c_int) -> c_int, c"ibv_modify_qp", FIRST;

@@ -31,7 +31,7 @@ pub(in crate::verbs) struct Ops {
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut Cq, c_int) -> c_int>,
     pub middle: [*mut Opaque; 12],
     pub post_send: Option<unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int>,
-    pub post_recv: *mut Opaque,
+    pub post_recv: Option<unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
     pub last: [*mut Opaque; 5],
 }
 
@@ -67,6 +67,14 @@ pub(in crate::verbs) struct Mr {
 #[repr(C)]
 pub(in crate::verbs) struct Cq {
     pub context: *mut Context,
+}
+
+/// `struct ibv_comp_channel`.
+#[repr(C)]
+pub(in crate::verbs) struct CompChannel {
+    pub context: *mut Context,
+    pub fd: c_int,
+    pub refcnt: c_int,
 }
 
 /// `struct ibv_qp`, up to what is looked at.
@@ -217,9 +225,11 @@ pub(in crate::verbs) struct Sge {
 
 /// `enum ibv_wr_opcode`.
 pub(in crate::verbs) const WR_RDMA_WRITE: c_int = 0;
+pub(in crate::verbs) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
 pub(in crate::verbs) const WR_RDMA_READ: c_int = 4;
 /// `enum ibv_send_flags`.
 pub(in crate::verbs) const SEND_SIGNALED: c_uint = 1 << 1;
+pub(in crate::verbs) const SEND_SOLICITED: c_uint = 1 << 2;
 pub(in crate::verbs) const SEND_INLINE: c_uint = 1 << 3;
 
 /// `struct ibv_send_wr`, with the member `rdma` of its union.
@@ -238,6 +248,20 @@ pub(in crate::verbs) struct SendWr {
     /// The rest of the unions.
     pub rest: [u64; 9],
 }
+
+/// `struct ibv_recv_wr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct RecvWr {
+    pub wr_id: u64,
+    pub next: *mut Self,
+    pub sg_list: *mut Sge,
+    pub num_sge: c_int,
+}
+
+/// `enum ibv_wc_opcode`: all that ends a receive, and the one that comes of a Write with immediate data.
+pub(in crate::verbs) const WC_RECV: c_int = 1 << 7;
+pub(in crate::verbs) const WC_RECV_RDMA_WITH_IMM: c_int = WC_RECV + 1;
 
 /// `struct ibv_wc`.
 #[repr(C)]

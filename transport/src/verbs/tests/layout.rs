@@ -1,8 +1,8 @@
 //! The structures and numbers of `ffi::types` against the header that they were written from, by asking a C compiler.
 
 use crate::verbs::ffi::types::{
-    self, AhAttr, Context, Cq, Device, GidEntry, GlobalRoute, Mr, Ops, Pd, PortAttr, Qp, QpAttr,
-    QpCap, QpInitAttr, SendWr, Sge, Wc, access, mask, state,
+    self, AhAttr, CompChannel, Context, Cq, Device, GidEntry, GlobalRoute, Mr, Ops, Pd, PortAttr,
+    Qp, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc, access, mask, state,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -55,6 +55,8 @@ fn numbers() -> Numbers {
         whole "struct ibv_pd" => Pd { context, handle }
         whole "struct ibv_mr" => Mr { context, pd, addr, length, handle, lkey, rkey }
         part "struct ibv_cq" => Cq { context }
+        whole "struct ibv_comp_channel" => CompChannel { context, fd, refcnt }
+        whole "struct ibv_recv_wr" => RecvWr { wr_id, next, sg_list, num_sge }
         part "struct ibv_qp" => Qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num }
         whole "struct ibv_qp_cap" => QpCap {
             max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data
@@ -119,10 +121,14 @@ fn numbers() -> Numbers {
         ("ACCESS_REMOTE_WRITE", access::REMOTE_WRITE),
         ("ACCESS_REMOTE_READ", access::REMOTE_READ),
         ("WR_RDMA_WRITE", types::WR_RDMA_WRITE),
+        ("WR_RDMA_WRITE_WITH_IMM", types::WR_RDMA_WRITE_WITH_IMM),
         ("WR_RDMA_READ", types::WR_RDMA_READ),
+        ("WC_RECV", types::WC_RECV),
+        ("WC_RECV_RDMA_WITH_IMM", types::WC_RECV_RDMA_WITH_IMM),
         ("PORT_ACTIVE", types::PORT_ACTIVE),
         ("LINK_LAYER_ETHERNET", types::LINK_ETHERNET.into()),
         ("SEND_SIGNALED", types::SEND_SIGNALED.cast_signed()),
+        ("SEND_SOLICITED", types::SEND_SOLICITED.cast_signed()),
         ("SEND_INLINE", types::SEND_INLINE.cast_signed()),
         ("GID_TYPE_ROCE_V1", types::GID_ROCE_V1.cast_signed()),
         ("GID_TYPE_ROCE_V2", types::GID_ROCE_V2.cast_signed()),

@@ -58,6 +58,7 @@ impl End {
             remote: to.at as u64 + from as u64,
             rkey: to.adapter.rkey(),
             signaled: true,
+            tell: None,
             id,
         }
     }
@@ -77,6 +78,7 @@ impl End {
 const fn well(id: u64) -> Done {
     Done {
         id,
+        told: None,
         ok: true,
         status: 0,
     }
@@ -95,6 +97,7 @@ fn what_is_written_and_read_is_what_was_there() {
         remote: b.at as u64 + 100,
         rkey: b.adapter.rkey(),
         signaled: true,
+        tell: None,
         id: 2,
     };
     a.post(&[a.write(&b, (8, 10), 1), read]).unwrap();
@@ -143,6 +146,7 @@ fn a_wrong_key_or_place_ends_the_queue_pair() {
         a.post(&[work, a.write(&b, (8, 8), 8)]).unwrap();
         let failed = |id, status| Done {
             id,
+            told: None,
             ok: false,
             status,
         };
@@ -213,6 +217,7 @@ fn a_word_comes_whole_and_after_its_data() {
                     remote: remote + k as u64 * 8,
                     rkey,
                     signaled: words == 1,
+                    tell: None,
                     id,
                 };
                 // The data before the word that tells of it.
