@@ -328,6 +328,7 @@ fn an_event_tells_once(side: &mut Side) -> Result<(), String> {
             side.pair.shows(Duration::from_secs(10)),
             "no event of the last word"
         );
+        ensure!(side.pair.told()? == 5, "the last word");
         Ok(())
     })
 }

@@ -273,7 +273,7 @@ impl Pair {
 
     pub fn done_well(&self, id: u64) -> Result<(), String> {
         let done = self.done()?;
-        if done.ok && done.id == id {
+        if done.ok && done.told.is_none() && done.id == id {
             return Ok(());
         }
         Err(format!("not {id} but {done:?}"))

@@ -292,29 +292,32 @@ impl QueuePair {
         let Some(poll) = self.context().ops.poll_cq else {
             return 0;
         };
-        let mut taken = [Wc::default(); TAKEN];
-        let room = done.len().min(TAKEN);
-        let most = i32::try_from(room).unwrap_or(0);
-        // SAFETY: room for as many.
-        let n = unsafe { poll(self.cq.as_ptr(), most, taken.as_mut_ptr()) };
-        let n = usize::try_from(n).unwrap_or(0).min(room);
-        let mut told = 0;
-        for (done, wc) in done.iter_mut().zip(taken.iter().take(n)) {
-            let ok = wc.status == 0;
-            let tells = ok && wc.opcode == WC_RECV_RDMA_WITH_IMM;
-            told += u32::from(tells);
-            *done = Done {
-                id: if tells { 0 } else { wc.wr_id },
-                told: tells.then(|| u32::from_be(wc.imm_data)),
-                ok,
-                status: wc.status.unsigned_abs(),
-            };
+        let (mut filled, mut told) = (0, 0);
+        while let Some(room) = done.get_mut(filled..).filter(|room| !room.is_empty()) {
+            let mut taken = [Wc::default(); TAKEN];
+            let most = room.len().min(TAKEN);
+            // SAFETY: room for as many.
+            let n = unsafe { poll(self.cq.as_ptr(), count(most), taken.as_mut_ptr()) };
+            let n = usize::try_from(n).unwrap_or(0).min(most);
+            // (receives that nothing came for end with the queue pair: its work says so)
+            let words = taken
+                .iter()
+                .take(n)
+                .filter(|wc| wc.wr_id != RECEIVE || wc.status == 0);
+            for (to, wc) in room.iter_mut().zip(words) {
+                *to = describe_done(wc);
+                told += u32::from(to.told.is_some());
+                filled += 1;
+            }
+            if n < most {
+                break;
+            }
         }
         if told > 0 && self.lacks.fetch_add(told, Ordering::AcqRel) + told >= RECEIVES / 4 {
             // (what fails shows by the queue pair's work)
             let _ = self.post_receives();
         }
-        n
+        filled
     }
 
     /// As [`super::Adapter::fail`].
@@ -346,8 +349,11 @@ const RECEIVES: u32 = TELLS as u32;
 /// Of them in one call.
 const RECEIVES_AT_ONCE: usize = 16;
 
+/// The id of every receive: no work request of ours has it.
+const RECEIVE: u64 = u64::MAX;
+
 const NOTHING: RecvWr = RecvWr {
-    wr_id: 0,
+    wr_id: RECEIVE,
     next: ptr::null_mut(),
     sg_list: ptr::null_mut(),
     num_sge: 0,
@@ -365,6 +371,22 @@ const EMPTY: SendWr = SendWr {
     rkey: 0,
     rest: [0; 9],
 };
+
+fn count(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(0)
+}
+
+/// What a completion says.
+fn describe_done(wc: &Wc) -> Done {
+    let ok = wc.status == 0;
+    let tells = ok && wc.opcode == WC_RECV_RDMA_WITH_IMM;
+    Done {
+        id: if tells { 0 } else { wc.wr_id },
+        told: tells.then(|| u32::from_be(wc.imm_data)),
+        ok,
+        status: wc.status.unsigned_abs(),
+    }
+}
 
 /// The structures for a work request, not linked yet.
 fn describe(work: &Work) -> (Sge, SendWr) {

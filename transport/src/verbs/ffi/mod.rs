@@ -21,6 +21,8 @@ unsafe extern "C" {
     fn dlvsym(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void;
 }
 
+/// Of what has not changed since.
+const OLDEST: &CStr = c"IBVERBS_1.0";
 const FIRST: &CStr = c"IBVERBS_1.1";
 /// Since rdma-core 32.
 const GID_TABLE: &CStr = c"IBVERBS_1.11";
@@ -71,8 +73,8 @@ functions! {
     alloc_pd: fn(*mut Context) -> *mut Pd, c"ibv_alloc_pd", FIRST;
     reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr, c"ibv_reg_mr", FIRST;
     dereg_mr: fn(*mut Mr) -> c_int, c"ibv_dereg_mr", FIRST;
-    create_comp_channel: fn(*mut Context) -> *mut CompChannel, c"ibv_create_comp_channel", FIRST;
-    destroy_comp_channel: fn(*mut CompChannel) -> c_int, c"ibv_destroy_comp_channel", FIRST;
+    create_comp_channel: fn(*mut Context) -> *mut CompChannel, c"ibv_create_comp_channel", OLDEST;
+    destroy_comp_channel: fn(*mut CompChannel) -> c_int, c"ibv_destroy_comp_channel", OLDEST;
     create_cq: fn(*mut Context, c_int, *mut Opaque, *mut CompChannel, c_int) -> *mut Cq,
         c"ibv_create_cq", FIRST;
     ack_cq_events: fn(*mut Cq, c_uint) -> (), c"ibv_ack_cq_events", FIRST;
