@@ -67,7 +67,7 @@ pub(crate) fn set_settings(s: Settings) {
 /// The settings; before the constructor has run, those that leave everything on kernel TCP.
 pub(crate) fn settings() -> &'static Settings {
     static OFF: Settings = Settings {
-        crc: true,
+        crc: None,
         transport: Wanted::Tcp,
         buf: 1 << 19,
         terms: Terms {

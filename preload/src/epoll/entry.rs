@@ -40,6 +40,8 @@ pub(crate) struct Entry {
     pub(crate) orphan: bool,
     /// On the list of those looked at in user space.
     pub(crate) hot: bool,
+    /// Nothing is sure to wake for it: it is looked at again before long.
+    unsure: bool,
     /// ONESHOT, and has been reported.
     disabled: bool,
     seen_edge: u64,
@@ -74,6 +76,7 @@ impl Entry {
             parked: false,
             orphan: false,
             hot: false,
+            unsure: false,
             disabled: false,
             seen_edge: 0,
             seen_lack: 0,
@@ -200,10 +203,12 @@ impl Entry {
         ready
     }
 
-    /// Whether a reader's patience runs (`parked`), which no bell ends.
-    pub(crate) fn is_starving(&self) -> bool {
-        self.socket()
-            .is_some_and(|s| s.starving.load(Ordering::Relaxed) != 0)
+    /// Whether nothing is sure to wake for it: so a reader's patience that runs (`parked`).
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure
+            || self
+                .socket()
+                .is_some_and(|s| s.starving.load(Ordering::Relaxed) != 0)
     }
 
     /// The kernel has reported something of this entry: look at it as at a new one where edges count.
@@ -220,7 +225,8 @@ impl Entry {
 
     /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a
     /// heavy barrier comes before the look that decides about sleeping.
-    pub(crate) fn wish(&self) -> bool {
+    pub(crate) fn wish(&mut self) -> bool {
+        self.unsure = false;
         if self.parked {
             return false;
         }
@@ -234,6 +240,7 @@ impl Entry {
                     wired::Sleeper::Set,
                 ) < u64::MAX
             {
+                self.unsure = true;
                 parked::look_soon();
             }
             return attached

@@ -43,7 +43,7 @@ pub(super) fn cool(l: &mut Inner, patience: u32) {
         barrier::heavy();
     }
     keep(l, |e| {
-        !is_tiring(e, patience) || e.is_ready() || e.is_starving()
+        !is_tiring(e, patience) || e.is_ready() || e.is_unsure()
     });
 }
 
@@ -64,7 +64,7 @@ pub(super) fn disarm(set: &'static Set) {
             e.disarm();
             return true;
         }
-        e.is_ready() || e.is_starving()
+        e.is_ready() || e.is_unsure()
     });
 }
 

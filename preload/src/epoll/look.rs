@@ -7,7 +7,7 @@
 use super::entry::Subject;
 use super::hot;
 use super::out::Out;
-use super::set::{Inner, OTHERS, Set, TAG, TAG_MASK};
+use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK};
 use crate::real;
 use crate::sockets::{Socket, operator, ready, recv, rouse};
 use transport::sys::{Errno, Result};
@@ -147,7 +147,7 @@ pub(super) fn translate(
             let (events, data) = (ev.events, ev.u64);
             #[allow(clippy::cast_possible_truncation)]
             let index = if data & TAG_MASK == TAG {
-                (data & !TAG_MASK) as usize
+                (data & !(TAG_MASK | RING)) as usize
             } else if let Some(index) = l.orphan(data) {
                 index
             } else {
@@ -169,7 +169,11 @@ pub(super) fn translate(
             }
             if let Some(slot) = ours.get_mut(count) {
                 #[allow(clippy::cast_possible_truncation)]
-                let bits = (events & 0x7fff) as u16;
+                let bits = if data & RING == 0 {
+                    (events & 0x7fff) as u16
+                } else {
+                    0
+                };
                 *slot = (e.socket(), e.fd, bits.cast_signed());
                 count += 1;
             }

@@ -5,7 +5,7 @@
 //! Rule: the kernel's registration and ours change together, under the set's lock.
 
 use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
-use super::set::{Locked, Membership, Set, TAG};
+use super::set::{Locked, Membership, RING, Set, TAG};
 use crate::sockets::{Phase, Socket, residual, rouse, wired};
 use crate::world::World;
 use std::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ fn watch_ring(set: &'static Set, l: &mut Locked, index: usize, on: bool) {
     {
         if on {
             let edges = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
-            set.kernel(libc::EPOLL_CTL_ADD, event, edges, TAG | index as u64);
+            set.kernel(libc::EPOLL_CTL_ADD, event, edges, TAG | RING | index as u64);
         } else {
             set.kernel(libc::EPOLL_CTL_DEL, event, 0, 0);
         }

@@ -29,10 +29,12 @@ pub(crate) struct Membership {
 /// What marks our own `data` in the kernel: the high half. A program's data that looks the same is
 /// given a tag of its own.
 pub(crate) const TAG: u64 = 0x5c1f_a3e9 << 32;
+/// Beside the number of an entry: it is the event of its ring that tells.
+pub(crate) const RING: u64 = 1 << 31;
 pub(crate) const TAG_MASK: u64 = 0xffff_ffff << 32;
 
 /// The index of the event by which other processes are heard (`rouse`).
-pub(crate) const OTHERS: usize = 0xffff_ffff;
+pub(crate) const OTHERS: usize = 0x7fff_ffff;
 
 /// The bits of a registration that are not events.
 const ET_ONESHOT_WAKEUP: u32 = 0xf000_0000;
@@ -173,11 +175,11 @@ impl Set {
                 continue;
             }
             #[allow(clippy::cast_possible_truncation)]
-            let index = (data & !TAG_MASK) as usize;
+            let index = (data & !(TAG_MASK | RING)) as usize;
             if let Some(e) = l.entry(index) {
                 e.stir();
                 others |= matches!(e.subject, Subject::Other);
-                if let Some(s) = e.socket() {
+                if let Some(s) = e.socket().filter(|_| data & RING == 0) {
                     s.note_kernel(bits);
                 }
             }

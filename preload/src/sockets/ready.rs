@@ -72,7 +72,7 @@ pub(crate) fn settle(s: &'static Socket, fd: i32) {
 /// the end of the connection); elsewhere the kernel is asked whenever it has the answer.
 pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     if wired::is_wired(s) {
-        return wired::bits(s, fd, want);
+        return wired::bits(s, fd, want, fresh);
     }
     if s.phase() != Phase::Attached {
         let mut b = net::ready_now(fd, IN | OUT | libc::POLLPRI | libc::POLLRDHUP);

@@ -43,12 +43,12 @@ pub(crate) unsafe fn recv(
     walk: &mut Walk,
     flags: i32,
 ) -> Result<usize> {
+    let waits = flags & libc::MSG_DONTWAIT == 0 && !s.nonblock.load(Ordering::Relaxed);
     let how = How {
         peek: flags & libc::MSG_PEEK != 0,
         discard: flags & libc::MSG_TRUNC != 0,
-        lingers: walk.left() >= policy::large()
-            && flags & libc::MSG_DONTWAIT == 0
-            && !s.nonblock.load(Ordering::Relaxed),
+        lingers: waits && walk.left() >= policy::large(),
+        waits,
         resumes: false,
         far: None,
     };
@@ -488,6 +488,9 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
+    if bits != 0 && wired::is_wired(s) {
+        s.kernel_news.store(true, Ordering::Release);
+    }
     if s.shows_end(bits) {
         return !s.over.swap(true, Ordering::AcqRel);
     }

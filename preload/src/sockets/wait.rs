@@ -113,7 +113,16 @@ fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     if want == Want::Taken {
         large::help(s);
     }
-    may_go(s, want) || (ask_kernel && net::ready_now(fd, kernel_event(s, want)) != 0)
+    may_go(s, want) || (ask_kernel && shows(s, fd, kernel_event(s, want)))
+}
+
+/// Whether the kernel connection shows something now.
+fn shows(s: &Socket, fd: i32, event: i16) -> bool {
+    let shows = net::ready_now(fd, event) != 0;
+    if shows && wired::is_wired(s) {
+        s.kernel_news.store(true, Ordering::Release);
+    }
+    shows
 }
 
 /// Spins within the socket's budget. True once there is something to do. The wish for a bell rests
@@ -145,8 +154,10 @@ fn rest(s: &Socket) {
 
 fn looks(s: &'static Socket, fd: i32, want: Want, since: Since) -> bool {
     let kernel = by_kernel(s, want);
+    // (what it could say of a stream that goes by a ring can wait for the sleep)
+    let apart = kernel && wired::is_apart(s);
     let look = |turn: u32| {
-        let ask_kernel = kernel && (turn.is_multiple_of(16) || turn >= spin::PAUSES);
+        let ask_kernel = kernel && !apart && (turn.is_multiple_of(16) || turn >= spin::PAUSES);
         let found = look(s, fd, want, ask_kernel);
         if want == Want::Data && !found {
             rest(s);
@@ -339,6 +350,10 @@ impl Wait {
             })
         };
         drop(counting);
+        let [kernel, ..] = all;
+        if kernel.revents != 0 {
+            s.kernel_news.store(true, Ordering::Release);
+        }
         match slept {
             Err(Errno::INTR) if operator::knocked(errno) => Ok(()),
             r => r.map(drop),

@@ -38,6 +38,10 @@ pub struct Rx {
     ended: Option<Result<usize>>,
     /// This side has shut the kernel connection, which therefore shows its end.
     shut: bool,
+    /// The kernel connection is not asked for what it says: whoever looks knows that it has nothing, or sleeps on it next.
+    patient: bool,
+    /// It was asked, and has no more to say.
+    heard: bool,
 }
 
 /// What came of beginning.
@@ -62,6 +66,8 @@ impl Rx {
             kept_end: 0,
             ended: None,
             shut: false,
+            patient: false,
+            heard: false,
         }
     }
 
@@ -118,6 +124,12 @@ impl Rx {
             }
             records::Heard::Foreign => Err(Errno::CONNRESET),
         }
+    }
+
+    /// Whether the kernel connection is left alone from here on. Whether it has been asked since, and had no more to say.
+    pub const fn be_patient(&mut self, on: bool) -> bool {
+        self.patient = on;
+        std::mem::replace(&mut self.heard, false)
     }
 
     /// This side shuts the kernel connection: its end is not the peer's.
@@ -216,10 +228,16 @@ impl Rx {
     /// # Errors
     /// EAGAIN: it says nothing.
     fn hear(&mut self, ring: &Ring, fd: i32) -> Result<()> {
+        if self.patient {
+            return Err(Errno::AGAIN);
+        }
         let mut came = [0; LOOK];
         // SAFETY: our own buffer.
         let n = match unsafe { net::recv(fd, came.as_mut_ptr(), LOOK, libc::MSG_DONTWAIT) } {
-            Err(e @ (Errno::AGAIN | Errno::INTR)) => return Err(e),
+            Err(e @ (Errno::AGAIN | Errno::INTR)) => {
+                self.heard |= e == Errno::AGAIN;
+                return Err(e);
+            }
             Ok(n) if n > 0 => n,
             Ok(_) if self.shut => return Err(Errno::AGAIN),
             ended => {

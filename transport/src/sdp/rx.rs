@@ -54,6 +54,8 @@ pub struct How {
     /// If nothing is there, leave a large buffer posted: the caller looks for a while, reads again without
     /// this, and holds the lock meanwhile.
     pub lingers: bool,
+    /// The call waits where there is nothing.
+    pub waits: bool,
     /// The buffer that such a read left posted still is.
     pub resumes: bool,
     /// The reading end of the sender's lane, or the place for it.

@@ -38,8 +38,8 @@ pub struct Settings {
     pub zcopy_min: usize,
     /// What is done about a write to a message that is held in place.
     pub zcopy_write: Touch,
-    /// Checksums on software iWARP.
-    pub crc: bool,
+    /// Checksums on software iWARP; nothing: as is best for a connection.
+    pub crc: Option<bool>,
     /// The file of rules.
     pub rules: Option<String>,
     pub report: Option<String>,
@@ -110,7 +110,11 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
             "wait" => Touch::Wait,
             _ => Touch::Measured,
         },
-        crc: get("SHUNT_CRC") != "off",
+        crc: match get("SHUNT_CRC") {
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
+        },
         rules: file("SHUNT_RULES"),
         report: file("SHUNT_REPORT"),
     };

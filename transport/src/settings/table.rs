@@ -128,9 +128,9 @@ pub const ALL: &[Setting] = &[
     Setting {
         variable: "SHUNT_CRC",
         option: "crc",
-        kind: Kind::Choice(&["on", "off"]),
-        default: "on",
-        help: "checksums (CRC32C) on software iWARP; off only if both ends say so",
+        kind: Kind::Choice(&["auto", "on", "off"]),
+        default: "auto",
+        help: "checksums (CRC32C) on software iWARP; off only if both ends say so; auto: on, but not where RDMA adapters are wanted",
     },
     Setting {
         variable: "SHUNT_RULES",

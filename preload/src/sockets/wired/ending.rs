@@ -142,6 +142,36 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
     net::unsent(fd) > 0
 }
 
+/// The process ends, and nothing waits to go any more: ends this direction in the kernel, where the peer may still be saying
+/// something that nobody waits for. Whether it may.
+pub(super) fn ends_first(s: &Socket, fd: i32) -> bool {
+    let may = fd >= 0
+        && s.phase() == Phase::Wired
+        && !s.is_shared()
+        && !s.has_others()
+        && !s.linger_zero.load(Ordering::Acquire)
+        && wire(s).is_some_and(is_to_hear)
+        && may_hear(s, fd);
+    if may && !s.fin_sent.swap(true, Ordering::AcqRel) {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+    }
+    may
+}
+
+/// Takes in what the peer has said. Whether there may be more: neither has it ended, nor does it say what makes the end a
+/// reset anyway.
+pub(super) fn may_hear(s: &Socket, fd: i32) -> bool {
+    let Some(wire) = wire(s).filter(|_| fd >= 0 && !is_peer_gone(fd)) else {
+        return false;
+    };
+    let unread = has_unread(s, wire, fd);
+    if unread {
+        net::reset_on_close(fd);
+    }
+    !unread
+}
+
 /// The last descriptor is about to be closed: the last words. The kernel's close comes after.
 pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else {

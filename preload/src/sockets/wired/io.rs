@@ -49,6 +49,10 @@ pub(crate) unsafe fn receive(
         if !how.peek {
             wire.common.note_read();
         }
+        // (who waits next sleeps on the kernel connection too, if it comes to that)
+        let by_ring = incoming.is_by_ring();
+        let news = !how.waits || s.kernel_news.swap(false, Ordering::AcqRel);
+        incoming.be_patient(by_ring && !news);
         // SAFETY: the caller's promise.
         let n = unsafe {
             if how.peek {
@@ -57,6 +61,10 @@ pub(crate) unsafe fn receive(
                 incoming.read(&wire.common, fd, walk, how.discard)
             }
         };
+        let heard = incoming.be_patient(false);
+        if news && how.waits && !(by_ring && heard) {
+            s.kernel_news.store(true, Ordering::Release);
+        }
         let leaves = s.sleepers() > 0 && incoming.has(&wire.common, 1);
         (n, incoming.state(), leaves)
     };

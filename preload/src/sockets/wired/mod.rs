@@ -94,6 +94,11 @@ fn own_fd(s: &Socket, fd: i32) -> i32 {
     found
 }
 
+/// Whether both directions go by a ring, and the kernel connection says nothing meanwhile.
+pub(crate) fn is_apart(s: &Socket) -> bool {
+    wire(s).is_some_and(riding::is_apart)
+}
+
 /// Whether anything has been asked or agreed.
 pub(crate) fn has_begun(s: &Socket) -> bool {
     !s.wire.load(Ordering::Acquire).is_null()

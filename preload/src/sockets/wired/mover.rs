@@ -372,6 +372,26 @@ pub(crate) fn at_exit(ends: bool) {
     {
         let _ = time::nap(200);
     }
+    if ends {
+        say_farewell();
+    }
+}
+
+/// The process ends with connections open whose peers may just be saying something, which would be answered with a reset:
+/// they hear of the end first, as in `is_done`.
+fn say_farewell() {
+    let mut open = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::is_wired(s) {
+            open.push(s);
+        }
+    });
+    open.retain(|s| ending::ends_first(s, super::own_fd(s, -1)));
+    let begun = clock::ticks();
+    while !open.is_empty() && clock::ticks() - begun < clock::us(LAST_WORDS_US) {
+        let _ = time::nap(200);
+        open.retain(|s| ending::may_hear(s, super::own_fd(s, -1)));
+    }
 }
 
 /// No thread any more, from now on.

@@ -59,9 +59,11 @@ pub(crate) fn may_be_asked(s: &Socket, has_board: bool, peer: Option<Endpoint>) 
     !has_board || is_remote(fd, peer)
 }
 
-fn want() -> Want {
+/// What this side wants. Where octets are to go by an adapter, which has sums of its own, ours are made only if a person
+/// says so.
+fn want(rides: bool) -> Want {
     let settings = world::settings();
-    Want::new(&settings.terms, settings.crc)
+    Want::new(&settings.terms, settings.crc.unwrap_or(!rides))
 }
 
 fn set_wire(s: &Socket, at: NonNull<Wire>) {
@@ -88,7 +90,9 @@ pub(super) fn swallow(fd: i32) {
     // SAFETY: the buffer is that long.
     let n = unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) }.unwrap_or(0);
     let came = came.get(..n).unwrap_or_default();
-    if let set_up::Verdict::Declined { used, .. } = set_up::answer(came, want(), true, &mut reply) {
+    if let set_up::Verdict::Declined { used, .. } =
+        set_up::answer(came, want(false), true, &mut reply)
+    {
         let _ = net::discard(fd, used);
     }
 }
@@ -119,7 +123,7 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         return become_plain(w, s, fd, Reason::NotMapped);
     }
     let mut request = [0; LONGEST];
-    let Ok((asker, len)) = Asker::ask(want(), &mut request) else {
+    let Ok((asker, len)) = Asker::ask(want(rides), &mut request) else {
         return become_plain(w, s, fd, Reason::NoMemory);
     };
     let Ok(at) = Wire::asking(Some(asker)) else {
@@ -216,7 +220,7 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     if let set_up::Verdict::Declined { used, reply: len } =
-        set_up::answer(came, want(), true, &mut reply)
+        set_up::answer(came, want(false), true, &mut reply)
     {
         let _ = net::discard(fd, used);
         if !spoke {
@@ -281,11 +285,13 @@ fn look(s: &'static Socket, fd: i32) {
         }
         Ok(n) => n,
     };
-    let passed = matches!(super::super::demote::way(s), Way::Passed);
+    let way = super::super::demote::way(s);
+    let passed = matches!(way, Way::Passed);
+    let rides = matches!(way, Way::Callee { rides: true });
     let unfit = passed || spoke || !alone || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
-    let (used, len, agreed) = match set_up::answer(came, want(), unfit, &mut reply) {
+    let (used, len, agreed) = match set_up::answer(came, want(rides), unfit, &mut reply) {
         set_up::Verdict::Partial => return,
         set_up::Verdict::Foreign => {
             drop(rx);
@@ -303,7 +309,7 @@ fn look(s: &'static Socket, fd: i32) {
     let (wire, len) = match wire {
         Some(Ok(at)) => (Some(at), len),
         // Without memory it is as if it had been declined; the answer is to say so.
-        Some(Err(_)) => match set_up::answer(came, want(), true, &mut reply) {
+        Some(Err(_)) => match set_up::answer(came, want(false), true, &mut reply) {
             set_up::Verdict::Declined { reply, .. } => (None, reply),
             _ => (None, 0),
         },

@@ -33,8 +33,9 @@ pub(crate) fn settle(s: &'static Socket, fd: i32) {
     }
 }
 
-/// The bits that hold now; those of writing only if `want` has them.
-pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
+/// The bits that hold now; those of writing only if `want` has them. `fresh` asks the kernel too where both directions go
+/// by a ring.
+pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     let fd = own_fd(s, fd);
     let Some(wire) = wire(s) else {
         let kernel = net::ready_now(fd, OUT | libc::POLLRDHUP);
@@ -44,7 +45,16 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16) -> i16 {
             net::ready_now(fd, want | IN | OUT | libc::POLLRDHUP)
         };
     };
-    let kernel = net::ready_now(fd, IN | OUT | libc::POLLRDHUP | libc::POLLPRI);
+    let kernel = if riding::is_apart(wire) && !s.kernel_news.swap(fresh, Ordering::AcqRel) && !fresh
+    {
+        0 // it has said all it has
+    } else {
+        let kernel = net::ready_now(fd, IN | OUT | libc::POLLRDHUP | libc::POLLPRI);
+        if kernel & !OUT != 0 {
+            s.kernel_news.store(true, Ordering::Release);
+        }
+        kernel
+    };
     let half = s.woken_hard.load(Ordering::Acquire);
     let mut b = kernel & (libc::POLLERR | libc::POLLHUP | (libc::POLLPRI & want));
     if want & OUT != 0 {

@@ -140,6 +140,12 @@ pub(crate) fn end(s: &'static Socket, fd: i32) {
     }
 }
 
+/// Whether both directions go by a ring, so that the kernel connection says nothing but that it ends, or the ring.
+pub(super) fn is_apart(wire: &Wire) -> bool {
+    let up = |ring: &Ring| ring.is_up() && !ring.is_over();
+    wire.common.ring.get().is_some_and(up)
+}
+
 /// Whether the connection goes by a ring that has not ended. (One that has, before a fork, is its parent's to settle.)
 pub(super) fn rides(s: &Socket) -> bool {
     ring(s).is_some_and(|r| !r.is_over())
@@ -198,13 +204,7 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sl
     let Some(ring) = wire.common.ring.get() else {
         return u64::MAX;
     };
-    // What has come by the kernel connection for earlier sleeps; not where another sleeps, whose it may be.
-    if s.sleepers() == 0
-        && let Ok(_rx) = s.rx.lock()
-    {
-        // SAFETY: the lock is held.
-        unsafe { wire.incoming() }.quiet(&wire.common, fd);
-    }
+    let news = hear(s, fd, wire);
     let mut nap = armed(s, ring, sleeper);
     let sends = wishes & doorbell::SPACE != 0 && is_sending(s, wire);
     // (the peer's word for credit comes among its octets)
@@ -219,8 +219,10 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sl
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
         if incoming.is_by_ring() {
+            incoming.be_patient(!news);
             let readable = || incoming.is_readable(&wire.common, fd);
             nap = nap.min(taken_in(ring, readable));
+            incoming.be_patient(false);
             if lacks {
                 nap = nap.min(UNKNOWN_NS); // (perhaps behind some that nobody reads)
             }
@@ -231,6 +233,26 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sl
         nap = nap.min(UNKNOWN_NS);
     }
     nap
+}
+
+/// Takes in what has come by the kernel connection, if it has shown something; not where another sleeps, whose it may be.
+/// Whether there may be more.
+fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
+    if !s.kernel_news.swap(false, Ordering::AcqRel) {
+        return false;
+    }
+    let heard = s.sleepers() == 0
+        && s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held.
+            let mut incoming = unsafe { wire.incoming() };
+            incoming.be_patient(false);
+            incoming.quiet(&wire.common, fd);
+            incoming.be_patient(false)
+        });
+    if !heard {
+        s.kernel_news.store(true, Ordering::Release);
+    }
+    !heard
 }
 
 /// Arms the adapter's event. How long (ns) to sleep at most.

@@ -439,6 +439,11 @@ impl In {
         self.link.shut();
     }
 
+    /// As [`Rx::be_patient`].
+    pub const fn be_patient(&mut self, on: bool) -> bool {
+        self.link.be_patient(on)
+    }
+
     /// Takes in what the kernel connection says beside the stream.
     pub fn quiet(&mut self, common: &Common, fd: i32) {
         if let Some(ring) = common.ring.get() {
