@@ -12,6 +12,10 @@ use transport::reason::Reason;
 use transport::sdp::Leg;
 use transport::sys::{Errno, net};
 
+/// `SO_RCVTIMEO_NEW` and `SO_SNDTIMEO_NEW` (asm-generic/socket.h).
+const RCVTIMEO_NEW: i32 = 66;
+const SNDTIMEO_NEW: i32 = 67;
+
 /// What FIONREAD says: bytes that the next reads get whatever happens. A sender's buffer, which may be
 /// taken back yet, is asked for through the ring.
 pub(crate) fn countable(s: &'static Socket, fd: i32) -> usize {
@@ -92,6 +96,9 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
             if s.phase() == Phase::Attached && is_on == cork {
                 net::set_tcp(fd, name, !cork);
             }
+        }
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | RCVTIMEO_NEW | SNDTIMEO_NEW) => {
+            s.untimed.store(0, Ordering::Release);
         }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             s.linger_zero

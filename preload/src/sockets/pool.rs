@@ -231,6 +231,7 @@ unsafe fn fill(at: *mut Socket, stream: *mut Stream, sharing: *mut Sharing, gene
                 stream: AtomicPtr::new(stream),
                 seat: 0.into(),
                 kernel_news: true.into(),
+                untimed: 0.into(),
                 checked: 0.into(),
                 first_look: 0.into(),
                 parked_fd: (-1).into(),

@@ -116,6 +116,24 @@ fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     may_go(s, want) || (ask_kernel && shows(s, fd, kernel_event(s, want)))
 }
 
+/// How long (ns) the program has said that such a wait may take; 0: for ever. Who holds the connection alone is asked once.
+fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
+    let (option, bit) = match want {
+        Want::Data => (libc::SO_RCVTIMEO, 1),
+        Want::Room | Want::Taken => (libc::SO_SNDTIMEO, 2),
+    };
+    if s.untimed.load(Ordering::Acquire) & bit != 0 && !s.is_shared() {
+        return 0;
+    }
+    // (noted first: who sets one meanwhile takes it back)
+    s.untimed.fetch_or(bit, Ordering::AcqRel);
+    let ns = net::timeout(fd, option);
+    if ns != 0 {
+        s.untimed.fetch_and(!bit, Ordering::AcqRel);
+    }
+    ns
+}
+
 /// Whether the kernel connection shows something now.
 fn shows(s: &Socket, fd: i32, event: i16) -> bool {
     let shows = net::ready_now(fd, event) != 0;
@@ -203,11 +221,7 @@ impl Wait {
             return Ok(());
         }
         if self.deadline.is_none() {
-            let option = match self.want {
-                Want::Data => libc::SO_RCVTIMEO,
-                Want::Room | Want::Taken => libc::SO_SNDTIMEO,
-            };
-            let ns = net::timeout(fd, option);
+            let ns = timeout(s, fd, self.want);
             self.deadline = Some(if ns == 0 {
                 0
             } else {

@@ -52,10 +52,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of one ring.
-pub const RING: usize = 256 * 1024;
+pub const RING: usize = 512 * 1024;
 
 /// Octets that a peer takes before it tells, and that there has to be room for before a sender is told.
-pub const WORTH: usize = RING / 4;
+pub const WORTH: usize = RING / 8;
 
 /// Bytes in front of what is registered: the [`Ring`] itself.
 const FRONT: usize = 4096;

@@ -264,13 +264,15 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
         if clock::ticks() - begun > clock::us(GONE_US) {
             return;
         }
-        let event = if s.phase() == Phase::Opening || lacks_credit(s) {
-            libc::POLLIN
-        } else {
-            libc::POLLOUT
-        };
-        if net::ready_now(fd, event) == 0 {
-            let _ = time::nap(20);
+        if !riding::rest(s, fd) {
+            let event = if s.phase() == Phase::Opening || lacks_credit(s) {
+                libc::POLLIN
+            } else {
+                libc::POLLOUT
+            };
+            if net::ready_now(fd, event) == 0 {
+                let _ = time::nap(20);
+            }
         }
         post(s);
     }

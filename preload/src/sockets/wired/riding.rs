@@ -255,6 +255,33 @@ fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
     !heard
 }
 
+/// Sleeps for a moment, until a peer that octets wait for has said something: false where they do not go by a ring.
+pub(super) fn rest(s: &'static Socket, fd: i32) -> bool {
+    if !wire(s).is_some_and(|wire| is_sending(s, wire)) {
+        return false;
+    }
+    let nap = before_sleep(s, fd, doorbell::SPACE, Sleeper::Call).min(UNKNOWN_NS);
+    if !may_send(s) {
+        let watched = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut both = [watched(fd), watched(event(s).unwrap_or(-1))];
+        let t = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: nap.cast_signed(),
+        };
+        // SAFETY: two pollfds, a time-out, no mask.
+        let _ = unsafe { transport::syscall!(ppoll, both.as_mut_ptr(), 2, &raw const t, 0, 0) };
+        let [kernel, _] = both;
+        if kernel.revents != 0 {
+            s.kernel_news.store(true, Ordering::Release);
+        }
+    }
+    true
+}
+
 /// Arms the adapter's event. How long (ns) to sleep at most.
 fn armed(s: &'static Socket, ring: &Ring, sleeper: Sleeper) -> u64 {
     let sets = s.set_count.load(Ordering::Acquire);
