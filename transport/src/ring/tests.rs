@@ -18,7 +18,7 @@ struct Near {
     failed: AtomicBool,
     holds: AtomicBool,
     told: Mutex<VecDeque<u32>>,
-    peer: Mutex<Option<&'static Near>>,
+    peer: Mutex<Option<&'static Self>>,
     armed: AtomicBool,
     event: AtomicBool,
 }
