@@ -122,13 +122,13 @@ fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
         Want::Data => (libc::SO_RCVTIMEO, 1),
         Want::Room | Want::Taken => (libc::SO_SNDTIMEO, 2),
     };
-    if s.untimed.load(Ordering::Acquire) & bit != 0 && !s.is_shared() {
+    if s.untimed.load(Ordering::Acquire) & bit != 0 {
         return 0;
     }
-    // (noted first: who sets one meanwhile takes it back)
+    // (noted first: who sets one meanwhile, or forks, takes it back)
     s.untimed.fetch_or(bit, Ordering::AcqRel);
     let ns = net::timeout(fd, option);
-    if ns != 0 {
+    if ns != 0 || s.is_shared() || !s.phase().is_fast() {
         s.untimed.fetch_and(!bit, Ordering::AcqRel);
     }
     ns

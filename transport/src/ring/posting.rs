@@ -13,6 +13,9 @@ use crate::sys::{self, Errno, Result};
 use crate::verbs::{self, Done, Work};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// Work requests of one post.
+const MOST: u64 = 2;
+
 /// Work requests that can be under way.
 const DEPTH: u64 = verbs::DEPTH as u64;
 
@@ -95,6 +98,12 @@ impl Posting {
     /// Whether nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.done.load(Ordering::Acquire) == self.posted.load(Ordering::Acquire)
+    }
+
+    /// Whether no more can be posted before some of it is done.
+    pub(super) fn is_full(&self) -> bool {
+        let done = self.done.load(Ordering::Acquire); // (before what goes on)
+        self.posted.load(Ordering::Acquire) - done + MOST > DEPTH
     }
 
     /// Takes in what the adapter has. Nothing where somebody else is about to.
@@ -211,6 +220,16 @@ impl Ring {
     pub fn reap(&self) {
         if !self.is_over() {
             self.posting.reap(self);
+        }
+    }
+
+    /// Whether no more can be put whatever room there is, since so much is under way: the peer's adapter waits for its program,
+    /// or the link is slow. No event tells when that is over.
+    #[must_use]
+    pub fn is_clogged(&self) -> bool {
+        self.posting.is_full() && {
+            self.reap();
+            self.posting.is_full()
         }
     }
 

@@ -51,8 +51,9 @@ pub(crate) unsafe fn receive(
         }
         // (who waits next sleeps on the kernel connection too, if it comes to that)
         let by_ring = incoming.is_by_ring();
-        let news = !how.waits || s.kernel_news.swap(false, Ordering::AcqRel);
-        incoming.be_patient(by_ring && !news);
+        let patient = by_ring && how.waits;
+        let news = patient && s.kernel_news.swap(false, Ordering::AcqRel);
+        incoming.be_patient(patient && !news);
         // SAFETY: the caller's promise.
         let n = unsafe {
             if how.peek {
@@ -62,7 +63,7 @@ pub(crate) unsafe fn receive(
             }
         };
         let heard = incoming.be_patient(false);
-        if news && how.waits && !(by_ring && heard) {
+        if news && !heard {
             s.kernel_news.store(true, Ordering::Release);
         }
         let leaves = s.sleepers() > 0 && incoming.has(&wire.common, 1);

@@ -61,7 +61,8 @@ pub(super) fn note(s: &Socket) {
 
 /// Whether there is room in the ring for a piece worth sending.
 pub(super) fn has_room(wire: &Wire) -> bool {
-    wire.common.ring.get().is_none_or(|r| r.room() >= WORTH)
+    let ring = wire.common.ring.get();
+    ring.is_none_or(|r| r.room() >= WORTH && !r.is_clogged())
 }
 
 /// Messages, or bytes, that a connection has carried when a ring is offered: one that ends before is not worth the
@@ -229,7 +230,7 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sl
         }
     }
     settle(s, fd, wire);
-    if ring.is_untold() {
+    if ring.is_untold() || sends && ring.is_clogged() {
         nap = nap.min(UNKNOWN_NS);
     }
     nap
