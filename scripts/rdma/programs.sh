@@ -1,14 +1,19 @@
 # In two virtual machines: real programs, the servers in one and the clients in the other, in three ways: over kernel TCP, over
 # rsockets (librspreload.so, which a user could take instead), and with Shunt. The ways take turns. Prints a line for each
 # program, which passes if with Shunt it does what it does over kernel TCP, by the transport that is wanted; a table of how
-# fast each way was, which decides nothing; and the totals. rstream comes with rsockets and uses it by itself. /out/filter: a regular expression for the names of those to have.
+# fast each way was, which decides nothing; and the totals. rstream comes with rsockets and uses it by itself.
+#
+# /out/filter: a regular expression for the names of those to have. /out/once: whether each is done once and with Shunt only.
 
 . /out/pair.sh
 read -r filter </out/filter
 read -r wanted </out/wanted
 cp /out/libshunt.so /run
 printf 'use %s connect * *:*\nuse %s listen * *:*\n' "$wanted" "$wanted" >/run/rules
+read -r once </out/once
 runs=2
+ways=(tcp rsockets shunt)
+[ "$once" = no ] || { runs=1 ways=(shunt); }
 port=8000
 passed=0
 failed=0
@@ -258,7 +263,7 @@ program() {
     local name=$1 run way well=yes before
     [[ $name =~ $filter ]] || return 0
     for run in $(seq $runs); do
-        for way in tcp rsockets shunt; do
+        for way in "${ways[@]}"; do
             # What happens to the link is no comparison.
             [[ $way == rsockets && $name =~ ^(link|loss) ]] && continue
             [ "$way" != rsockets ] || [ -z "${rsockets_fails[$name]:-}" ] || continue
@@ -317,7 +322,7 @@ order true || exit 1
 names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss)
 for name in "${names[@]}"; do program "$name"; done
 order exit
-table
+[ "$once" = yes ] || table
 word=ok
 [ $failed -eq 0 ] && [ $passed -gt 0 ] || word=FAILED
 echo "test result: $word. $passed passed; $failed failed"
