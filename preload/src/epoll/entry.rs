@@ -87,6 +87,12 @@ impl Entry {
         }
     }
 
+    /// Whether it can be the event of its ring that tells of it: such an event may outlive what it was for, and the entry be
+    /// another's.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.managed && matches!(self.subject, Subject::Socket(..))
+    }
+
     /// Notes that a ONESHOT registration has fired.
     pub(crate) const fn disable(&mut self) {
         self.disabled = true;

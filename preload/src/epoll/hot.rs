@@ -28,8 +28,9 @@ pub(super) const fn is_tiring(e: &Entry, patience: u32) -> bool {
     e.idle > patience && (e.parked || (e.managed && matches!(e.subject, Subject::Socket(..))))
 }
 
-/// Leaves entries to their bells, but for those that turn out to have something after all.
-pub(super) fn cool(l: &mut Inner, patience: u32) {
+/// Leaves entries to their bells, but for those that turn out to have something after all. Whether there are such: what told of
+/// it may have been taken by the wish.
+pub(super) fn cool(l: &mut Inner, patience: u32) -> bool {
     let mut new = false;
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
@@ -42,9 +43,15 @@ pub(super) fn cool(l: &mut Inner, patience: u32) {
     if new {
         barrier::heavy();
     }
+    let mut found = false;
     keep(l, |e| {
-        !is_tiring(e, patience) || e.is_ready() || e.is_unsure()
+        !is_tiring(e, patience) || {
+            let ready = e.is_ready();
+            found |= ready;
+            ready || e.is_unsure()
+        }
     });
+    found
 }
 
 /// After a sleep: entries with recent traffic are looked at again without a bell; the others stay armed

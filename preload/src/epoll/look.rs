@@ -23,14 +23,15 @@ pub(super) fn from_user(set: &'static Set, out: &mut Out, call: u32) {
     for _ in 0..4 {
         let mut unsettled: Unsettled = [None; 16];
         let mut n = 0;
+        let mut again = false;
         let stale = {
             let Some(mut l) = set.lock() else { return };
-            look(&mut l, out, call, &mut unsettled, &mut n)
+            look(&mut l, out, call, &mut unsettled, &mut n, &mut again)
         };
         if stale {
             rouse::heard(set);
         }
-        if n == 0 {
+        if n == 0 && !again {
             return;
         }
         for (s, fd) in unsettled.into_iter().flatten() {
@@ -40,7 +41,15 @@ pub(super) fn from_user(set: &'static Set, out: &mut Out, call: u32) {
 }
 
 /// One look. True if another process has sent a socket back to the kernel that is still ours in here.
-fn look(l: &mut Inner, out: &mut Out, call: u32, unsettled: &mut Unsettled, n: &mut usize) -> bool {
+/// `again`: one that was about to be left to its bell has something after all.
+fn look(
+    l: &mut Inner,
+    out: &mut Out,
+    call: u32,
+    unsettled: &mut Unsettled,
+    n: &mut usize,
+    again: &mut bool,
+) -> bool {
     let mut stale = false;
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
@@ -92,7 +101,7 @@ fn look(l: &mut Inner, out: &mut Out, call: u32, unsettled: &mut Unsettled, n: &
         }
     }
     if tired {
-        hot::cool(l, patience);
+        *again = hot::cool(l, patience);
     }
     stale
 }
@@ -157,6 +166,9 @@ pub(super) fn translate(
             };
             others |= index == OTHERS;
             let Some(e) = l.entry(index) else { continue };
+            if data & RING != 0 && !e.has_ring() {
+                continue; // it stood for another
+            }
             if e.is_disabled() && !e.managed {
                 continue; // (`registered::detached`)
             }

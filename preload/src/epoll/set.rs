@@ -177,6 +177,9 @@ impl Set {
             #[allow(clippy::cast_possible_truncation)]
             let index = (data & !(TAG_MASK | RING)) as usize;
             if let Some(e) = l.entry(index) {
+                if data & RING != 0 && !e.has_ring() {
+                    continue; // it stood for another
+                }
                 e.stir();
                 others |= matches!(e.subject, Subject::Other);
                 if let Some(s) = e.socket().filter(|_| data & RING == 0) {

@@ -5,6 +5,7 @@
 
 use shunt_tests::apps::{LONG, Stage, find, free_port, have, twice};
 use shunt_tests::run::{Job, Launch};
+use shunt_tests::sys::wait;
 
 fn root() -> bool {
     // SAFETY: geteuid cannot fail.
@@ -59,7 +60,17 @@ fn postgres(stage: &mut Stage, port: u16) -> Job {
         "fsync=off",
     ];
     let start = as_somebody(stage.launch(runner()), "postgres", &words);
-    stage.serve(start, port)
+    let server = stage.serve(start, port);
+    // It listens before it takes anybody; the eighth line of its file says when it does.
+    let file = stage.folder.path("data/postmaster.pid");
+    let is_ready = || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.lines()
+            .nth(7)
+            .is_some_and(|line| line.trim() == "ready")
+    };
+    assert!(wait::eventually(is_ready), "the server is not ready");
+    server
 }
 
 fn connect(port: u16) -> Vec<String> {

@@ -154,7 +154,10 @@ impl Ring {
         let ring = unsafe { at.as_ref() };
         ring.end();
         // (one that cannot be had is left as it is: better than to take it from under somebody)
-        if ring.owner == sys::pid().cast_unsigned() && ring.posting.shut() {
+        if ring.owner == sys::pid().cast_unsigned() {
+            if !ring.posting.shut() {
+                return;
+            }
             ring.adapter().fail();
             // SAFETY: leaked in `open`, by this process.
             drop(unsafe { Box::from_raw(ring.adapter.as_ptr()) });
@@ -216,7 +219,13 @@ impl Ring {
     #[inline]
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.stage.has(Event::Over)
+        !self.stage.is(Event::There, Event::Over)
+    }
+
+    /// Whether it is over, and what has landed by then has not been fixed ([`Rx::land`]).
+    #[must_use]
+    pub fn is_to_land(&self) -> bool {
+        self.is_over() && self.landed.load(Ordering::Acquire) == NONE
     }
 
     /// How much this side has put, or taken.

@@ -1,6 +1,5 @@
 //! Work requests of one ring that are under way, and what comes of them and from the peer. Both directions use one queue
-//! pair, so there is a lock for it: a short one, which is tried and not waited for, since a signal handler may have
-//! interrupted who holds it.
+//! pair, so there is a lock for it: a short one, which is tried and not waited for long, and which handlers do not interrupt.
 //!
 //! Rule: the adapter is used under the lock and only while the ring is not over. Whoever takes it down takes the lock for
 //! good first.
@@ -9,6 +8,7 @@ use super::stage::Event;
 use super::tell::Tell;
 use super::{Ring, Word};
 use crate::clock;
+use crate::sys::section::Section;
 use crate::sys::{self, Errno, Result};
 use crate::verbs::{self, Done, Work};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -41,11 +41,19 @@ pub(super) struct Posting {
     armed: AtomicBool,
 }
 
-struct Held<'a>(&'a Posting);
+/// Holds the lock. No handler of the program's runs meanwhile.
+struct Held<'a> {
+    posting: &'a Posting,
+    /// For good.
+    shuts: bool,
+    _section: Section,
+}
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.lock.store(0, Ordering::Release);
+        if !self.shuts {
+            self.posting.lock.store(0, Ordering::Release);
+        }
     }
 }
 
@@ -71,9 +79,14 @@ impl Posting {
     }
 
     fn hold(&self) -> Option<Held<'_>> {
+        let section = Section::enter();
         for _ in 0..TRIES {
             if self.lock.swap(1, Ordering::Acquire) == 0 {
-                return Some(Held(self));
+                return Some(Held {
+                    posting: self,
+                    shuts: false,
+                    _section: section,
+                });
             }
             std::hint::spin_loop();
         }
@@ -84,8 +97,8 @@ impl Posting {
     pub(super) fn shut(&self) -> bool {
         let begun = clock::ticks();
         loop {
-            if let Some(held) = self.hold() {
-                std::mem::forget(held);
+            if let Some(mut held) = self.hold() {
+                held.shuts = true;
                 return true;
             }
             if clock::ticks() - begun > clock::us(SHUT_US) {

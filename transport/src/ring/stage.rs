@@ -18,6 +18,8 @@ pub(super) enum Event {
     Gone = 16,
     /// The peer could not be told how much was taken: another thread was posting.
     Untold = 32,
+    /// It is there: what was taken down reads as zeros.
+    There = 64,
 }
 
 /// See the module.
@@ -26,12 +28,18 @@ pub(super) struct Stage(AtomicU32);
 
 impl Stage {
     pub(super) const fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self(AtomicU32::new(Event::There as u32))
     }
 
     #[inline]
     pub(super) fn has(&self, event: Event) -> bool {
         self.0.load(Ordering::Acquire) & event as u32 != 0
+    }
+
+    /// Whether one has happened and another has not: of one look.
+    #[inline]
+    pub(super) fn is(&self, has: Event, not: Event) -> bool {
+        self.0.load(Ordering::Acquire) & (has as u32 | not as u32) == has as u32
     }
 
     /// It has happened. Whether it had before.

@@ -9,6 +9,7 @@ pub mod diag;
 pub mod fd;
 pub mod mem;
 pub mod net;
+pub mod section;
 pub mod time;
 pub mod udp;
 pub mod unix;

@@ -160,7 +160,11 @@ impl QueuePair {
             }
             let mut bad = ptr::null_mut();
             // SAFETY: a list of requests without pieces, which lives until the call returns.
-            ffi::check(unsafe { post(self.qp.as_ptr(), next, &raw mut bad) })?;
+            let posted = ffi::check(unsafe { post(self.qp.as_ptr(), next, &raw mut bad) });
+            if posted.is_err() {
+                self.lacks.fetch_add(lacks, Ordering::AcqRel);
+                return posted;
+            }
             lacks -= n;
         }
         Ok(())

@@ -459,6 +459,9 @@ pub(crate) unsafe fn send(
                 if was_reset && !s.reset_told.swap(true, Ordering::AcqRel) {
                     return Err(Errno::CONNRESET);
                 }
+                if e == Errno::PIPE && mover::outlives() {
+                    return Err(e);
+                }
                 if e == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
                     time::raise(libc::SIGPIPE);
                 }

@@ -15,6 +15,7 @@ use super::super::lock::Slow;
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket};
 use super::{ending, raising};
+use crate::epoll::registered;
 use crate::service;
 use crate::world;
 use std::ffi::c_void;
@@ -72,6 +73,8 @@ static EVENT: AtomicI32 = AtomicI32::new(-1);
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The thread is about its work: it looks again before it sleeps.
 static AWAKE: AtomicBool = AtomicBool::new(false);
+/// The process ends, and has shut connections that its threads may still send on.
+static PARTING: AtomicBool = AtomicBool::new(false);
 /// No thread any more: the process limits its system calls, or its first thread has left.
 static OVER: AtomicBool = AtomicBool::new(false);
 
@@ -256,6 +259,7 @@ fn answer(s: &'static Socket) {
                     return; // they hear it
                 }
                 super::io::available(s, fd);
+                registered::kick_others(s, ptr::null());
                 let late = clock::ticks() - begun > clock::us(BEHIND_US);
                 if late || wire.common.ring.get().is_none_or(Ring::is_over) {
                     return;
@@ -386,12 +390,22 @@ fn say_farewell() {
             open.push(s);
         }
     });
+    PARTING.store(true, Ordering::SeqCst);
     open.retain(|s| ending::ends_first(s, super::own_fd(s, -1)));
     let begun = clock::ticks();
     while !open.is_empty() && clock::ticks() - begun < clock::us(LAST_WORDS_US) {
         let _ = time::nap(200);
         open.retain(|s| ending::may_hear(s, super::own_fd(s, -1)));
     }
+}
+
+/// A thread sends on what was shut because the process ends: it is not to hear of that. False: it was not.
+pub(super) fn outlives() -> bool {
+    let parts = PARTING.load(Ordering::SeqCst);
+    if parts {
+        let _ = time::nap(2 * LAST_WORDS_US);
+    }
+    parts
 }
 
 /// No thread any more, from now on.

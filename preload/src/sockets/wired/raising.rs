@@ -209,7 +209,7 @@ pub(super) fn work() {
             hear(rider.socket, fd);
         }
     }
-    let mut old = Vec::new();
+    let (mut old, mut left) = (Vec::new(), Vec::new());
     {
         let mut lists = LISTS.lock();
         let late = now.saturating_sub(clock::us(GRACE_US));
@@ -219,6 +219,7 @@ pub(super) fn work() {
             let keep = rider.has_ring(*ring);
             if !keep {
                 gone.push((Old(*ring), now));
+                left.push(*rider);
             }
             keep
         });
@@ -236,6 +237,11 @@ pub(super) fn work() {
         });
         lists.count();
     }
+    for rider in left {
+        if rider.wire().is_some() {
+            registered::kick_others(rider.socket, std::ptr::null()); // the kernel says from here on when there is room
+        }
+    }
     for ring in old {
         // SAFETY: taken out of its connection, and out of the list, once; whoever was on the way to look has left.
         unsafe { Ring::close(ring) };
@@ -247,6 +253,7 @@ pub(super) fn work() {
 fn hear(s: &'static Socket, fd: i32) {
     if s.sleepers() == 0 && net::unread(fd) > 0 {
         super::io::available(s, fd);
+        registered::kick_others(s, std::ptr::null());
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn may_go(s: &Socket, want: wait::Want) -> bool {
         return s.hungry.load(Ordering::Relaxed) && may_send(s);
     }
     // (what has come may have been taken from the kernel by another thread, which looked for something else)
-    ring(s).is_some_and(|ring| ring.is_over() || ring.available() > 0) || io::has_something(s)
+    ring(s).is_some_and(|ring| ring.is_to_land() || ring.available() > 0) || io::has_something(s)
 }
 
 /// Whether a sender that waited for the peer's word has got it.
@@ -128,6 +128,7 @@ fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
             s.record.set_demoted(Reason::AdapterFailed);
         }
         raising::retired(s);
+        rouse::sleepers(s); // who waits for room has to ask the kernel from here on
     }
 }
 
@@ -220,7 +221,7 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sl
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
         if incoming.is_by_ring() {
-            incoming.be_patient(!news);
+            incoming.be_patient(!news || s.sleepers() > 0);
             let readable = || incoming.is_readable(&wire.common, fd);
             nap = nap.min(taken_in(ring, readable));
             incoming.be_patient(false);
