@@ -3,7 +3,10 @@
 
 use std::sync::OnceLock;
 
-static SECTIONS: OnceLock<(fn(), fn())> = OnceLock::new();
+/// What enters one, and what leaves it.
+type Pair = (fn(), fn());
+
+static SECTIONS: OnceLock<Pair> = OnceLock::new();
 
 /// Installs what enters and leaves one. Once, at start.
 pub fn observe(enter: fn(), leave: fn()) {
