@@ -72,7 +72,7 @@ pub(crate) extern "C" fn before_fork() {
         if !child.is_some_and(|child| seats::share(s, child)) {
             demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
         }
-        s.untimed.store(0, Ordering::Release); // (from now on the child may set one)
+        crate::sockets::wait::retime(s);
     }
     CHILD.store(child.unwrap_or(0), Ordering::Relaxed);
     if child.is_some() {

@@ -147,7 +147,8 @@ pub(crate) struct Socket {
     /// The kernel has shown something on the connection that has not been looked at, or it may have
     /// before anybody watched.
     pub(crate) kernel_news: AtomicBool,
-    /// Time-outs (SO_RCVTIMEO, SO_SNDTIMEO) that were asked for and are not set: bits of `wait`.
+    /// Time-outs (SO_RCVTIMEO, SO_SNDTIMEO) that were asked for and are not set: two bits of `wait`, above them how often that was
+    /// taken back.
     pub(crate) untimed: AtomicU8,
     pub(crate) company: spin::Company,
     pub(crate) budget: spin::Budget,

@@ -98,7 +98,7 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
             }
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | RCVTIMEO_NEW | SNDTIMEO_NEW) => {
-            s.untimed.store(0, Ordering::Release);
+            super::wait::retime(s);
         }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             s.linger_zero

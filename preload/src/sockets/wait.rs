@@ -122,16 +122,25 @@ fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
         Want::Data => (libc::SO_RCVTIMEO, 1),
         Want::Room | Want::Taken => (libc::SO_SNDTIMEO, 2),
     };
-    if s.untimed.load(Ordering::Acquire) & bit != 0 {
+    let known = s.untimed.load(Ordering::Acquire);
+    if known & bit != 0 {
         return 0;
     }
-    // (noted first: who sets one meanwhile, or forks, takes it back)
-    s.untimed.fetch_or(bit, Ordering::AcqRel);
     let ns = net::timeout(fd, option);
-    if ns != 0 || s.is_shared() || !s.phase().is_fast() {
-        s.untimed.fetch_and(!bit, Ordering::AcqRel);
+    if ns == 0 && !s.is_shared() && s.phase().is_fast() {
+        // (not if one was set meanwhile)
+        let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = s.untimed.compare_exchange(known, known | bit, done, lost);
     }
     ns
+}
+
+/// A time-out may have been set, or a child may do so: it is asked for anew.
+pub(crate) fn retime(s: &Socket) {
+    let next = |known: u8| Some((known & !3).wrapping_add(4));
+    let _ = s
+        .untimed
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
 }
 
 /// Whether the kernel connection shows something now.

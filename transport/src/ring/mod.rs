@@ -1,7 +1,7 @@
 //! A pair of rings between two hosts, moved by RDMA adapters: each side has a *staging* ring that it fills, and the
 //! peer an *incoming* ring that this side's adapter copies it to (RDMA Write), so that a receiver finds its bytes in
 //! its own memory. What goes by it are the same octets that the kernel connection would carry (`wire`): a ring is
-//! begun and ended at any octet, and the kernel connection stays there for bells, and for all once the ring is over.
+//! begun and ended at any octet, and the kernel connection stays there for the word that ends it, and for all after.
 //!
 //! | file | owns |
 //! |---|---|

@@ -60,7 +60,7 @@ impl Channel {
         // SAFETY: an open device.
         let at = unsafe { (device.library.create_comp_channel)(device.context.as_ptr()) };
         let at = NonNull::new(at).ok_or_else(ffi::last)?;
-        // As with the device's own: the program is not to meet the descriptor. The library closes it by this number.
+        // As with the device's own: the program is not to meet the descriptor.
         // SAFETY: just made, and nobody else knows of it.
         let channel = unsafe { &mut *at.as_ptr() };
         channel.fd = Fd::own(channel.fd).hide_within().leak();
