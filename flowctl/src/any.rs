@@ -110,11 +110,14 @@ impl crate::Sender for Sender {
     fn is_parked(&self) -> bool {
         with_scheme!(Sender, self, f => f.is_parked())
     }
-    fn post(&mut self, all: bool, out: &impl Outbox) -> bool {
-        with_scheme!(Sender, self, f => f.post(all, out))
+    fn show(&mut self, all: bool) -> bool {
+        with_scheme!(Sender, self, f => f.show(all))
     }
-    fn control(&mut self, out: &impl Outbox) -> bool {
-        with_scheme!(Sender, self, f => f.control(out))
+    fn control(&mut self) -> bool {
+        with_scheme!(Sender, self, f => f.control())
+    }
+    fn tell_control(&self, out: &impl Outbox) {
+        with_scheme!(Sender, self, f => f.tell_control(out));
     }
     fn resize(&mut self, own: usize) {
         with_scheme!(Sender, self, f => f.resize(own));

@@ -187,15 +187,18 @@ impl crate::Sender for Sender {
         nothing
     }
 
-    fn control(&mut self, out: &impl Outbox) -> bool {
+    fn control(&mut self) -> bool {
         // It hands out credits and has no payload: one is enough.
         if self.credits() == 0 {
             return false;
         }
         self.controls += 1;
         self.counts.updates += 1;
-        out.tell(Word::Control, self.controls);
         true
+    }
+
+    fn tell_control(&self, out: &impl Outbox) {
+        out.tell(Word::Control, self.controls);
     }
 
     fn held(&self, taken: u64) -> u64 {

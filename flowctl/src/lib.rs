@@ -198,16 +198,28 @@ pub trait Sender {
     }
 
     /// Lets parked bytes go: as many as the receiver has room for, or all, since the program is inside
-    /// the library for long. True if the receiver was told.
-    fn post(&mut self, _all: bool, _out: &impl Outbox) -> bool {
+    /// the library for long. True if there were any: then the receiver is to be told ([`Self::publish`]).
+    fn show(&mut self, _all: bool) -> bool {
         false
     }
 
-    /// Sends a message without payload that hands out credits of the opposite direction. False if the
-    /// rules do not allow it now.
-    fn control(&mut self, _out: &impl Outbox) -> bool {
+    /// [`Self::show`], and tells the receiver. True if it was told.
+    fn post(&mut self, all: bool, out: &impl Outbox) -> bool {
+        let shown = self.show(all);
+        if shown {
+            self.publish(out);
+        }
+        shown
+    }
+
+    /// Takes what a message without payload needs, one that hands out credits of the opposite direction. False if the
+    /// rules do not allow it now; otherwise it is to be sent ([`Self::tell_control`]).
+    fn control(&mut self) -> bool {
         true
     }
+
+    /// Sends the messages without payload for which there was leave.
+    fn tell_control(&self, _out: &impl Outbox) {}
 
     /// Sizes the sender's own buffer anew, in bytes.
     fn resize(&mut self, _own: usize) {}

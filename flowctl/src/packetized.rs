@@ -102,7 +102,7 @@ impl crate::Sender for Sender {
         self.shown < self.halves.accepted
     }
 
-    fn post(&mut self, all: bool, out: &impl Outbox) -> bool {
+    fn show(&mut self, all: bool) -> bool {
         let free = if all {
             u64::MAX
         } else {
@@ -115,7 +115,6 @@ impl crate::Sender for Sender {
         }
         self.shown = shown;
         self.halves.counts.wire += 1;
-        out.tell(Word::Produced, shown);
         true
     }
 

@@ -212,7 +212,8 @@ impl Pair {
     pub(super) fn update(&mut self, who: usize) -> bool {
         let side = &mut self.sides[who];
         side.tx.granted(&side.wire).expect("an honest receiver");
-        let sent = side.tx.control(&side.wire);
+        let sent = side.tx.control();
+        side.tx.tell_control(&side.wire);
         if sent {
             credit::acknowledge(&side.wire);
         }

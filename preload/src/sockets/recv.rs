@@ -11,7 +11,7 @@ use transport::clock;
 use transport::direct::policy;
 use transport::provider::{End, Provider};
 use transport::record;
-use transport::sdp::rx::How;
+use transport::sdp::rx::{Due, How};
 use transport::sdp::{Got, Leg, Walk};
 use transport::sys::{Errno, Result, net, time};
 
@@ -135,14 +135,25 @@ unsafe fn once(
     s.mirror_rx(&rx);
     let due = rx.take_due();
     drop(rx);
+    if due.any() {
+        serve(s, p, fd, due);
+    }
+    got
+}
+
+/// Does on the sending half what a read has asked for.
+fn serve(s: &'static Socket, p: &impl Provider, fd: i32, due: Due) {
     // (A peer that has closed would answer a bell with a reset.)
-    if due.any()
-        && !is_gone(s, p)
+    if !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
     {
         tx.serve(p, fd, due);
     }
-    got
+    if s.is_shared()
+        && let Ok(mut rx) = s.rx.lock()
+    {
+        rx.done();
+    }
 }
 
 /// What a side owes its peer before it waits: everything read is handed back, and a peer that is out of
@@ -158,12 +169,14 @@ pub(crate) fn upkeep(s: &'static Socket, fd: i32) {
     rx.hand_back(p);
     let due = rx.take_due();
     drop(rx);
-    // (A peer that has closed would answer a bell with a reset.)
-    if due.any()
+    if due.any() {
+        serve(s, p, fd, due);
+    }
+    if s.is_shared()
         && !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
     {
-        tx.serve(p, fd, due);
+        tx.ring_for_the_dead(p, fd);
     }
 }
 

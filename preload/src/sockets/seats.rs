@@ -214,6 +214,19 @@ pub(crate) fn unshare(s: &Socket) {
     }
 }
 
+/// How long (ns) a sleep for data may be at once while others hold the stream: one of them may be killed when it is
+/// about to ring the peer, which then waits for that as this side does for the peer. (A sleep for room ends now
+/// and then by itself.)
+pub(super) fn nap(s: &Socket, want: super::wait::Want) -> u64 {
+    if want == super::wait::Want::Data && s.is_shared() {
+        SHARED_NAP_NS
+    } else {
+        u64::MAX
+    }
+}
+
+const SHARED_NAP_NS: u64 = 100_000_000;
+
 /// Counts of sleeping threads: of this process in its socket, and in its seat for the others to see.
 impl Socket {
     /// Tells the others what this process counts.

@@ -12,7 +12,7 @@
 
 use super::counted::{Counting, What};
 use super::spin;
-use super::{Phase, Socket, engage, large, operator, parked, wired};
+use super::{Phase, Socket, engage, large, operator, parked, seats, wired};
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
@@ -391,6 +391,7 @@ impl Wait {
         let half = s.woken_hard.load(Ordering::Acquire);
         let naps = parked::nap(large::nap(self.want, s))
             .min(wired::nap(s))
+            .min(seats::nap(s, self.want))
             .min(nap);
         let errno = real::errno();
         if for_room

@@ -17,10 +17,16 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path(CROWD),
     Case::pair("share_server_of_many", share_server_of_many).processes_only(),
-    Case::pair("share_killed_sleeper", share_killed_sleeper).processes_only(),
+    Case::pair("share_killed_sleeper", share_killed_sleeper)
+        .processes_only()
+        .large(0),
     Case::pair("share_stopped_sender", share_stopped_sender).processes_only(),
-    Case::pair("share_killed_holder", share_killed_holder).processes_only(),
-    Case::pair("share_killed_reader", share_killed_reader).processes_only(),
+    Case::pair("share_killed_holder", share_killed_holder)
+        .processes_only()
+        .large(0),
+    Case::pair("share_killed_reader", share_killed_reader)
+        .processes_only()
+        .large(0),
 ];
 
 /// Two processes send at once. Each one's bytes stay in order, and none is lost.

@@ -35,7 +35,7 @@ fn iperf3_every_way() {
             let Some(mut scene) = Scene::new(crc) else {
                 return;
             };
-            iperf3(&mut scene, extra, streams, "64M", 28 * MIB);
+            iperf3(&mut scene, extra, streams, "64M", 16 * MIB);
         }
     }
 }

@@ -12,6 +12,7 @@
 use super::Pending;
 use super::far::{Far, FarEnd, Look};
 use super::source::{advert, number};
+use crate::provider::Provider;
 use crate::shm::layout::ADVERTS;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
@@ -137,21 +138,45 @@ impl Segment {
         let wanted = usize::try_from(pending.left).map_or(len, |left| left.min(len));
         // SAFETY: passed on to the caller.
         let n = unsafe { far.take(to, wanted) }.ok().filter(|&n| n > 0)?;
-        let sink = &self.mine().sink;
-        if n as u64 == pending.left {
-            sink.progress.store(0, Ordering::Relaxed);
-            sink.done.store(number, Ordering::Release);
-        } else {
-            let progress = sink.progress.load(Ordering::Relaxed);
-            let progress = progress.wrapping_add(n as u64);
-            sink.progress.store(progress, Ordering::Relaxed);
-        }
+        let progress = self.mine().sink.progress.load(Ordering::Relaxed);
+        self.note_received(
+            number,
+            progress.wrapping_add(n as u64),
+            n as u64 == pending.left,
+        );
         let received = &self.mine().home.received;
         received.store(
             received.load(Ordering::Relaxed) + n as u64,
             Ordering::Relaxed,
         );
         Some(n)
+    }
+
+    /// See [`super::Direct::bury_reader_of_lane`]. The lane holds what its adverts say, less what the dead had taken
+    /// and not noted; only while the source is in the middle of a put may it hold more.
+    pub(super) fn settle_lane(&self, far: &Far) -> bool {
+        let (number, Some(next)) = self.pass_adverts() else {
+            return true;
+        };
+        if !self.ahead().any(|a| self.is_fetched(&a)) {
+            return true;
+        }
+        let news = || self.peer().tx.offer.load(Ordering::Acquire);
+        let before = news();
+        let still = !self.peer_is_putting();
+        let held = far.unread();
+        if !still || self.peer_is_putting() || news() != before {
+            return false;
+        }
+        let said = self.ahead().filter(|a| a.lane != 0);
+        let said = said.fold(0, |n: u64, a| n.saturating_add(a.left));
+        let taken = said.saturating_sub(held);
+        if taken > 0 && self.is_fetched(&next) {
+            let progress = self.mine().sink.progress.load(Ordering::Relaxed);
+            let progress = progress.wrapping_add(taken.min(next.left));
+            self.note_received(number, progress, taken >= next.left);
+        }
+        true
     }
 
     /// See [`super::Direct::look_held`].

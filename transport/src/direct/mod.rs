@@ -258,4 +258,13 @@ pub trait Direct {
 
     /// Sink: passes adverts that have nothing left.
     fn pass(&self) {}
+
+    /// Sink: whoever received before has died in the middle of it, and this process reads on. What the dead had
+    /// received of an advert is gone with it; what it had only begun comes another way. Under the receiving lock.
+    fn bury_reader(&self) {}
+
+    /// Sink: the same for what the dead had taken out of a lane. False if that cannot be told yet.
+    fn bury_reader_of_lane(&self, _far: &Far) -> bool {
+        true
+    }
 }

@@ -166,6 +166,14 @@ impl Direct for Segment {
         self.pass_adverts();
     }
 
+    fn bury_reader(&self) {
+        self.settle_pulls();
+    }
+
+    fn bury_reader_of_lane(&self, far: &Far) -> bool {
+        self.settle_lane(far)
+    }
+
     fn offer_lane(&self, fd: i32, pipe: u64) {
         self.offer_reading_end(fd, pipe);
     }

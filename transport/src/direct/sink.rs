@@ -91,6 +91,41 @@ impl Segment {
         (next, pending)
     }
 
+    /// See [`super::Direct::bury_reader`]. Nobody pushes: a buffer that several processes may read to is never
+    /// posted, so all that is claimed is a reader's. What it had claimed last and not confirmed is revoked, as the
+    /// source would, and ends the advert there; the chunks before it have arrived, in a buffer that is no more.
+    pub(super) fn settle_pulls(&self) {
+        let (number, Some(pending)) = self.pass_adverts() else {
+            return;
+        };
+        let claims = claims(self.peer(), self.mine(), number);
+        if pending.lane != 0 || claims.claimed().is_none() {
+            return;
+        }
+        if !claims.sink_is_idle() {
+            claims.shut();
+            claims.revoke();
+        }
+        let (claimed, closed) = claims.claimed().unwrap_or((0, true));
+        let total = advert(self.peer(), number).len.load(Ordering::Relaxed);
+        self.note_received(
+            number,
+            claims.arrived().min(total),
+            closed || claimed >= total,
+        );
+    }
+
+    /// How far an advert has been received, or that it is done with.
+    pub(super) fn note_received(&self, number: u32, progress: u64, over: bool) {
+        let sink = &self.mine().sink;
+        if over {
+            sink.progress.store(0, Ordering::Relaxed);
+            sink.done.store(number, Ordering::Release);
+        } else {
+            sink.progress.store(progress, Ordering::Relaxed);
+        }
+    }
+
     /// The advert that stands here, after so many bytes of the ring. One that did when the caller looked may be
     /// over, and bytes of the ring may come before the next.
     fn standing(&self, at: u64) -> Option<u32> {
@@ -208,12 +243,7 @@ impl Segment {
         let (claimed, closed) = claims.claimed().unwrap_or((0, true));
         let arrived = claims.arrived().min(limit);
         let got = arrived.saturating_sub(base);
-        if closed || claimed >= total {
-            sink.progress.store(0, Ordering::Relaxed);
-            sink.done.store(number, Ordering::Release);
-        } else {
-            sink.progress.store(arrived, Ordering::Relaxed);
-        }
+        self.note_received(number, arrived, closed || claimed >= total);
         if got == 0 && len > 0 && !closed && claimed < total {
             // Whoever may not look into the source is served by the ring. (Not whoever reads little at a time:
             // what has been shown as readable must not be gone, however shortly.)

@@ -2,11 +2,16 @@
 //! copies, whoever gives up, both sides come to the same count, what arrived is what was sent although its
 //! sender spoils it at once, and nothing else of the reader's memory is written.
 
+use super::claims::Claim;
+use super::far::Far;
 use super::policy::{self, Mode};
 use super::{Direct, reach};
+use crate::provider::Provider;
 use crate::shm::segment::Segment;
 use crate::shm::tests::Joined;
 use proptest::prelude::*;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -211,20 +216,124 @@ impl Turn {
     }
 }
 
+/// Two sides that may look into each other's memory.
+fn sides(joined: &Joined) -> (Segment, Segment) {
+    reach::set_pid(std::process::id().cast_signed());
+    policy::set(Mode::Sync, 1);
+    let (mut source, mut sink) = joined.sides(1);
+    for side in [&mut source, &mut sink] {
+        side.set_peer_user(crate::sys::euid());
+        side.settle_in();
+    }
+    assert!(source.reaches().is_ok() && sink.reaches().is_ok());
+    (source, sink)
+}
+
+/// A reader dies after so many whole chunks, in the middle of the next if `amid`; another reads on. What the source
+/// counts as arrived is what the dead had received and what the other reads, and that is at its place.
+fn dies_after(chunks: u64, amid: bool) {
+    let joined = Joined::new(4096);
+    let (source, sink) = sides(&joined);
+    let bytes: Vec<u8> = (0..700_000).map(|i| byte(0, i)).collect();
+    assert!(source.advertise(0, bytes.as_ptr(), bytes.len()));
+    let (number, _) = sink.pass_adverts();
+    let claims = super::source::claims(sink.peer(), sink.mine(), number);
+    let total = bytes.len() as u64;
+    let mut dead = 0;
+    for _ in 0..chunks {
+        if let Claim::Chunk(c) = claims.claim_to_pull(total, policy::chunk) {
+            assert!(claims.pulled(c, true));
+            dead += c.len;
+        }
+    }
+    let began = amid && matches!(claims.claim_to_pull(total, policy::chunk), Claim::Chunk(_));
+    sink.bury_reader();
+    let mut rest = vec![0u8; bytes.len()];
+    let mut got = 0;
+    while sink.pending().is_some() {
+        let to = Some(rest[got..].as_mut_ptr());
+        // SAFETY: the memory has that much room.
+        let n = unsafe { sink.receive(0, to, 50_000.min(bytes.len() - got)) };
+        assert!(n > 0, "nothing of what is said to be left");
+        got += n;
+    }
+    assert!(source.is_taken());
+    let arrived = source.conclude();
+    assert_eq!(arrived, dead as usize + got, "after {chunks} {amid}");
+    assert_eq!(arrived == bytes.len(), !began);
+    assert!(rest[..got] == bytes[dead as usize..arrived]);
+    assert!(!sink.looks_large() || sink.pending().is_none());
+    // (and the next is whole)
+    assert!(source.advertise(0, bytes.as_ptr(), 5000));
+    // SAFETY: as above.
+    let n = unsafe { sink.receive(0, Some(rest.as_mut_ptr()), 5000) };
+    assert_eq!((n, source.conclude()), (5000, 5000));
+}
+
+#[test]
+fn a_reader_dies_and_another_reads_on() {
+    for chunks in 0..40 {
+        dies_after(chunks, false);
+        dies_after(chunks, true);
+    }
+}
+
+/// A reader has taken so many bytes out of the lane and dies before it says so.
+#[test]
+fn a_reader_of_a_lane_dies_and_another_reads_on() {
+    for taken in [0, 1, 2999, 3000, 3001, 7000] {
+        let joined = Joined::new(4096);
+        let (source, sink) = sides(&joined);
+        let (from, to) = std::io::pipe().unwrap();
+        let pipe = crate::sys::fd::inode(from.as_raw_fd()).unwrap();
+        source.offer_lane(from.as_raw_fd(), pipe);
+        let far = Far::new();
+        sink.fetch(&far);
+        assert!(sink.fetched());
+        let bytes: Vec<u8> = (0..7000).map(|i| byte(0, i)).collect();
+        for (at, part) in [(0, &bytes[..3000]), (0, &bytes[3000..])] {
+            (&to).write_all(part).unwrap();
+            source.hold(at, part.len());
+        }
+        let mut away = vec![0u8; taken];
+        assert_eq!(
+            // SAFETY: the memory has that much room.
+            unsafe { far.take(Some(away.as_mut_ptr()), taken.min(3000)) },
+            Ok(taken.min(3000))
+        );
+        if taken > 3000 {
+            // (one advert at a time: the first was noted)
+            assert!(sink.bury_reader_of_lane(&far));
+            assert_eq!(
+                // SAFETY: as above.
+                unsafe { far.take(Some(away.as_mut_ptr()), taken - 3000) },
+                Ok(taken - 3000)
+            );
+        }
+        assert!(source.enter());
+        assert!(!sink.bury_reader_of_lane(&far), "in the middle of a put");
+        source.leave();
+        assert!(sink.bury_reader_of_lane(&far));
+        let mut rest = vec![0u8; 7000 - taken];
+        let mut got = 0;
+        while sink.pending().is_some() {
+            let at = rest[got..].as_mut_ptr();
+            // SAFETY: as above.
+            let n = unsafe { sink.receive_held(0, Some(at), rest.len() - got, &far) };
+            got += n.expect("the lane holds what is said");
+        }
+        assert_eq!(got, rest.len(), "after {taken}");
+        assert!(rest == bytes[taken..]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn what_arrived_is_what_was_sent(messages in prop::collection::vec(message(), 1..24)) {
-        reach::set_pid(std::process::id().cast_signed());
-        policy::set(Mode::Sync, 1);
         let joined = Joined::new(4096);
-        let (mut source, mut sink) = joined.sides(1);
-        for side in [&mut source, &mut sink] {
-            side.set_peer_user(crate::sys::euid());
-            side.settle_in();
-        }
-        prop_assert!(source.reaches().is_ok() && sink.reaches().is_ok());
+        let (source, sink) = sides(&joined);
         let turn = Turn::new(messages.len());
         let (sent, received) = thread::scope(|scope| {
             let sender = scope.spawn(|| send(&source, &messages, &turn));

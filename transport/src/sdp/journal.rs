@@ -3,8 +3,8 @@
 //! stream as of the last byte that counts.
 //!
 //! Used by `Tx` and `Rx` under their locks. Rule: a state is noted before anything that follows from it is
-//! told to the peer, so that what the peer knows is never ahead of what is noted; telling it again is
-//! harmless.
+//! told to the peer, so that what the peer knows is never ahead of what is noted, or follows from it again
+//! (`Rx::regrant`); telling it again is harmless.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

@@ -69,6 +69,10 @@ pub struct Rx {
     journal: Journal<Receiver>,
     /// Whoever used it last died in the middle of it, and may have taken bells that it did not count.
     orphaned: bool,
+    /// As above, and it may have received what its adverts do not say.
+    advert_orphaned: bool,
+    /// As above, and it may have granted what was not noted.
+    grant_orphaned: bool,
     /// The peer's terms are known: it has begun its fast leg.
     open: bool,
     leg: Leg,
@@ -110,6 +114,8 @@ impl Rx {
             flow: Receiver::new(4096, &super::tx::UNKNOWN),
             journal: Journal::off(),
             orphaned: false,
+            advert_orphaned: false,
+            grant_orphaned: false,
             open: false,
             leg: Leg::First,
             kernel: 0,
@@ -167,6 +173,10 @@ impl Rx {
         if self.orphaned {
             self.count_bells(p, fd);
         }
+        if self.advert_orphaned {
+            self.settle_advert(p, how.far);
+        }
+        self.regrant(p);
         let before = walk.done();
         // SAFETY: passed on to the caller.
         let got = unsafe { self.read_legs(p, fd, walk, how) }?;
@@ -332,22 +342,43 @@ impl Rx {
     /// Hands back all that was read: this side is about to wait, or the peer may be starved.
     pub fn hand_back(&mut self, p: &impl Provider) {
         if self.open {
+            self.grant_orphaned = false;
+            self.journal.note(|| self.flow.clone());
             let due = settle(self.flow.grant(true, p), p);
             self.ring_due |= due.ring;
             self.update_due |= due.update;
         }
     }
 
-    /// What has to be done on the sending half. Asked once after each read.
+    /// Whoever read last may have died when it had told the peer of room and not noted that: the state that was noted
+    /// last is the one it did so by, so that doing it again comes to the same or to more. Before anything is looked
+    /// at that the peer may have sent by it.
+    #[inline]
+    fn regrant(&mut self, p: &impl Provider) {
+        if self.grant_orphaned {
+            self.hand_back(p);
+        }
+    }
+
+    /// What has to be done on the sending half. Asked once after each read. Where several processes read it stays
+    /// due until it was done ([`Rx::done`]): whoever was about to may be killed.
     #[inline]
     pub const fn take_due(&mut self) -> Due {
         let due = Due {
             ring: self.ring_due,
             update: self.update_due,
         };
+        if !self.journal.is_on() {
+            self.done();
+        }
+        due
+    }
+
+    /// What was due has been done.
+    #[inline]
+    pub const fn done(&mut self) {
         self.ring_due = false;
         self.update_due = false;
-        due
     }
 
     /// What the peer has parked counts from now on: it was waited for long enough, or the peer is gone.
@@ -366,11 +397,13 @@ impl Rx {
         if self.kernel_over {
             self.flow.release();
         }
+        self.regrant(p);
         self.flow.announced(p)?;
         let ring = self.flow.available();
         if !p.has_adverts() {
             return Ok(ring);
         }
+        self.settle_advert(p, None);
         let left = p.ahead().fold(0, |n: u64, a| n.saturating_add(a.left));
         Ok(ring.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)))
     }
@@ -464,6 +497,11 @@ impl Shareable for Rx {
     fn recover(&mut self) {
         self.journal.recover(&mut self.flow);
         self.orphaned = true;
+        self.advert_orphaned = true;
+        self.grant_orphaned = true;
+        // (what it owed the peer)
+        self.ring_due = true;
+        self.update_due = true;
     }
 }
 

@@ -4,6 +4,7 @@
 //! call, where another process would.
 
 mod held;
+mod killed;
 mod side;
 mod watched;
 

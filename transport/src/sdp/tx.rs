@@ -52,6 +52,10 @@ pub struct Tx {
     journal: Journal<Sender>,
     /// Whoever used it last died in the middle of it.
     orphaned: bool,
+    /// It may have died between noting what it had put and telling the peer.
+    tell_orphaned: bool,
+    /// It may have died between taking the peer's wish for a bell and ringing.
+    bell_due: bool,
     /// The peer sends by credits, which are acknowledged on what goes from here.
     acks: Option<bool>,
     /// The most that was in use at the receiver when there was no room, and how often that was seen.
@@ -80,6 +84,8 @@ impl Tx {
             flow: Sender::new(4096, &UNKNOWN),
             journal: Journal::off(),
             orphaned: false,
+            tell_orphaned: false,
+            bell_due: false,
             acks: None,
             peak: 0,
             starved: 0,
@@ -184,6 +190,7 @@ impl Tx {
         walk: &mut Walk,
     ) -> Result<Put, Violation> {
         let acks = self.acknowledges(p)?;
+        self.retell(p);
         let looked = &mut self.looked;
         let journal = &mut self.journal;
         let put = with_scheme!(Sender, &mut self.flow, flow => {
@@ -209,7 +216,7 @@ impl Tx {
             return Ok(Put::Ended);
         };
         if let Ok((_, ring @ 1..)) = put
-            && p.must_ring(ring)
+            && self.rings(p, ring)
         {
             self.send_bell(p, fd);
         }
@@ -234,6 +241,7 @@ impl Tx {
         let mut total = 0;
         let mut failed = None;
         let acks = self.acknowledges(p).map_err(|_| Errno::CONNRESET)?;
+        self.retell(p);
         while total < want && failed.is_none() {
             with_scheme!(Sender, &mut self.flow, flow => {
                 look_if_due(flow, &mut self.looked, p, want - total)
@@ -260,7 +268,7 @@ impl Tx {
                     self.journal.note(|| self.flow.clone());
                     let ring = tell(&mut self.flow, acks, p);
                     total += n.min(len);
-                    if p.must_ring(ring) {
+                    if self.rings(p, ring) {
                         self.send_bell(p, fd);
                     }
                 }
@@ -277,13 +285,24 @@ impl Tx {
 
     /// Lets parked bytes go, all of them: the program is inside the library for long.
     pub fn post(&mut self, p: &impl Provider, fd: i32) {
+        self.retell(p);
         if self.leg != Leg::Fast || !self.flow.is_parked() || !p.enter() {
             return;
         }
-        if self.flow.granted(p).is_ok() && self.flow.post(true, p) && p.must_ring(doorbell::DATA) {
+        if self.flow.granted(p).is_ok() && self.post_all(p) && self.rings(p, doorbell::DATA) {
             self.send_bell(p, fd);
         }
         p.leave();
+    }
+
+    /// Shows the peer all that is parked. Whether anything was.
+    fn post_all(&mut self, p: &impl Provider) -> bool {
+        let shown = self.flow.show(true);
+        if shown {
+            self.journal.note(|| self.flow.clone());
+            self.flow.publish(p);
+        }
+        shown
     }
 
     /// Whether bytes are parked: taken from the program, and not for the peer to take.
@@ -313,8 +332,9 @@ impl Tx {
         if !p.enter() {
             return;
         }
-        if self.flow.granted(p).is_ok() && self.flow.control(p) {
+        if self.flow.granted(p).is_ok() && self.flow.control() {
             self.journal.note(|| self.flow.clone());
+            self.flow.tell_control(p);
             credit::acknowledge(p);
             if p.must_ring(doorbell::SPACE) {
                 self.send_bell(p, fd);
@@ -384,7 +404,8 @@ impl Tx {
     pub fn finish(&mut self, p: &impl Provider, fin: u32) {
         self.finished = true;
         self.end_advert(p);
-        self.flow.post(true, p);
+        self.retell(p);
+        self.post_all(p);
         p.finish(fin);
     }
 
@@ -394,6 +415,40 @@ impl Tx {
         if self.leg == Leg::Fast && p.enter() {
             self.send_bell(p, fd);
             p.leave();
+        }
+    }
+
+    /// Tells the peer of what whoever died before had put, and noted, and perhaps not told of: it takes room, and to
+    /// tell it twice is harmless.
+    #[inline]
+    fn retell(&mut self, p: &impl Provider) {
+        if self.tell_orphaned {
+            self.publish_again(p);
+        }
+    }
+
+    #[cold]
+    fn publish_again(&mut self, p: &impl Provider) {
+        self.tell_orphaned = false;
+        if self.leg == Leg::Fast && p.enter() {
+            self.flow.publish(p);
+            self.flow.tell_control(p);
+            p.leave();
+        }
+    }
+
+    /// Whether a bell is to follow what the peer has just been told.
+    #[inline]
+    fn rings(&mut self, p: &impl Provider, what: u32) -> bool {
+        p.must_ring(what) || (self.bell_due && std::mem::take(&mut self.bell_due))
+    }
+
+    /// The caller is about to wait, and may wait for what the peer does: a bell that whoever died before owed it is
+    /// rung.
+    pub fn ring_for_the_dead(&mut self, p: &impl Provider, fd: i32) {
+        self.retell(p);
+        if std::mem::take(&mut self.bell_due) {
+            self.ring(p, fd);
         }
     }
 
@@ -434,6 +489,8 @@ impl Shareable for Tx {
     fn recover(&mut self) {
         self.journal.recover(&mut self.flow);
         self.orphaned = true;
+        self.tell_orphaned = true;
+        self.bell_due = true;
     }
 }
 

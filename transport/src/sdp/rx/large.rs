@@ -2,12 +2,14 @@
 //! are read, so that the sender can fill the rest meanwhile; then what the advert holds is received.
 
 use super::{Got, How, Rx, read_by};
-use crate::direct::far::Look;
+use crate::clock;
+use crate::direct::far::{Far, Look};
 use crate::direct::{Pending, policy};
 use crate::doorbell::TAKEN;
 use crate::provider::Provider;
 use crate::sdp::journal::Journal;
 use crate::sdp::{Leg, Walk};
+use crate::sys::yield_core;
 use flowctl::{Receiver as _, Violation, with_scheme};
 
 /// Bytes of a buffer that was taken back which are waited for at most: as kernel TCP shows without a reader.
@@ -15,6 +17,9 @@ const AT_ONCE: u64 = 60 * 1024;
 
 /// Looks for bytes of the ring that are said to come before an advert, and came before it if they do.
 const VAIN: u32 = 100;
+
+/// How long (µs) a sender in the middle of a put is waited for, before what its lane holds is compared.
+const PUT_US: u64 = 20_000;
 
 /// What becomes of bytes that a sender has shown and not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,8 +202,30 @@ impl Rx {
         }
     }
 
+    /// Whoever read last may have died in the middle of receiving from an advert. Without the lane's end this is asked
+    /// again by who has it.
+    pub(super) fn settle_advert(&mut self, p: &impl Provider, far: Option<&Far>) {
+        if !self.advert_orphaned {
+            return;
+        }
+        if !p.has_adverts() {
+            self.advert_orphaned = false;
+            return;
+        }
+        p.bury_reader();
+        let Some(far) = far else {
+            return;
+        };
+        let begun = clock::ticks();
+        while !p.bury_reader_of_lane(far) && clock::ticks() - begun < clock::us(PUT_US) {
+            yield_core();
+        }
+        self.advert_orphaned = false;
+    }
+
     /// Bytes that the ring and the sender's lane hold.
     pub fn shown(&mut self, p: &impl Provider) -> usize {
+        self.regrant(p);
         let known = self.leg == Leg::Fast && self.flow.announced(p).is_ok();
         if !known {
             return 0;
@@ -212,6 +239,7 @@ impl Rx {
     /// After a read that found too little: whether the sender has taken a buffer back, or was asked to, and
     /// has yet to copy what it held. `enough`: this advert is not waited for again.
     pub fn awaits_copy(&mut self, p: &impl Provider, enough: bool) -> Awaited {
+        self.regrant(p);
         if self.leg != Leg::Fast || self.flow.announced(p).is_err() {
             return Awaited::Nothing;
         }

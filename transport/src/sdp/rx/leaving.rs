@@ -76,6 +76,7 @@ impl Rx {
         self.open(p)?;
         self.flow.release();
         self.available(p)?;
+        self.settle_advert(p, far);
         p.pass();
         loop {
             let held = p.pending().filter(|a| a.lane != 0);

@@ -17,11 +17,12 @@ impl Tx {
         }
         if std::mem::take(&mut self.orphaned) {
             p.leave(); // whoever was in the middle of a put will not end it
+            self.flow.publish(p);
         }
         self.end_advert(p);
         let end = self.flow.accepted();
         self.leg = Leg::Last;
-        self.flow.post(true, p);
+        self.post_all(p);
         // (what is in a lane would have to go in between: the reader has it, and keeps it)
         if p.held() == 0
             && let Some(from) = p.take_give_back()

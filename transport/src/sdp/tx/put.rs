@@ -52,7 +52,9 @@ pub(super) unsafe fn put_by<F: flowctl::Sender + Clone + Into<Sender>>(
     let before = walk.done();
     let mut unpublished = 0;
     let mut ring = 0;
-    if flow.is_parked() && flow.post(false, p) {
+    if flow.is_parked() && flow.show(false) {
+        journal.note(|| flow.clone().into());
+        flow.publish(p);
         ring = doorbell::DATA;
     }
     while walk.left() > 0 {
