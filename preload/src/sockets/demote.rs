@@ -52,6 +52,12 @@ pub(crate) fn become_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reas
     if was == Phase::Announced && !super::close::withdraw(w, s) {
         return; // the server has just said yes; the caller's next step attaches
     }
+    go_plain(w, s, fd, why, was);
+}
+
+/// [`become_plain`] from that phase on, which the caller may have ended already, under a lock under which nobody could
+/// take what is the kernel's from now on.
+pub(crate) fn go_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reason, was: Phase) {
     let lowat = s.lowat.load(Ordering::Relaxed).cast_signed();
     if lowat > 1 && was != Phase::Fresh {
         net::set_lowat(fd, lowat);

@@ -3,7 +3,7 @@
 //! Going back is said in each direction by the side that sends there (`Plain`, transport::sdp_wire), at the byte where
 //! it is; the peer follows. Until it has, what it sends is framed. Who needs the kernel connection as it is: `leaving`.
 
-use super::super::demote::become_plain;
+use super::super::demote::go_plain;
 use super::super::{Phase, Socket, rouse, seats};
 use super::{io, is_current, mover, opening, raising, riding, wire};
 use crate::world;
@@ -294,21 +294,32 @@ pub(super) fn is_past(s: &Socket, wire: &'static Wire) -> bool {
 /// If nothing of RDMA mode is left, and nothing of it unread, the connection is a plain one from now on.
 pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else { return };
-    let held = |s: &Socket| {
-        s.rx.lock()
-            // SAFETY: the lock is held while it is looked at.
-            .is_ok_and(|_rx| unsafe { wire.incoming() }.held() > 0)
-    };
-    if s.phase() == Phase::Wired && is_all_plain(s, fd, wire) && !held(s) {
+    if s.phase() == Phase::Wired && is_all_plain(s, fd, wire) {
         let mut w = world::lock();
-        if s.phase() == Phase::Wired {
-            let was = s.record.transport.load(Ordering::Relaxed) != 0;
-            let why = if was {
-                Reason::PeerDemoted
-            } else {
-                Reason::PeerPlain
-            };
-            become_plain(&mut w, s, fd, why);
+        let was = s.record.transport.load(Ordering::Relaxed) != 0;
+        let why = if was {
+            Reason::PeerDemoted
+        } else {
+            Reason::PeerPlain
+        };
+        if end_mode(s, wire, |held| held == 0) {
+            go_plain(&mut w, s, fd, why, Phase::Wired);
         }
     }
+}
+
+/// Ends RDMA mode, if `may`, which is told how many bytes are here that nobody has read. From here on whoever reads does
+/// so from the kernel: it is decided under the lock under which the kernel's bytes are taken, as another thread may take
+/// some for this connection's until then. Under the registry lock.
+pub(super) fn end_mode(s: &Socket, wire: &Wire, may: impl FnOnce(usize) -> bool) -> bool {
+    s.rx.lock().is_ok_and(|_rx| {
+        // SAFETY: the lock is held while it is looked at.
+        let ends = is_current(s, wire)
+            && s.phase() == Phase::Wired
+            && may(unsafe { wire.incoming() }.held());
+        if ends {
+            s.set_phase(Phase::Plain);
+        }
+        ends
+    })
 }

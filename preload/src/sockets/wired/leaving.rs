@@ -9,7 +9,7 @@
 //! Called by `demote`, with the registry lock held. The peer's program may be elsewhere for long, so it is rung by an
 //! urgent byte, which its `mover` sees. One at most for a connection: a second would put the first into the stream.
 
-use super::super::demote::{Unread, become_plain};
+use super::super::demote::{Unread, go_plain};
 use super::super::{Phase, Socket, residual};
 use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
 use super::{opening, riding, wire};
@@ -19,7 +19,7 @@ use transport::clock;
 use transport::reason::Reason;
 use transport::sdp::Walk;
 use transport::sys::{net, time};
-use transport::wire::{Return, State, Wire};
+use transport::wire::{In, Return, State, Wire};
 
 /// How long (µs) to wait for a peer to go back to plain bytes.
 const FOLLOW_US: u64 = 3_000_000;
@@ -98,14 +98,15 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         rung: false,
     };
     let ended = wait_until(FOLLOW_US, || leaving.step());
-    let (kept, gives) = (leaving.kept, matches!(leaving.giving, Giving::Gives(_)));
-    if !ended || !gives && !residual::keep(s, fd, &kept) {
+    let was = s.phase();
+    if !(ended && leaving.end()) {
         s.broken.store(true, Ordering::Release);
         net::disconnect(fd); // a reset, never a gap
-    } else if gives && !kept.is_empty() {
-        wait_until(AGAIN_US, || net::ready_now(fd, libc::POLLIN) != 0);
+    } else if leaving.gives() && !leaving.kept.is_empty() {
+        let again = || residual::left(s) > 0 || net::ready_now(fd, libc::POLLIN) != 0;
+        wait_until(AGAIN_US, again);
     }
-    become_plain(w, s, fd, why);
+    go_plain(w, s, fd, why, was);
 }
 
 /// Whether what goes from here is plain, and has gone.
@@ -217,7 +218,7 @@ impl Leaving {
     }
 
     /// Asks the receiving half.
-    fn look(&self, ask: impl FnOnce(&mut transport::wire::In, &Wire, i32) -> bool) -> bool {
+    fn look(&self, ask: impl FnOnce(&mut In, &Wire, i32) -> bool) -> bool {
         self.s.rx.lock().is_ok_and(|_rx| {
             // SAFETY: the lock is held.
             let mut incoming = unsafe { self.wire.incoming() };
@@ -233,20 +234,38 @@ impl Leaving {
         // SAFETY: the lock is held.
         let mut incoming = unsafe { self.wire.incoming() };
         incoming.look_for_plain(&self.wire.common, self.fd);
-        // (no more than is here: of plain bytes the rest is the kernel's)
-        while incoming.held() > 0 {
-            let want = self.part.len().min(incoming.held());
-            let mut walk = Walk::one(self.part.as_mut_ptr(), want);
-            // SAFETY: our own buffer.
-            let n = unsafe { incoming.read(&self.wire.common, self.fd, &mut walk, false) };
-            self.kept
-                .extend_from_slice(self.part.get(..n).unwrap_or_default());
-            if n == 0 {
-                break;
-            }
-        }
+        drain(
+            &mut incoming,
+            self.wire,
+            self.fd,
+            &mut self.part,
+            &mut self.kept,
+        );
         // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
         incoming.state() == State::Reset || incoming.is_over()
+    }
+
+    /// Whether what was here has gone back, and comes once more.
+    const fn gives(&self) -> bool {
+        matches!(self.giving, Giving::Gives(_))
+    }
+
+    /// Keeps for the program what came and did not go back, and ends RDMA mode. Other threads may have taken plain bytes
+    /// from the kernel since the last look: they come behind what is kept. False without memory.
+    fn end(&mut self) -> bool {
+        let Ok(_rx) = self.s.rx.lock() else {
+            return false;
+        };
+        let mut rest = Vec::new();
+        if !self.gives() {
+            rest.append(&mut self.kept);
+        }
+        // SAFETY: the lock is held.
+        let mut incoming = unsafe { self.wire.incoming() };
+        drain(&mut incoming, self.wire, self.fd, &mut self.part, &mut rest);
+        let whole = residual::keep(self.s, self.fd, &rest);
+        self.s.set_phase(Phase::Plain);
+        whole
     }
 
     fn is_taken_in(&self) -> bool {
@@ -259,6 +278,20 @@ impl Leaving {
         let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.
         said && unsafe { net::send(self.fd, [byte].as_ptr(), 1, flags) }.is_ok()
+    }
+}
+
+/// Reads what is here, and no more: of plain bytes the rest is the kernel's.
+fn drain(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Vec<u8>) {
+    while incoming.held() > 0 {
+        let want = part.len().min(incoming.held());
+        let mut walk = Walk::one(part.as_mut_ptr(), want);
+        // SAFETY: our own buffer.
+        let n = unsafe { incoming.read(&wire.common, fd, &mut walk, false) };
+        kept.extend_from_slice(part.get(..n).unwrap_or_default());
+        if n == 0 {
+            break;
+        }
     }
 }
 
