@@ -42,6 +42,8 @@ pub(crate) struct Entry {
     pub(crate) hot: bool,
     /// Nothing is sure to wake for it: it is looked at again before long.
     unsure: bool,
+    /// The kernel does not watch the event of its ring.
+    unwatched: bool,
     /// ONESHOT, and has been reported.
     disabled: bool,
     seen_edge: u64,
@@ -77,6 +79,7 @@ impl Entry {
             orphan: false,
             hot: false,
             unsure: false,
+            unwatched: false,
             disabled: false,
             seen_edge: 0,
             seen_lack: 0,
@@ -91,6 +94,11 @@ impl Entry {
     /// another's.
     pub(crate) fn has_ring(&self) -> bool {
         self.managed && matches!(self.subject, Subject::Socket(..))
+    }
+
+    /// Notes whether its ring's event wakes nobody, because the kernel would not watch it (its limits).
+    pub(crate) const fn set_unwatched(&mut self, unwatched: bool) {
+        self.unwatched = unwatched;
     }
 
     /// Notes that a ONESHOT registration has fired.
@@ -238,13 +246,15 @@ impl Entry {
         }
         if let Some(s) = self.socket() {
             let attached = s.phase() == Phase::Attached;
+            let blind = self.unwatched && wired::ring_event(s).is_some();
             if wired::is_wired(s)
-                && wired::before_sleep(
-                    s,
-                    self.fd,
-                    ready::wishes(poll_bits(self.events)),
-                    wired::Sleeper::Set,
-                ) < u64::MAX
+                && (blind
+                    || wired::before_sleep(
+                        s,
+                        self.fd,
+                        ready::wishes(poll_bits(self.events)),
+                        wired::Sleeper::Set,
+                    ) < u64::MAX)
             {
                 self.unsure = true;
                 parked::look_soon();

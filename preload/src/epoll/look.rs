@@ -97,6 +97,14 @@ fn look(
             None => {
                 e.idle += 1;
                 tired |= hot::is_tiring(e, patience);
+                if let Subject::Set(inner) = e.subject {
+                    inner.unsettled(&mut |s, fd| {
+                        if let Some(slot) = unsettled.get_mut(*n) {
+                            *slot = Some((s, fd));
+                            *n += 1;
+                        }
+                    });
+                }
             }
         }
     }

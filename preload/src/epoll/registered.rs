@@ -95,7 +95,9 @@ fn watch_ring(set: &'static Set, l: &mut Locked, index: usize, on: bool) {
     {
         if on {
             let edges = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
-            set.kernel(libc::EPOLL_CTL_ADD, event, edges, TAG | RING | index as u64);
+            let tag = TAG | RING | index as u64;
+            // (for an entry that it has heard of, by this name or by another, the kernel says that it is there)
+            e.set_unwatched(!set.kernel_has(event, edges, tag));
         } else {
             set.kernel(libc::EPOLL_CTL_DEL, event, 0, 0);
         }
@@ -158,13 +160,14 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
 
 /// Adds a registration of a socket.
 pub(crate) fn add(
-    _w: &mut World,
+    w: &mut World,
     set: &'static Set,
     s: &'static Socket,
     fd: i32,
     events: u32,
     data: u64,
 ) {
+    forget_parked(w, s, set);
     let subject = Subject::Socket(s, s.generation.load(Ordering::Acquire));
     let Some(mut l) = set.lock() else { return };
     let index = l.insert(Entry::new(subject, fd, events, data));
@@ -209,9 +212,36 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
     }
     if let Some(s) = e.socket() {
         // SAFETY: under the registry lock.
-        unsafe { &mut *s.sets.get() }.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
+        let sets = unsafe { &mut *s.sets.get() };
+        sets.retain(|m| !(std::ptr::eq(m.set, set) && m.index == index));
         s.set_count.fetch_sub(1, Ordering::AcqRel);
         s.watch_seat();
+        // By another name it may be in the set still; the ring's event was theirs together.
+        for m in sets.iter().filter(|m| std::ptr::eq(m.set, set)) {
+            if let Some(mut l) = set.lock() {
+                watch_ring(set, &mut l, m.index, true);
+                modified(set, &mut l, m.index);
+            }
+        }
+    }
+}
+
+/// A socket is added to a set: others that keep a registration of it in case that it comes back have waited in vain, and
+/// would count as watching it.
+fn forget_parked(w: &mut World, s: &'static Socket, except: *const Set) {
+    if !wired::is_wired(s) {
+        return; // (only the event of a ring cares how many there are)
+    }
+    let parked = |m: &Membership| {
+        let mut l = m.set.lock()?;
+        let e = l.entry(m.index)?;
+        let gone = e.parked && !std::ptr::eq(m.set, except);
+        gone.then_some((m.set, e.fd))
+    };
+    // SAFETY: under the registry lock.
+    while let Some((set, fd)) = unsafe { &*s.sets.get() }.iter().find_map(parked) {
+        set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+        remove(w, set, fd);
     }
 }
 

@@ -9,14 +9,15 @@
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
 use super::entry::{Entry, ONESHOT, Subject};
-use crate::sockets::Phase;
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
+use crate::sockets::{Phase, Socket, ready};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use transport::provider::Provider as _;
+use transport::sys::Errno;
 use transport::sys::fd::{Fd, as_fd};
 
 /// A socket's place in a set.
@@ -157,6 +158,42 @@ impl Set {
         false
     }
 
+    /// Names the sockets in this set, and in sets in it, that have to be brought up to date before it is known whether
+    /// they are ready. Takes no locks but those of the sets.
+    pub(crate) fn unsettled(&'static self, found: &mut dyn FnMut(&'static Socket, i32)) {
+        let Some(mut l) = self.lock() else { return };
+        for at in 0..l.hot.len() {
+            let Some(&i) = l.hot.get(at) else { continue };
+            let Some(e) = l.entry(i) else { continue };
+            match e.subject {
+                Subject::Set(inner) => inner.unsettled(found),
+                _ => {
+                    if let Some(s) = e.socket().filter(|s| ready::is_unsettled(s)) {
+                        found(s, e.fd);
+                    }
+                }
+            }
+        }
+    }
+
+    /// [`Self::has_ready`] of one that nothing is locked around: brings its sockets up to date where they are not.
+    pub(crate) fn has_ready_settled(&'static self) -> bool {
+        for _ in 0..TURNS {
+            if self.has_ready() {
+                return true;
+            }
+            let mut all = Vec::new();
+            self.unsettled(&mut |s, fd| all.push((s, fd)));
+            if all.is_empty() {
+                return false;
+            }
+            for (s, fd) in all {
+                ready::settle(s, fd);
+            }
+        }
+        self.has_ready()
+    }
+
     /// Takes our own events off the kernel's list. True if there are others.
     fn harvest(&'static self, ep: i32) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
@@ -262,7 +299,20 @@ impl Set {
         // SAFETY: `ev` is valid; the descriptors are the program's.
         unsafe { transport::syscall!(epoll_ctl, ep, op, fd, &raw mut ev) }.is_ok()
     }
+
+    /// Has the kernel watch a descriptor too. False if it does not.
+    pub(crate) fn kernel_has(&self, fd: i32, events: u32, data: u64) -> bool {
+        let mut ev = libc::epoll_event { events, u64: data };
+        let ep = self.fd.load(Ordering::Relaxed);
+        // SAFETY: as above.
+        let added =
+            unsafe { transport::syscall!(epoll_ctl, ep, libc::EPOLL_CTL_ADD, fd, &raw mut ev) };
+        matches!(added, Ok(_) | Err(Errno(libc::EEXIST)))
+    }
 }
+
+/// Looks at a set whose sockets have to be brought up to date in between.
+const TURNS: u32 = 4;
 
 /// A locked set.
 pub(crate) struct Locked {

@@ -102,7 +102,7 @@ fn pipe_to(s: &'static Socket, pipe: c_int, to: c_int, n: usize, flags: u32) -> 
             empty |= r == Err(Errno::AGAIN);
             r
         };
-        let sent = send::send_from(s, to, n.min(there), fill, |_| {}, by_kernel);
+        let sent = send::send_from(s, to, n.min(there), fill, None::<fn(usize)>, by_kernel);
         // Somebody else has emptied the pipe meanwhile.
         if sent == Err(Errno::AGAIN) && empty {
             continue;

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
     if straight == n {
         return n.cast_signed();
     }
-    match send::send_from(s, out, n - straight, fill, put_back, by_kernel) {
+    match send::send_from(s, out, n - straight, fill, Some(put_back), by_kernel) {
         Err(_) if straight > 0 => straight.cast_signed(),
         sent => ret(sent.map(|n| straight + n)),
     }

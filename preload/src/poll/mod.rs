@@ -153,7 +153,7 @@ fn look(all: &mut [libc::pollfd], fresh: bool) -> usize {
                 bits
             }
             Ours::Set(set) => {
-                if set.has_ready() {
+                if set.has_ready_settled() {
                     libc::POLLIN | libc::POLLRDNORM
                 } else {
                     0

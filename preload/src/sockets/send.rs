@@ -7,6 +7,7 @@ use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, held, large, operator, parked, wired};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::direct::policy::{self, Mode};
 use transport::provider::Provider;
 use transport::record;
@@ -155,13 +156,14 @@ unsafe fn rest(
 }
 
 /// Sends from a source that fills the buffer itself (a file). `fill` is given memory; `put_back` takes as
-/// many of the bytes that it gave last as found no room.
+/// many of the bytes that it gave last as found no room; a source without it (a pipe) is read only as far as there
+/// will be room.
 pub(crate) fn send_from(
     s: &'static Socket,
     fd: i32,
     want: usize,
     mut fill: impl FnMut(*mut u8, usize) -> Result<usize>,
-    mut put_back: impl FnMut(usize),
+    mut put_back: Option<impl FnMut(usize)>,
     mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
 ) -> Result<usize> {
     // (a walk over no memory: it only counts, and there is nothing in it to advertise)
@@ -179,10 +181,10 @@ pub(crate) fn send_from(
                 Phase::Attached => {}
                 Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
                 Phase::Opening | Phase::Wired if wired::has_begun(s) => {
-                    return wire_little(s, fd, walk, &mut fill, &mut put_back);
+                    return wire_little(s, fd, walk, &mut fill, put_back.as_mut());
                 }
                 // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
-                _ => return copy_little(s, fd, walk, &mut fill, &mut put_back),
+                _ => return copy_little(s, fd, walk, &mut fill, put_back.as_mut()),
             }
             let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
                 return Err(Errno::AGAIN);
@@ -231,7 +233,7 @@ fn wire_little(
     fd: i32,
     walk: &mut Walk,
     fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
-    put_back: &mut impl FnMut(usize),
+    put_back: Option<&mut impl FnMut(usize)>,
 ) -> Result<Step> {
     let Some(room) = wired::room(s, fd) else {
         return Ok(Step::NoRoom);
@@ -244,9 +246,7 @@ fn wire_little(
     let mut piece = Walk::one(buf.as_mut_ptr(), n);
     // SAFETY: the buffer holds that many bytes.
     let taken = unsafe { wired::take(s, fd, &mut piece) };
-    if piece.left() > 0 {
-        put_back(piece.left());
-    }
+    let taken = taken.and_then(|()| give_back(s, fd, &mut piece, put_back));
     walk.skip(piece.done());
     taken.map(|()| Step::Moved)
 }
@@ -256,10 +256,18 @@ fn copy_little(
     fd: i32,
     walk: &mut Walk,
     fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
-    put_back: &mut impl FnMut(usize),
+    put_back: Option<&mut impl FnMut(usize)>,
 ) -> Result<Step> {
     let mut buf = [0u8; 16384];
-    let want = walk.left().min(buf.len());
+    let most = if put_back.is_some() {
+        buf.len()
+    } else {
+        sure_room(fd)
+    };
+    if most == 0 {
+        return Ok(Step::NoRoom);
+    }
+    let want = walk.left().min(buf.len()).min(most);
     let n = fill(buf.as_mut_ptr(), want)?;
     if n == 0 {
         return Ok(Step::End);
@@ -269,20 +277,65 @@ fn copy_little(
         Ok(tx) if tx.leg() == Leg::Fast => {
             // A read on another thread has agreed since: what goes by the kernel now would be taken for bells.
             drop(tx);
-            put_back(n);
-            return Ok(Step::Moved);
+            let back = give_back(s, fd, &mut piece, put_back);
+            walk.skip(piece.done());
+            return back.map(|()| Step::Moved);
         }
         Ok(mut tx) => tx.write_kernel(s.segment(), fd, &mut piece, 0),
         Err(_) => Err(Errno::AGAIN),
     };
     // A buffer may have room for a part only, and who could make more may be this very thread.
-    if piece.left() > 0 {
-        put_back(piece.left());
-    }
+    let back = give_back(s, fd, &mut piece, put_back);
     if piece.done() == 0 {
         return moved(walk, sent);
     }
-    moved(walk, Ok(piece.done()))
+    walk.skip(piece.done());
+    back.map(|()| Step::Moved)
+}
+
+/// Bytes that the kernel connection surely takes whole. It says that there is room once a third of its buffer is free,
+/// and what it keeps of a byte may be two.
+fn sure_room(fd: i32) -> usize {
+    if net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT == 0 {
+        return 0;
+    }
+    let buffer = net::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0);
+    (usize::try_from(buffer).unwrap_or(0) / 8).max(512)
+}
+
+/// How long (µs) bytes that cannot be put back may take to go, where another thread has used up the room that there was.
+const INSIST_US: u64 = 1_000_000;
+
+/// What found no room goes back, or in a moment: it is never lost.
+fn give_back(
+    s: &'static Socket,
+    fd: i32,
+    piece: &mut Walk,
+    put_back: Option<&mut impl FnMut(usize)>,
+) -> Result<()> {
+    if piece.left() == 0 {
+        return Ok(());
+    }
+    if let Some(put_back) = put_back {
+        put_back(piece.left());
+        return Ok(());
+    }
+    let begun = clock::ticks();
+    while piece.left() > 0 {
+        // SAFETY: the piece is a buffer of the caller's.
+        let sent = unsafe { send(s, fd, piece, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        let over = clock::ticks() - begun > clock::us(INSIST_US);
+        match sent {
+            Ok(_) => {}
+            Err(Errno::AGAIN) if !over => drop(time::nap(50)),
+            Err(e) => {
+                s.broken.store(true, Ordering::Release);
+                net::disconnect(fd); // a reset, never a gap
+                return Err(e);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The loop around steps: waits, time-outs, the end. `copies`: nothing of the walk can be advertised.

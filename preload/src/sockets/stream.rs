@@ -58,6 +58,8 @@ pub(crate) struct Stream {
     pub(crate) pulls: AtomicBool,
     /// A sender on software iWARP waits for a word of the peer's, not for room in the kernel.
     pub(crate) hungry: AtomicBool,
+    /// A request for software iWARP, if one comes yet, is declined.
+    pub(crate) declines: AtomicBool,
     /// Mirror of the receiving leg, for looks without the lock.
     rx_leg: AtomicU8,
     tx_leg: AtomicU8,
@@ -112,6 +114,7 @@ impl Stream {
             ended: false.into(),
             pulls: false.into(),
             hungry: false.into(),
+            declines: false.into(),
             rx_leg: 0.into(),
             tx_leg: 0.into(),
             answer_open: 0.into(),

@@ -11,6 +11,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_two", sets_two),
     Case::pair("sets_alias_in_one", sets_alias_in_one),
     Case::pair("sets_alias_outlives", sets_alias_outlives),
+    Case::pair("sets_alias_taken_out", sets_alias_taken_out),
+    Case::pair("sets_handed_on", sets_handed_on),
     Case::pair("sets_nested_level", |s| nested(s, 0)),
     Case::pair("sets_nested_edge", |s| nested(s, EPOLLET)),
     Case::pair("sets_nested_sleeper", sets_nested_sleeper),
@@ -83,6 +85,54 @@ fn sets_alias_outlives(s: &Side) {
     s.sync("looked");
     net::close(alias).ok();
     log!(s, "{}", epoll_wait(set, 4, 0));
+    s.sync("done");
+}
+
+/// Pings by A, each waited for in this set by B, who echoes.
+fn pings(s: &Side, fd: Fd, set: Fd, rounds: u32) {
+    let mut byte = [0u8; 1];
+    for _ in 0..rounds {
+        if s.a() {
+            std::thread::sleep(std::time::Duration::from_millis(3));
+            io::send_all(fd, b"p").ok();
+            io::recv_exact(fd, 1);
+        } else {
+            log!(s, "{}", epoll_wait(set, 4, -1));
+            io::recv(fd, &mut byte, 0).ok();
+            io::send_all(fd, &byte).ok();
+        }
+    }
+}
+
+/// One name of two is taken out of a set: the other goes on waking who sleeps.
+fn sets_alias_taken_out(s: &Side) {
+    let fd = super::sharing::warm_pair(s);
+    let alias = net::dup(fd).fd();
+    let set = wait::epoll();
+    add(set, fd, EPOLLIN, 1).ok();
+    add(set, alias, EPOLLIN, 2).ok();
+    pings(s, fd, set, 40);
+    delete(set, fd).ok();
+    pings(s, fd, set, 20);
+    add(set, fd, EPOLLIN, 3).ok();
+    delete(set, alias).ok();
+    pings(s, fd, set, 20);
+    s.sync("done");
+}
+
+/// A connection goes from one set to another, as from who accepts to who serves.
+fn sets_handed_on(s: &Side) {
+    let fd = super::sharing::warm_pair(s);
+    let (one, two) = (wait::epoll(), wait::epoll());
+    add(one, fd, EPOLLIN, 1).ok();
+    pings(s, fd, one, 40);
+    delete(one, fd).ok();
+    add(two, fd, EPOLLIN, 2).ok();
+    pings(s, fd, two, 40);
+    delete(two, fd).ok();
+    log!(s, "{}", add(one, fd, EPOLLIN, 3));
+    pings(s, fd, one, 20);
+    log!(s, "{}", epoll_wait(two, 4, 0));
     s.sync("done");
 }
 

@@ -134,7 +134,10 @@ impl Wire {
             Reply::Declined(used) => (Heard::Declined, None, used),
             Reply::Agreed(agreed, used) => (Heard::Agreed, Some(agreed), used),
         };
-        let _ = net::discard(fd, used);
+        if used > 0 {
+            // (to take nothing would be to take an error that the program is to get)
+            let _ = net::discard(fd, used);
+        }
         // (who dies on the way leaves halves that nobody can go on with)
         self.common.settles.store(true, Ordering::SeqCst);
         // SAFETY: as above.

@@ -303,6 +303,11 @@ fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     } else {
         UNASKED_US
     };
-    wait_until(most, || net::ready_now(fd, libc::POLLIN) != 0);
+    let asked = wait_until(most, || net::ready_now(fd, libc::POLLIN) != 0);
+    if !asked && why == Reason::AsyncIo {
+        // Its program goes on calling us, so that a request can be looked for; and what comes then signals.
+        s.declines.store(true, Ordering::Release);
+        return;
+    }
     opening::decline(w, s, fd, why);
 }

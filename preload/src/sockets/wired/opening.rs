@@ -275,6 +275,10 @@ fn look(s: &'static Socket, fd: i32) {
     }
     let mut came = [0; LONGEST];
     let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    if net::has_only_error(fd) {
+        drop(rx);
+        return become_plain(&mut w, s, fd, Reason::PeerPlain);
+    }
     // SAFETY: the buffer is that long.
     let n = match unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) } {
         Err(transport::sys::Errno::AGAIN | transport::sys::Errno::INTR) => return,
@@ -288,7 +292,8 @@ fn look(s: &'static Socket, fd: i32) {
     let way = super::super::demote::way(s);
     let passed = matches!(way, Way::Passed);
     let rides = matches!(way, Way::Callee { rides: true });
-    let unfit = passed || spoke || !alone || s.is_shared() || s.lowat.load(Ordering::Relaxed) > 1;
+    let declines = s.declines.load(Ordering::Acquire) || s.lowat.load(Ordering::Relaxed) > 1;
+    let unfit = passed || spoke || !alone || s.is_shared() || declines;
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(rides), unfit, &mut reply) {

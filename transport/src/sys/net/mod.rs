@@ -107,6 +107,13 @@ pub fn unread(fd: i32) -> usize {
     }
 }
 
+/// Whether an error waits on the socket and nothing before it: whoever receives now, be it only to look, takes the error
+/// that the program is to get.
+#[must_use]
+pub fn has_only_error(fd: i32) -> bool {
+    ready_now(fd, 0) & libc::POLLERR != 0 && unread(fd) == 0
+}
+
 /// Bytes that the kernel has not been told of as received (SIOCOUTQ).
 #[must_use]
 pub fn unsent(fd: i32) -> usize {

@@ -190,6 +190,10 @@ impl In {
     /// kernel's.
     pub(super) fn look_for_reply(&mut self, fd: i32) {
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        if net::has_only_error(fd) {
+            (self.start, self.end) = (0, 0);
+            return;
+        }
         let space = self.raw.get_mut(..LONGEST).unwrap_or_default();
         // SAFETY: the slice is writable.
         let came = unsafe { net::recv(fd, space.as_mut_ptr(), space.len(), flags) };
