@@ -54,7 +54,12 @@ fn chosen(case: &Case, wanted: &dyn Fn(&str) -> bool) -> Vec<Trial> {
         return Vec::new();
     }
     let mut trials = matrix::trials(case);
-    trials.retain(|t| !quick || matches!(t.mode, Mode::Both | Mode::OnlyA | Mode::Solo));
+    let cold = std::env::var_os("SHUNT_TEST_COLD").is_some();
+    trials.retain(|t| match t.mode {
+        Mode::Both | Mode::OnlyA | Mode::Solo => true,
+        Mode::Cold => cold || !quick,
+        _ => !quick,
+    });
     trials.retain(|t| wanted(&format!("{}/{}", case.name, t.name())));
     trials
 }
