@@ -7,6 +7,7 @@
 use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, TAG};
 use crate::sockets::{Phase, Socket, residual, rouse, wired};
+use crate::table;
 use crate::world::World;
 use std::sync::atomic::Ordering;
 
@@ -218,7 +219,9 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
         s.watch_seat();
         // By another name it may be in the set still; the ring's event was theirs together.
         for m in sets.iter().filter(|m| std::ptr::eq(m.set, set)) {
-            if let Some(mut l) = set.lock() {
+            if let Some(mut l) = set.lock()
+                && l.entry(m.index).is_some_and(|e| e.managed)
+            {
                 watch_ring(set, &mut l, m.index, true);
                 modified(set, &mut l, m.index);
             }
@@ -240,7 +243,10 @@ fn forget_parked(w: &mut World, s: &'static Socket, except: *const Set) {
     };
     // SAFETY: under the registry lock.
     while let Some((set, fd)) = unsafe { &*s.sets.get() }.iter().find_map(parked) {
-        set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+        // (unless the number is another's by now, which may be in the set too)
+        if table::socket(fd).is_some_and(|x| std::ptr::eq(x, s)) {
+            set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
+        }
         remove(w, set, fd);
     }
 }
@@ -308,6 +314,8 @@ pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
     for m in unsafe { &*s.sets.get() } {
         if !std::ptr::eq(m.set, except)
             && let Some(mut l) = m.set.lock()
+            // (one that is the program's own is not counted as looked at by us)
+            && l.entry(m.index).is_some_and(|e| e.managed || e.hot)
         {
             l.heat(m.index);
             if let Some(e) = l.entry(m.index) {

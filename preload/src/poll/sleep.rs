@@ -9,6 +9,7 @@ use super::{Ours, Time, kernel, look, ours, told};
 use crate::real;
 use crate::signals::since::{self, Since};
 use crate::sockets::counted::{Counting, What};
+use crate::sockets::seats::SHARED_NAP_NS;
 use crate::sockets::wait::{ROOM_NAP_NS, Want, prepare};
 use crate::sockets::{Socket, operator, parked, ready, recv, rouse, wired};
 use std::sync::atomic::Ordering;
@@ -100,6 +101,11 @@ pub(super) fn sleep(
                 }
                 if !quiet {
                     break;
+                }
+                if s.is_shared() && !wired {
+                    // (as in a blocking call: what one that was killed owed the peer)
+                    recv::upkeep(s, p.fd);
+                    time = Some(time.unwrap_or(u64::MAX).min(SHARED_NAP_NS));
                 }
                 *counted = Some(s);
                 counting.add(What::ForRoom(s));

@@ -189,7 +189,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let failed = net::ready_now(fd, 0) & libc::POLLERR != 0;
     let gone = failed || super::ending::is_gone(s, p);
     let asks = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0);
-    if !gone && (p.must_ring(doorbell::DATA | doorbell::SPACE | doorbell::TAKEN) || asks) {
+    if !gone && (tx.rings(p, doorbell::DATA | doorbell::SPACE | doorbell::TAKEN) || asks) {
         tx.end_fast_ringing(p, fd);
     } else {
         tx.end_fast(p);

@@ -150,9 +150,10 @@ fn serve(s: &'static Socket, p: &impl Provider, fd: i32, due: Due) {
         tx.serve(p, fd, due);
     }
     if s.is_shared()
-        && let Ok(mut rx) = s.rx.lock()
+        // (whoever holds it may have been stopped)
+        && let Ok(mut rx) = s.rx.lock_soon()
     {
-        rx.done();
+        rx.done(due);
     }
 }
 
@@ -174,7 +175,7 @@ pub(crate) fn upkeep(s: &'static Socket, fd: i32) {
     }
     if s.is_shared()
         && !is_gone(s, p)
-        && let Ok(mut tx) = s.tx.lock()
+        && let Ok(mut tx) = s.tx.lock_soon()
     {
         tx.ring_for_the_dead(p, fd);
     }

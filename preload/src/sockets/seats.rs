@@ -225,7 +225,7 @@ pub(super) fn nap(s: &Socket, want: super::wait::Want) -> u64 {
     }
 }
 
-const SHARED_NAP_NS: u64 = 100_000_000;
+pub(crate) const SHARED_NAP_NS: u64 = 100_000_000;
 
 /// Counts of sleeping threads: of this process in its socket, and in its seat for the others to see.
 impl Socket {

@@ -9,7 +9,6 @@ use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::direct::policy::{self, Mode};
-use transport::provider::Provider;
 use transport::record;
 use transport::sdp::{Leg, Put, Tx, Walk};
 use transport::sys::{Errno, Result, net, time};
@@ -246,9 +245,14 @@ fn wire_little(
     let mut piece = Walk::one(buf.as_mut_ptr(), n);
     // SAFETY: the buffer holds that many bytes.
     let taken = unsafe { wired::take(s, fd, &mut piece) };
-    let taken = taken.and_then(|()| give_back(s, fd, &mut piece, put_back));
+    let back = give_back(s, fd, &mut piece, put_back);
     walk.skip(piece.done());
-    taken.map(|()| Step::Moved)
+    back?;
+    match taken {
+        // (it is no such connection any more)
+        Err(Errno::AGAIN) | Ok(()) => Ok(Step::Moved),
+        Err(e) => Err(e),
+    }
 }
 
 fn copy_little(
@@ -322,16 +326,19 @@ fn give_back(
     }
     let begun = clock::ticks();
     while piece.left() > 0 {
+        // (a walk of its own: what one that has moved is told of an error is how far it came)
+        let mut part = piece.part(piece.left());
         // SAFETY: the piece is a buffer of the caller's.
-        let sent = unsafe { send(s, fd, piece, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        let sent = unsafe { send(s, fd, &mut part, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        piece.skip(part.done());
         let over = clock::ticks() - begun > clock::us(INSIST_US);
         match sent {
-            Ok(_) => {}
-            Err(Errno::AGAIN) if !over => drop(time::nap(50)),
-            Err(e) => {
+            Ok(1..) => {}
+            Ok(_) | Err(Errno::AGAIN) if !over => drop(time::nap(50)),
+            failed => {
                 s.broken.store(true, Ordering::Release);
                 net::disconnect(fd); // a reset, never a gap
-                return Err(e);
+                return failed.and(Err(Errno::CONNRESET));
             }
         }
     }
@@ -575,7 +582,7 @@ pub(crate) fn finish(s: &'static Socket, fd: i32) -> Result<bool> {
         transport::shm::layout::FIN_SHUT
     };
     tx.finish(p, fin);
-    if p.must_ring(transport::doorbell::DATA) {
+    if tx.rings(p, transport::doorbell::DATA) {
         tx.ring(p, fd);
     }
     Ok(true)

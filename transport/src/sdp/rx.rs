@@ -369,16 +369,16 @@ impl Rx {
             update: self.update_due,
         };
         if !self.journal.is_on() {
-            self.done();
+            self.done(due);
         }
         due
     }
 
     /// What was due has been done.
     #[inline]
-    pub const fn done(&mut self) {
-        self.ring_due = false;
-        self.update_due = false;
+    pub const fn done(&mut self, due: Due) {
+        self.ring_due &= !due.ring;
+        self.update_due &= !due.update;
     }
 
     /// What the peer has parked counts from now on: it was waited for long enough, or the peer is gone.

@@ -439,7 +439,7 @@ impl Tx {
 
     /// Whether a bell is to follow what the peer has just been told.
     #[inline]
-    fn rings(&mut self, p: &impl Provider, what: u32) -> bool {
+    pub fn rings(&mut self, p: &impl Provider, what: u32) -> bool {
         p.must_ring(what) || (self.bell_due && std::mem::take(&mut self.bell_due))
     }
 

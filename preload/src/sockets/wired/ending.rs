@@ -302,24 +302,25 @@ pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
         } else {
             Reason::PeerPlain
         };
-        if end_mode(s, wire, |held| held == 0) {
+        if end_mode(s, wire) {
             go_plain(&mut w, s, fd, why, Phase::Wired);
         }
     }
 }
 
-/// Ends RDMA mode, if `may`, which is told how many bytes are here that nobody has read. From here on whoever reads does
-/// so from the kernel: it is decided under the lock under which the kernel's bytes are taken, as another thread may take
-/// some for this connection's until then. Under the registry lock.
-pub(super) fn end_mode(s: &Socket, wire: &Wire, may: impl FnOnce(usize) -> bool) -> bool {
-    s.rx.lock().is_ok_and(|_rx| {
-        // SAFETY: the lock is held while it is looked at.
-        let ends = is_current(s, wire)
-            && s.phase() == Phase::Wired
-            && may(unsafe { wire.incoming() }.held());
-        if ends {
-            s.set_phase(Phase::Plain);
-        }
-        ends
-    })
+/// Ends RDMA mode, if nothing of it is left and nothing that nobody has read. From here on whoever reads does
+/// so from the kernel, and whoever sends to it: it is decided under the locks under which the kernel's bytes are taken and
+/// the program's, as another thread may take some for this connection's until then. Under the registry lock.
+fn end_mode(s: &Socket, wire: &Wire) -> bool {
+    let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
+        return false;
+    };
+    let ends = is_current(s, wire)
+        && s.phase() == Phase::Wired
+        // SAFETY: both locks are held while it is looked at.
+        && unsafe { wire.out().is_plain() && wire.incoming().held() == 0 };
+    if ends {
+        s.set_phase(Phase::Plain);
+    }
+    ends
 }

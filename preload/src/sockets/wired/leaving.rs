@@ -97,9 +97,16 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         part: vec![0; 64 * 1024],
         rung: false,
     };
-    let ended = wait_until(FOLLOW_US, || leaving.step());
     let was = s.phase();
-    if !(ended && leaving.end()) {
+    let mut whole = None;
+    wait_until(FOLLOW_US, || {
+        if leaving.step() {
+            whole = leaving.end();
+        }
+        whole.is_some()
+    });
+    let was = if whole.is_some() { Phase::Wired } else { was };
+    if whole != Some(true) {
         s.broken.store(true, Ordering::Release);
         net::disconnect(fd); // a reset, never a gap
     } else if leaving.gives() && !leaving.kept.is_empty() {
@@ -251,21 +258,27 @@ impl Leaving {
     }
 
     /// Keeps for the program what came and did not go back, and ends RDMA mode. Other threads may have taken plain bytes
-    /// from the kernel since the last look: they come behind what is kept. False without memory.
-    fn end(&mut self) -> bool {
-        let Ok(_rx) = self.s.rx.lock() else {
-            return false;
+    /// from the kernel since the last look: they come behind what is kept. False without memory; `None`: another thread
+    /// has sent something that has not gone yet.
+    fn end(&mut self) -> Option<bool> {
+        let (Ok(_tx), Ok(_rx)) = (self.s.tx.lock(), self.s.rx.lock()) else {
+            return None;
         };
+        // SAFETY: both locks are held.
+        let mut incoming = unsafe { self.wire.incoming() };
+        let over = incoming.state() == State::Reset || incoming.is_over();
+        // SAFETY: as above.
+        if !over && !unsafe { self.wire.out() }.is_plain() {
+            return None;
+        }
         let mut rest = Vec::new();
         if !self.gives() {
             rest.append(&mut self.kept);
         }
-        // SAFETY: the lock is held.
-        let mut incoming = unsafe { self.wire.incoming() };
         drain(&mut incoming, self.wire, self.fd, &mut self.part, &mut rest);
         let whole = residual::keep(self.s, self.fd, &rest);
         self.s.set_phase(Phase::Plain);
-        whole
+        Some(whole)
     }
 
     fn is_taken_in(&self) -> bool {
@@ -304,10 +317,8 @@ fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
         UNASKED_US
     };
     let asked = wait_until(most, || net::ready_now(fd, libc::POLLIN) != 0);
-    if !asked && why == Reason::AsyncIo {
-        // Its program goes on calling us, so that a request can be looked for; and what comes then signals.
-        s.declines.store(true, Ordering::Release);
-        return;
+    if !asked && why == Reason::AsyncIo && s.declines.load(Ordering::Acquire) {
+        return; // its program goes on calling us, so that a request can be looked for; and what comes then signals
     }
     opening::decline(w, s, fd, why);
 }
