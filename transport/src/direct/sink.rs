@@ -294,13 +294,17 @@ impl Segment {
             if at >= limit {
                 return;
             }
-            if at > last || claims.source_is_busy() {
+            if at > last {
                 last = at;
                 begun = clock::ticks();
             }
             turn += 1;
             if turn % 16 == 0 && clock::ticks() - begun > policy::patience() {
-                return;
+                // (one that is in the middle of a chunk goes on, unless it has died there)
+                if !(claims.source_is_busy() && self.peer_lives()) {
+                    return;
+                }
+                begun = clock::ticks();
             }
             breathe(turn);
         }
