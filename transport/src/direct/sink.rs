@@ -300,8 +300,12 @@ impl Segment {
             }
             turn += 1;
             if turn % 16 == 0 && clock::ticks() - begun > policy::patience() {
-                // (one that is in the middle of a chunk goes on, unless it has died there)
-                if !(claims.source_is_busy() && self.peer_lives()) {
+                if !self.peer_lives() {
+                    // Nobody copies any more: the advert would stand for ever.
+                    claims.bury_source();
+                    return;
+                }
+                if !claims.source_is_busy() {
                     return;
                 }
                 begun = clock::ticks();

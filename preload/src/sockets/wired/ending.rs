@@ -175,7 +175,15 @@ pub(super) fn may_hear(s: &Socket, fd: i32) -> bool {
 /// The last descriptor is about to be closed: the last words. The kernel's close comes after.
 pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else {
-        return opening::swallow(fd);
+        let nothing_left = opening::swallow(fd);
+        if nothing_left && !s.has_others() && !s.linger_zero.load(Ordering::Acquire) {
+            // A request that comes between here and the kernel's close makes a reset of it: the end of file is said
+            // first, so that the peer's program reads that.
+            // SAFETY: no pointers.
+            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+            opening::swallow(fd);
+        }
+        return;
     };
     if s.linger_zero.load(Ordering::Acquire) {
         return net::reset_on_close(fd);

@@ -83,17 +83,20 @@ pub(crate) fn is_accepted(fd: i32) -> Option<bool> {
     Some(mapper::verdict(&peer, ANSWER_US) == Some(mapper::Verdict::Accepted))
 }
 
-/// A request that nobody has looked at would make the kernel's end of the connection a reset.
-pub(super) fn swallow(fd: i32) {
+/// A request that nobody has looked at would make the kernel's end of the connection a reset. Whether nothing else had come
+/// either.
+pub(super) fn swallow(fd: i32) -> bool {
     let (mut came, mut reply) = ([0; LONGEST], [0; LONGEST]);
     let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     // SAFETY: the buffer is that long.
     let n = unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) }.unwrap_or(0);
     let came = came.get(..n).unwrap_or_default();
-    if let set_up::Verdict::Declined { used, .. } =
-        set_up::answer(came, want(false), true, &mut reply)
-    {
-        let _ = net::discard(fd, used);
+    match set_up::answer(came, want(false), true, &mut reply) {
+        set_up::Verdict::Declined { used, .. } => {
+            let _ = net::discard(fd, used);
+            used == n
+        }
+        _ => n == 0,
     }
 }
 
