@@ -24,6 +24,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("so_error_after_reset", so_error_after_reset),
     Case::pair("close_order_of_many", close_order_of_many).conns(8),
     Case::pair("exit_without_close", exit_without_close).processes_only(),
+    Case::pair("exit_after_greeting", exit_after_greeting).processes_only(),
 ];
 
 const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
@@ -331,6 +332,17 @@ fn close_order_of_many(s: &Side) {
         }
     }
     s.sync("done");
+}
+
+/// A peer that begins to read just then reads all of it, and the end: whatever it sends to find out whom it talks to.
+fn exit_after_greeting(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"parting").ok();
+    } else {
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+    }
 }
 
 fn exit_without_close(s: &Side) {

@@ -301,7 +301,16 @@ fn share_killed_reader(s: &Side) {
         s.sync("done");
         return;
     }
-    let follows = |got: &[u8]| got.windows(2).all(|w| w[1] == (w[0] + 1) % 251);
+    // (what came instead tells how much is missing, or came twice)
+    let follows = |got: &[u8]| match got.windows(2).position(|w| w[1] != (w[0] + 1) % 251) {
+        None => "follows".to_owned(),
+        Some(i) => format!(
+            "{} {} {:?}",
+            got.len(),
+            i + 1,
+            &got[i..got.len().min(i + 40)]
+        ),
+    };
     for round in 0..ROUNDS {
         let child = proc::fork(|| {
             let mut buf = vec![0; 3000 * (1 + round as usize)];

@@ -48,7 +48,9 @@ impl<F: Clone> Journal<F> {
     #[inline]
     pub(super) fn note(&mut self, live: impl FnOnce() -> F) {
         if let Some(mut place) = self.place {
-            // Stores of one thread become visible in their order; only the compiler has to be told.
+            // Stores of one thread become visible in their order; only the compiler has to be told. (What the live state
+            // is made of comes first.)
+            compiler_fence(Ordering::SeqCst);
             self.writing.store(true, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
             // SAFETY: given for good, used under the half's lock.
@@ -58,11 +60,13 @@ impl<F: Clone> Journal<F> {
         }
     }
 
-    /// Puts back what was noted last: the process that worked on `live` has died.
+    /// Puts back what was noted last: the process that worked on `live` has died. One that died while it noted leaves
+    /// `live` whole and the place torn: it is noted again, as this process may die before it notes anything else.
     pub(super) fn recover(&mut self, live: &mut F) {
-        if let Some(place) = self.place
-            && !self.writing.swap(false, Ordering::AcqRel)
-        {
+        if self.writing.load(Ordering::Acquire) {
+            return self.note(|| live.clone());
+        }
+        if let Some(place) = self.place {
             // SAFETY: as above, and written when the journal was turned on.
             *live = unsafe { place.as_ref().assume_init_ref() }.clone();
         }
@@ -109,5 +113,8 @@ mod tests {
         j.writing.store(true, std::sync::atomic::Ordering::Relaxed);
         j.recover(&mut live);
         assert_eq!(live, 6);
+        live = 7;
+        j.recover(&mut live);
+        assert_eq!(live, 6, "the next one may die too");
     }
 }

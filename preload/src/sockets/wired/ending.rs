@@ -172,18 +172,32 @@ pub(super) fn may_hear(s: &Socket, fd: i32) -> bool {
     !unread
 }
 
+/// A connection ends that nobody has asked to move, or whose request was not looked at. A request that comes between here
+/// and the kernel's close makes a reset of that: the end of file is said first, so that the peer's program reads that.
+fn end_unasked(s: &Socket, fd: i32) {
+    let nothing_left = opening::swallow(fd);
+    if nothing_left && !s.has_others() && !s.linger_zero.load(Ordering::Acquire) {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        opening::swallow(fd);
+    }
+}
+
+/// The process ends with this connection open.
+pub(super) fn end_with_process(s: &Socket) {
+    if s.phase() != Phase::Opening || wire(s).is_some() || s.has_others() {
+        return;
+    }
+    let fd = super::own_fd(s, -1);
+    if fd >= 0 {
+        end_unasked(s, fd);
+    }
+}
+
 /// The last descriptor is about to be closed: the last words. The kernel's close comes after.
 pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else {
-        let nothing_left = opening::swallow(fd);
-        if nothing_left && !s.has_others() && !s.linger_zero.load(Ordering::Acquire) {
-            // A request that comes between here and the kernel's close makes a reset of it: the end of file is said
-            // first, so that the peer's program reads that.
-            // SAFETY: no pointers.
-            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
-            opening::swallow(fd);
-        }
-        return;
+        return end_unasked(s, fd);
     };
     if s.linger_zero.load(Ordering::Acquire) {
         return net::reset_on_close(fd);

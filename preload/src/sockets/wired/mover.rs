@@ -344,7 +344,13 @@ fn is_done(last: &mut Last) -> bool {
 
 /// The process ends, or is about to become another program: what waits goes now, within reason.
 pub(crate) fn at_exit(ends: bool) {
-    if !STARTED.load(Ordering::Relaxed) || world::is_foreign() {
+    if world::is_foreign() {
+        return;
+    }
+    if ends {
+        world::lock().pool.each(ending::end_with_process);
+    }
+    if !STARTED.load(Ordering::Relaxed) {
         return;
     }
     world::lock().pool.each(|s| {
