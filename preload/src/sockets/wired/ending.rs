@@ -18,6 +18,9 @@ use transport::wire::{Out, Return, State, Wire};
 pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     opening::step(s, fd);
     let Some(wire) = wire(s) else {
+        if how != libc::SHUT_RD {
+            s.declines.store(true, Ordering::Release); // the end of file is said: nothing can be answered any more
+        }
         return Some(how);
     };
     if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {

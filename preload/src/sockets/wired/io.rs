@@ -3,7 +3,7 @@
 
 use super::super::send::is_over;
 use super::super::{Phase, Socket, parked, rouse};
-use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
+use super::{bell, ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -48,6 +48,9 @@ pub(crate) unsafe fn receive(
         }
         if !how.peek {
             wire.common.note_read();
+            if !incoming.is_by_ring() {
+                bell::note_read();
+            }
         }
         // (who waits next sleeps on the kernel connection too, if it comes to that)
         let by_ring = incoming.is_by_ring();

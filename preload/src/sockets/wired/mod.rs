@@ -7,6 +7,7 @@
 //! | `opening` | asking and being asked, at the first use of a connection |
 //! | `io` | receiving and sending |
 //! | `mover` | a thread for what the kernel did not take at once |
+//! | `bell` | what that thread sleeps on |
 //! | `riding`, `raising` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
 //! | `ready` | what the socket is ready for |
 //! | `ending` | shutdown, close, and following a peer back to plain bytes |
@@ -17,6 +18,7 @@
 //!   server that may be asked. [`Phase::Wired`] is one in RDMA mode, in both directions or what is left of them.
 //! - The halves of a `Wire` are used under the stream's locks, one at a time, or both in the order sending, receiving.
 
+mod bell;
 mod ending;
 mod io;
 mod leaving;

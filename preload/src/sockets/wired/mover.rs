@@ -7,24 +7,24 @@
 //! moved at the program's next call (`parked`).
 //!
 //! It also answers a peer that wants to go on with plain bytes, which cannot wait for the program: the peer rings by
-//! one urgent byte, the one thing that shows apart from the stream ([`watch`]; the kernel keeps it out of the stream).
+//! one urgent byte (`bell`).
 //!
 //! After fork the child has no such thread, and what lingers is its parent's.
 
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket};
-use super::{ending, raising};
+use super::{bell, ending, raising};
 use crate::epoll::registered;
 use crate::service;
 use crate::world;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use transport::clock;
 use transport::ring::Ring;
 use transport::ring::records::KNOCK;
-use transport::sys::fd::{Fd, as_fd};
+use transport::sys::fd::Fd;
 use transport::sys::net;
 use transport::sys::time;
 use transport::wire::{Heard, Return, Wire};
@@ -67,9 +67,6 @@ unsafe impl Send for Last {}
 static LINGERING: Slow<Vec<Last>> = Slow::new(Vec::new());
 static MASK: AtomicU64 = AtomicU64::new(0);
 
-/// What it sleeps on, as descriptors: an epoll set of the connections that may be rung, and in that an event.
-static SET: AtomicI32 = AtomicI32::new(-1);
-static EVENT: AtomicI32 = AtomicI32::new(-1);
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The thread is about its work: it looks again before it sleeps.
 static AWAKE: AtomicBool = AtomicBool::new(false);
@@ -78,50 +75,9 @@ static PARTING: AtomicBool = AtomicBool::new(false);
 /// No thread any more: the process limits its system calls, or its first thread has left.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// Makes what the thread sleeps on. False if that cannot be had.
-fn prepare() -> bool {
-    if SET.load(Ordering::Acquire) >= 0 {
-        return true;
-    }
-    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
-    // SAFETY: no pointers.
-    let made = unsafe {
-        (
-            transport::syscall!(epoll_create1, libc::EPOLL_CLOEXEC),
-            transport::syscall!(eventfd2, 0, flags),
-        )
-    };
-    let (Ok(set), Ok(event)) = made else {
-        return false;
-    };
-    let (set, event) = (Fd::own(as_fd(set)).hide(), Fd::own(as_fd(event)).hide());
-    if !add(set.raw(), event.raw(), libc::EPOLLIN, 0) {
-        return false;
-    }
-    let mine = set.raw();
-    if SET
-        .compare_exchange(-1, mine, Ordering::AcqRel, Ordering::Acquire)
-        .is_ok()
-    {
-        EVENT.store(event.leak(), Ordering::Release);
-        let _ = set.leak();
-    }
-    true
-}
-
-fn add(set: i32, fd: i32, events: i32, data: u64) -> bool {
-    let mut event = libc::epoll_event {
-        events: (events | libc::EPOLLET).cast_unsigned(),
-        u64: data,
-    };
-    let op = libc::EPOLL_CTL_ADD;
-    // SAFETY: the event is valid.
-    unsafe { transport::syscall!(epoll_ctl, set, op, fd, &raw mut event) }.is_ok()
-}
-
 /// Whether the thread is there, or could be started. Not under a lock.
 fn start() -> bool {
-    if OVER.load(Ordering::Relaxed) || world::is_foreign() || !prepare() {
+    if OVER.load(Ordering::Relaxed) || world::is_foreign() || !bell::prepare() {
         return false;
     }
     if !STARTED.swap(true, Ordering::AcqRel) && service::start(run, ptr::null_mut()).is_none() {
@@ -133,23 +89,15 @@ fn start() -> bool {
 /// A connection is in RDMA mode: its peer may ring.
 pub(super) fn watch(s: &'static Socket, fd: i32) {
     if start() {
-        let at = ptr::from_ref(s).expose_provenance() as u64;
-        add(SET.load(Ordering::Acquire), fd, libc::EPOLLPRI, at);
+        bell::watch(s, fd);
     }
 }
 
 /// There is something to move.
 pub(super) fn wake() {
     if !AWAKE.swap(true, Ordering::SeqCst) && start() {
-        ring();
+        bell::ring();
     }
-}
-
-fn ring() {
-    let one = 1u64;
-    let event = EVENT.load(Ordering::Acquire);
-    // SAFETY: eight readable bytes.
-    let _ = unsafe { transport::syscall!(write, event, &raw const one, 8) };
 }
 
 /// The program has closed this connection, of which something has not gone yet.
@@ -174,7 +122,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             // (who has noted something before that was to be seen did not ring)
             waits = parked::has_wired() || !LINGERING.lock().is_empty();
         }
-        let rung = sleep(if waits { 0 } else { raising::patience() });
+        let rung = bell::sleep(if waits { 0 } else { raising::patience() });
         if OVER.load(Ordering::SeqCst) {
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
@@ -209,41 +157,10 @@ fn look_after_gathered() {
         }
         turn = turn.wrapping_add(1);
         if turn.is_multiple_of(ASK_EVERY) {
-            sleep(0).into_iter().flatten().for_each(answer);
+            bell::sleep(0).into_iter().flatten().for_each(answer);
         }
     }
 }
-
-/// Sleeps until there is something to do, and says who was rung.
-fn sleep(timeout: i32) -> [Option<&'static Socket>; RUNG] {
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; RUNG];
-    let set = SET.load(Ordering::Acquire);
-    // SAFETY: room for so many events, no mask.
-    let n =
-        unsafe { transport::syscall!(epoll_pwait, set, events.as_mut_ptr(), RUNG, timeout, 0, 8) };
-    let mut rung = [None; RUNG];
-    for (event, slot) in events.iter().take(n.unwrap_or(0)).zip(&mut rung) {
-        let at = usize::try_from(event.u64).unwrap_or(0);
-        // (of errors and ends the kernel tells everybody who watches; they are the program's to hear)
-        let urgent = event.events & libc::EPOLLPRI.cast_unsigned() != 0;
-        let failed = event.events & (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned() != 0;
-        if at != 0 && (!urgent || failed) {
-            continue;
-        }
-        if at == 0 {
-            let mut count = 0u64;
-            let event = EVENT.load(Ordering::Acquire);
-            // SAFETY: eight writable bytes.
-            let _ = unsafe { transport::syscall!(read, event, &raw mut count, 8) };
-        }
-        // SAFETY: null, or a socket, which is never freed.
-        *slot = unsafe { ptr::with_exposed_provenance::<Socket>(at).as_ref() };
-    }
-    rung
-}
-
-/// Connections that can have been rung at once.
-const RUNG: usize = 16;
 
 /// The peer of this one wants to go on with plain bytes, or urgent data of its program has come: then it already
 /// does.
@@ -417,7 +334,7 @@ pub(super) fn outlives() -> bool {
 /// No thread any more, from now on.
 pub(crate) fn end() {
     OVER.store(true, Ordering::SeqCst);
-    ring();
+    bell::ring();
     let begun = clock::ticks();
     while STARTED.load(Ordering::SeqCst) && clock::ticks() - begun < clock::us(PAUSE_US * 10) {
         let _ = time::nap(50);
@@ -445,12 +362,7 @@ pub(crate) fn in_child() {
     STARTED.store(false, Ordering::SeqCst);
     raising::in_child();
     AWAKE.store(false, Ordering::SeqCst);
-    for own in [&SET, &EVENT] {
-        let fd = own.swap(-1, Ordering::SeqCst);
-        if fd >= 0 {
-            drop(Fd::own(fd));
-        }
-    }
+    bell::in_child();
     let_go();
 }
 
