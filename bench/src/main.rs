@@ -3,10 +3,12 @@
 //! This file owns the command line and nothing else. `floor` measures the bare machine, `prog` holds plain socket
 //! programs that know nothing of Shunt, `compare` runs programs with and without the library and judges the result,
 //! `cost` measures what Shunt costs where it gains nothing, `figures` sets the flow-control schemes side by side, `zcopy`
-//! does so with the ways to send large messages, `iwarp` with the ways to frame them; `plot` and `table` write down.
+//! does so with the ways to send large messages, `iwarp` with the ways to frame them, `wire` holds
+//! software iWARP between hosts against kernel TCP; `plot` and `table` write down.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod calls;
 mod compare;
 mod cost;
 mod figures;
@@ -17,9 +19,11 @@ mod machine;
 mod plot;
 mod prog;
 mod run;
+mod sides;
 mod stats;
 mod sys;
 mod table;
+mod wire;
 mod zcopy;
 
 use clap::{Parser, Subcommand};
@@ -50,6 +54,8 @@ enum Command {
     Figures(figures::Args),
     /// What iWARP framing costs the processor: after the figures of chapter 3 of the SDP thesis
     Iwarp(iwarp::Args),
+    /// Software iWARP against kernel TCP between two hosts: streams, small messages, system calls; writes out/wire.*
+    Wire(wire::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -62,5 +68,6 @@ fn main() -> anyhow::Result<()> {
         Command::Zcopy(args) => zcopy::main(&args),
         Command::Figures(args) => figures::main(&args),
         Command::Iwarp(args) => iwarp::main(&args),
+        Command::Wire(args) => wire::main(&args),
     }
 }

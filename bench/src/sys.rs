@@ -153,13 +153,16 @@ pub(crate) fn tcp_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Connects to a port of the loopback address.
-pub(crate) fn connect(socket: &impl AsRawFd, port: u16) -> io::Result<()> {
+/// Connects to a port.
+pub(crate) fn connect(
+    socket: &impl AsRawFd,
+    (address, port): (std::net::Ipv4Addr, u16),
+) -> io::Result<()> {
     let address = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: port.to_be(),
         sin_addr: libc::in_addr {
-            s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be(),
+            s_addr: u32::from(address).to_be(),
         },
         sin_zero: [0; 8],
     };

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::Plan;
-use super::pair::{End, Lab, Pair, Side};
-use super::row::{Row, Samples, Target};
+use crate::sides::{End, Lab, Pair, Plan, Row, Samples, Side, Target};
 use crate::stats::{Spread, short};
 
 /// Connections at once.

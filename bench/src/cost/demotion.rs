@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
-use super::Plan;
-use super::pair::{Lab, Pair};
-use super::row::{Row, Samples, Target};
+use crate::sides::{Lab, Pair, Plan, Row, Samples, Target};
 use crate::stats::Spread;
 
 /// A call, what the report says of it, and in words.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
-use super::Plan;
-use super::pair::{Lab, Pair};
-use super::row::{Row, Samples, Target};
+use crate::sides::{Lab, Pair, Plan, Row, Samples, Target};
 
 /// Most that a call may take longer.
 const MOST_NS: f64 = 5.0;

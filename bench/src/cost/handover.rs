@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::Plan;
-use super::pair::{CLIENT_CORE, End, Lab, Pair, Side};
-use super::row::{Row, Samples, Target};
+use crate::sides::{CLIENT_CORE, End, Lab, Pair, Plan, Row, Samples, Side, Target};
 use crate::stats::Spread;
 use crate::sys;
 
@@ -122,7 +120,7 @@ fn prove(side: Side, client: &End, server: &End) -> anyhow::Result<()> {
         client.reports.len()
     );
     for report in &client.reports {
-        let both_ways = |c: &&super::pair::Connection| {
+        let both_ways = |c: &&crate::sides::Connection| {
             c.transport == "shm"
                 && c.demotions.is_empty()
                 && c.bytes_sent >= turns

@@ -1,7 +1,6 @@
 //! `bench cost`: what Shunt costs where it gains nothing: going back to kernel TCP, descriptors that are not its own,
 //! memory, many connections of which few are busy, and a stream that goes from process to process. This file owns the command line and the order of events;
-//! `pair` runs programs with and without the library and proves what carried them, `demotion`, `foreign`, `crowd` and `handover`
-//! are what is measured, `row` judges it, `output` writes it down.
+//! `demotion`, `foreign`, `crowd` and `handover` are what is measured, `sides` runs it, judges it and writes it down.
 //!
 //! Kernel TCP and Shunt take turns within one run. A run with the library that was not on shared memory is a failure,
 //! never a figure.
@@ -10,14 +9,10 @@ mod crowd;
 mod demotion;
 mod foreign;
 mod handover;
-mod output;
-mod pair;
-mod row;
 
 use std::path::PathBuf;
 
-use pair::Lab;
-use row::Row;
+use crate::sides::{Lab, Plan, Row, output};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -74,30 +69,6 @@ impl Measure {
     }
 }
 
-/// How much is measured.
-struct Plan {
-    reps: usize,
-    quick: bool,
-}
-
-impl Plan {
-    /// Chooses by whether this is only a look.
-    fn pick<T>(&self, quick: T, full: T) -> T {
-        if self.quick { quick } else { full }
-    }
-
-    /// Calls `once` for either side in turn, which goes first in turn too.
-    fn turns(&self, times: usize, mut once: impl FnMut(pair::Side) -> bool) {
-        for turn in 0..2 * self.reps * times {
-            let first = (turn / 2) % 2;
-            let side = pair::Side::BOTH[(turn + first) % 2];
-            if !once(side) {
-                return;
-            }
-        }
-    }
-}
-
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     let lab = Lab::new(args.lib.as_deref())?;
     let plan = Plan {
@@ -115,33 +86,6 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     }
     println!();
     output::print(&rows);
-    output::write(&args.out, &rows, &plan)?;
-    // A missed target is a result; a failed run is not.
-    let failed = rows.iter().filter(|row| row.failed.is_some()).count();
-    anyhow::ensure!(
-        failed == 0,
-        "{failed} of {} measurements failed",
-        rows.len()
-    );
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pair::Side::{Kernel, Shunt};
-    use super::*;
-
-    #[test]
-    fn sides_take_turns_and_take_turns_at_going_first() {
-        let plan = Plan {
-            reps: 2,
-            quick: false,
-        };
-        let mut seen = Vec::new();
-        plan.turns(1, |side| {
-            seen.push(side);
-            true
-        });
-        assert_eq!(seen, [Kernel, Shunt, Shunt, Kernel]);
-    }
+    output::write(&args.out, "cost", &rows, &plan)?;
+    output::none_failed(&rows)
 }

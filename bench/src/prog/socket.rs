@@ -1,4 +1,4 @@
-//! The sockets of the plain programs: on the loopback address, with buffers of a given size where one is asked for, and
+//! The sockets of the plain programs: on the loopback address unless another is named, with buffers of a given size where one is asked for, and
 //! whole messages over them.
 
 use std::io::{self, ErrorKind};
@@ -7,7 +7,11 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use crate::sys;
 
 pub(super) fn listen(port: u16) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listen_at((Ipv4Addr::LOCALHOST, port))
+}
+
+fn listen_at(place: (Ipv4Addr, u16)) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(place)?;
     // A server that loses its core for a moment must not drop connections: that would measure retransmission.
     sys::listen(&listener, 4096)?;
     Ok(listener)
@@ -22,6 +26,9 @@ pub(super) fn connect(port: u16) -> io::Result<TcpStream> {
 pub(super) struct Setup {
     #[arg(long)]
     port: u16,
+    /// Where the server listens
+    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST)]
+    address: Ipv4Addr,
     /// Ask for socket buffers of this many bytes (SO_SNDBUF and SO_RCVBUF); otherwise the kernel sizes them
     #[arg(long)]
     sockbuf: Option<usize>,
@@ -29,7 +36,7 @@ pub(super) struct Setup {
 
 impl Setup {
     pub(super) fn listen(self) -> io::Result<TcpListener> {
-        let listener = listen(self.port)?;
+        let listener = listen_at((self.address, self.port))?;
         // Accepted sockets inherit it, and the window is negotiated with it.
         self.size(&listener)?;
         Ok(listener)
@@ -38,7 +45,7 @@ impl Setup {
     pub(super) fn connect(self) -> io::Result<TcpStream> {
         let socket = sys::tcp_socket()?;
         self.size(&socket)?;
-        sys::connect(&socket, self.port)?;
+        sys::connect(&socket, (self.address, self.port))?;
         Ok(socket.into())
     }
 

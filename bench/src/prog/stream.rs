@@ -8,6 +8,7 @@ use serde_json::json;
 use super::payload::Pattern;
 use super::socket::Setup;
 use super::{Length, Messages, cpu_ns_per};
+use crate::calls::Calls;
 
 #[derive(clap::Args)]
 pub(crate) struct Server {
@@ -22,6 +23,9 @@ pub(crate) struct Server {
     /// Poll instead of blocking
     #[arg(long)]
     busy: bool,
+    /// Tell how many events of this number the kernel has counted
+    #[arg(long)]
+    count_event: Option<u64>,
 }
 
 #[derive(clap::Args)]
@@ -37,6 +41,9 @@ pub(crate) struct Client {
     /// Bytes that tell their place; the server checks them
     #[arg(long)]
     verify: bool,
+    /// Tell how many events of this number the kernel has counted
+    #[arg(long)]
+    count_event: Option<u64>,
     #[command(flatten)]
     length: Length,
 }
@@ -47,6 +54,7 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
     let mut block = vec![0; args.block];
     let (mut bytes, mut calls) = (0_u64, 0_u64);
     let mut start = None;
+    let count = Calls::begin(args.count_event);
     loop {
         let n = messages.receive_some(&mut block, 0)?;
         start.get_or_insert_with(Instant::now);
@@ -67,6 +75,7 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
         "buffers": messages.buffers()?,
         "gb_per_s": bytes as f64 / seconds / 1e9,
         "cpu_ns_per_byte": cpu_ns_per(bytes), "cpu_ns_per_call": cpu_ns_per(calls),
+        "system_calls": count.so_far(),
     }));
     Ok(())
 }
@@ -79,6 +88,7 @@ pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
     // The clock is read about once per 64 KiB, and at least every 1,000 messages: it must not be part of what a small
     // message costs, and slow ones must not overrun the time.
     let between = ((64 << 10) / args.block.max(1) as u64).min(1000) + 1;
+    let count = Calls::begin(args.count_event);
     let (start, end) = (Instant::now(), args.length.end());
     while messages < args.length.count && (messages % between != 0 || Instant::now() < end) {
         let block = pattern.at(if args.verify { bytes } else { 0 }, args.block);
@@ -94,7 +104,7 @@ pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
         "prog": "stream-client", "block": args.block, "bytes": bytes, "messages": messages, "seconds": seconds,
         "gb_per_s": bytes as f64 / seconds / 1e9, "per_second": messages as f64 / seconds,
         "cpu_ns_per_byte": cpu_ns_per(bytes), "cpu_ns_per_message": cpu_ns_per(messages),
-        "buffers": crate::sys::buffers(&socket)?,
+        "buffers": crate::sys::buffers(&socket)?, "system_calls": count.so_far(),
     }));
     Ok(())
 }

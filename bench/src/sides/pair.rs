@@ -10,31 +10,38 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::{Host, Hosts};
 use crate::run::{Child, Program, Scratch, Start, free_port, wait_listening};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Kernel,
     Shunt,
 }
 
 impl Side {
-    pub(super) const BOTH: [Self; 2] = [Self::Kernel, Self::Shunt];
+    pub(crate) const BOTH: [Self; 2] = [Self::Kernel, Self::Shunt];
 }
 
 /// Where the client runs, as far as there are so many cores; the server runs on the first.
-pub(super) const CLIENT_CORE: usize = 1;
+pub(crate) const CLIENT_CORE: usize = 1;
 
 /// What does not change from run to run.
-pub(super) struct Lab {
+pub(crate) struct Lab {
     lib: PathBuf,
     /// This program, which is also the client and the server.
     me: PathBuf,
     scratch: Scratch,
+    /// Where servers and clients run; none: on this host both.
+    hosts: Option<Hosts>,
+    settings: Settings,
 }
 
+/// The library's settings.
+pub(crate) type Settings = Vec<(&'static str, String)>;
+
 /// What is run: names under `bench prog`, and arguments.
-pub(super) struct Pair<'a> {
+pub(crate) struct Pair<'a> {
     pub server: Option<(&'static str, &'a [String])>,
     pub client: (&'static str, &'a [String]),
     /// How long the client may take.
@@ -42,14 +49,14 @@ pub(super) struct Pair<'a> {
 }
 
 /// What an end said, and what the library said about it, process by process as they ended (nothing, for kernel TCP).
-pub(super) struct End {
+pub(crate) struct End {
     pub output: Value,
     pub reports: Vec<Report>,
 }
 
 /// The library's report of one process.
 #[derive(Debug, Deserialize)]
-pub(super) struct Report {
+pub(crate) struct Report {
     pub totals: Totals,
     /// The first thousand.
     pub connections: Vec<Connection>,
@@ -57,7 +64,7 @@ pub(super) struct Report {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub(super) struct Totals {
+pub(crate) struct Totals {
     pub shm: u64,
     pub iwarp: u64,
     pub verbs: u64,
@@ -65,7 +72,7 @@ pub(super) struct Totals {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     pub transport: String,
     pub demotions: Vec<String>,
     pub bytes_sent: u64,
@@ -74,31 +81,60 @@ pub(super) struct Connection {
 }
 
 impl Lab {
-    pub(super) fn new(lib: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn new(lib: Option<&Path>) -> anyhow::Result<Self> {
         Ok(Self {
             lib: crate::run::library(lib)?,
             me: std::env::current_exe()?,
             scratch: Scratch::new()?,
+            hosts: None,
+            settings: Settings::new(),
         })
     }
 
+    /// Servers run on one host, clients on another.
+    pub(crate) fn between(self, hosts: Hosts) -> Self {
+        Self {
+            hosts: Some(hosts),
+            ..self
+        }
+    }
+
+    /// The library runs with these settings from now on.
+    pub(crate) fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Does something where servers or clients run.
+    fn at<T>(&self, host: Host, what: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        match &self.hosts {
+            Some(hosts) => hosts.within(host, what),
+            None => what(),
+        }
+    }
+
     /// The client, and the server if there is one.
-    pub(super) fn run(&self, side: Side, pair: &Pair<'_>) -> anyhow::Result<(End, Option<End>)> {
-        let port = free_port()?.to_string();
+    pub(crate) fn run(&self, side: Side, pair: &Pair<'_>) -> anyhow::Result<(End, Option<End>)> {
+        let port = self.at(Host::Server, free_port)?.to_string();
+        let address = Host::Server.address().to_string();
+        let place: &[&str] = match &self.hosts {
+            Some(_) => &["--port", &port, "--address", &address],
+            None => &["--port", &port],
+        };
         let server = pair
             .server
             .map(|(name, args)| {
-                let child = self.start(side, name, &["--port", &port], args, 0)?;
-                wait_listening(port.parse()?, &child)?;
-                anyhow::Ok((name, child))
+                self.at(Host::Server, || {
+                    let child = self.start(side, name, place, args, 0)?;
+                    wait_listening(port.parse()?, &child)?;
+                    Ok((name, child))
+                })
             })
             .transpose()?;
-        let to: &[&str] = match server {
-            Some(_) => &["--port", &port],
-            None => &[],
-        };
+        let to = if server.is_some() { place } else { &[] };
         let (name, args) = pair.client;
-        let client = self.start(side, name, to, args, CLIENT_CORE)?;
+        let client = self.at(Host::Client, || {
+            self.start(side, name, to, args, CLIENT_CORE)
+        })?;
         let client = client.finish(pair.limit);
         let client = self.end(side, name, &client.context(name)?.output)?;
         let server = server.map(|(name, child)| {
@@ -126,7 +162,7 @@ impl Lab {
         let start = Start {
             core: Some(core),
             preload: (side == Side::Shunt).then_some((self.lib.as_path(), report.as_path())),
-            settings: Some(&[]),
+            settings: Some(&self.settings),
             output: self.scratch.0.join(name).with_extension("out"),
         };
         Child::start(&program, start)
@@ -155,28 +191,41 @@ impl Lab {
 
 impl End {
     /// One number of the line that the program printed; `path` as in a JSON pointer.
-    pub(super) fn number(&self, path: &str) -> anyhow::Result<f64> {
+    pub(crate) fn number(&self, path: &str) -> anyhow::Result<f64> {
         let number = self.output.pointer(path).and_then(Value::as_f64);
         number.with_context(|| format!("no {path} in {}", self.output))
     }
 
     /// The report of a program that is one process; nothing for kernel TCP.
-    pub(super) fn report(&self) -> anyhow::Result<Option<&Report>> {
+    pub(crate) fn report(&self) -> anyhow::Result<Option<&Report>> {
         ensure!(self.reports.len() < 2, "more than one process");
         Ok(self.reports.first())
     }
 
     /// Every one of so many connections was on shared memory, if the library was there.
-    pub(super) fn all_attached(&self, connections: usize) -> anyhow::Result<()> {
+    pub(crate) fn all_attached(&self, connections: usize) -> anyhow::Result<()> {
+        self.all_on(connections, |totals| totals.shm)
+    }
+
+    /// Every one of so many connections was moved there, if the library was there.
+    pub(crate) fn all_on(
+        &self,
+        connections: usize,
+        there: fn(&Totals) -> u64,
+    ) -> anyhow::Result<()> {
         let Some(report) = self.report()? else {
             return Ok(());
         };
-        let all = Totals {
-            shm: connections as u64,
-            ..Totals::default()
-        };
+        let Totals {
+            shm,
+            iwarp,
+            verbs,
+            tcp,
+        } = report.totals;
+        let (all, moved) = (shm + iwarp + verbs + tcp, there(&report.totals));
+        let connections = connections as u64;
         ensure!(
-            report.totals == all,
+            moved == connections && all == connections,
             "{connections} connections, of which {}",
             report.in_words()
         );
@@ -193,7 +242,7 @@ impl Report {
     }
 
     /// What the connections were on, and why some were not on shared memory.
-    pub(super) fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         let mut reasons: Vec<&str> = self
             .connections
             .iter()
@@ -208,8 +257,9 @@ impl Report {
             verbs,
             tcp,
         } = self.totals;
-        let other = iwarp + verbs;
-        format!("{shm} on shared memory, {tcp} on kernel TCP, {other} elsewhere {reasons:?}")
+        format!(
+            "{shm} on shared memory, {tcp} on kernel TCP, {iwarp} on iWARP, {verbs} on adapters {reasons:?}"
+        )
     }
 }
 

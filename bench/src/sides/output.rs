@@ -1,4 +1,4 @@
-//! The table on the terminal, out/cost.csv and out/cost.json. Called by `cost`.
+//! The table on the terminal, and the same as CSV and JSON. Called by `cost` and `wire`.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,10 @@ use super::row::Row;
 use crate::stats::{Spread, short};
 use crate::{machine, sys};
 
-const HEAD: [&str; 6] = [
-    "what it costs",
-    "kernel TCP",
-    "Shunt",
-    "target",
-    "reached",
-    "met",
-];
+const HEAD: [&str; 6] = ["what", "kernel TCP", "Shunt", "target", "reached", "met"];
 
 /// One line while the measurements go on.
-pub(super) fn line(row: &Row) -> String {
+pub(crate) fn line(row: &Row) -> String {
     let cells = cells(row).join("  ");
     if row.note.is_empty() {
         cells
@@ -30,7 +23,7 @@ pub(super) fn line(row: &Row) -> String {
 }
 
 /// The whole table, as Markdown.
-pub(super) fn print(rows: &[Row]) {
+pub(crate) fn print(rows: &[Row]) {
     let show = |cells: [String; 6]| println!("| {} |", cells.join(" | "));
     show(HEAD.map(String::from));
     show(HEAD.map(|_| "---".into()));
@@ -59,9 +52,9 @@ fn cells(row: &Row) -> [String; 6] {
 }
 
 /// Both files; the JSON one has every single value.
-pub(super) fn write(folder: &Path, rows: &[Row], plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn write(folder: &Path, name: &str, rows: &[Row], plan: &Plan) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
-    let mut csv = csv::Writer::from_path(folder.join("cost.csv"))?;
+    let mut csv = csv::Writer::from_path(folder.join(format!("{name}.csv")))?;
     csv.write_record([
         "name",
         "unit",
@@ -100,9 +93,23 @@ pub(super) fn write(folder: &Path, rows: &[Row], plan: &Plan) -> anyhow::Result<
         "repetitions": plan.reps, "quick": plan.quick, "rows": rows,
     });
     fs::write(
-        folder.join("cost.json"),
+        folder.join(format!("{name}.json")),
         serde_json::to_string_pretty(&all)? + "\n",
     )?;
-    println!("\nwrote {0}/cost.csv and {0}/cost.json", folder.display());
+    println!(
+        "\nwrote {0}/{name}.csv and {0}/{name}.json",
+        folder.display()
+    );
+    Ok(())
+}
+
+/// A missed target is a result; a failed run is not.
+pub(crate) fn none_failed(rows: &[Row]) -> anyhow::Result<()> {
+    let failed = rows.iter().filter(|row| row.failed.is_some()).count();
+    anyhow::ensure!(
+        failed == 0,
+        "{failed} of {} measurements failed",
+        rows.len()
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One row of the table: the samples of both sides, and whether the target was met. Made by the measurements. Pure
+//! One row of the table: the samples of both sides, and whether the target was met. Made by the measurements of `cost` and `wire`. Pure
 //! arithmetic.
 
 use serde::Serialize;
@@ -8,19 +8,22 @@ use crate::stats::{Spread, short};
 
 /// What must be reached.
 #[derive(Clone, Copy)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// Shunt's median, in the row's unit.
     AtMost(f64),
     AtLeast(f64),
     /// So much above kernel TCP at most: the median of the differences of neighbours in time.
     ExtraAtMost(f64),
+    /// So many times kernel TCP's: the median of the ratios of neighbours in time.
+    TimesAtLeast(f64),
+    TimesAtMost(f64),
     /// Nothing: it is what others are held against.
     None,
 }
 
 /// The samples of one measurement, in the order in which they were taken.
 #[derive(Default)]
-pub(super) struct Samples {
+pub(crate) struct Samples {
     kernel: Vec<f64>,
     shunt: Vec<f64>,
     failure: Option<String>,
@@ -28,7 +31,7 @@ pub(super) struct Samples {
 
 impl Samples {
     /// Takes one in. False if it failed: a measurement with a failed run has no result.
-    pub(super) fn add(&mut self, side: Side, sample: anyhow::Result<f64>) -> bool {
+    pub(crate) fn add(&mut self, side: Side, sample: anyhow::Result<f64>) -> bool {
         match sample {
             Ok(value) if side == Side::Kernel => self.kernel.push(value),
             Ok(value) => self.shunt.push(value),
@@ -37,14 +40,20 @@ impl Samples {
         self.failure.is_none()
     }
 
+    /// What is made of each sample and the one of kernel TCP that was taken beside it.
+    fn neighbours(&self, make: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+        let pairs = self.shunt.iter().zip(&self.kernel);
+        pairs.map(|(&shunt, &kernel)| make(shunt, kernel)).collect()
+    }
+
     /// Why there is no result, if that is so.
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         self.failure.clone()
     }
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
     pub name: String,
     pub what: String,
     pub unit: &'static str,
@@ -62,7 +71,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn judge(
+    pub(crate) fn judge(
         name: impl Into<String>,
         what: impl Into<String>,
         unit: &'static str,
@@ -89,7 +98,7 @@ impl Row {
         }
     }
 
-    pub(super) fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
@@ -99,9 +108,9 @@ impl Target {
     fn reached(self, samples: &Samples) -> Option<f64> {
         let values = match self {
             Self::AtMost(_) | Self::AtLeast(_) | Self::None => samples.shunt.clone(),
-            Self::ExtraAtMost(_) => {
-                let pairs = samples.shunt.iter().zip(&samples.kernel);
-                pairs.map(|(shunt, kernel)| shunt - kernel).collect()
+            Self::ExtraAtMost(_) => samples.neighbours(|shunt, kernel| shunt - kernel),
+            Self::TimesAtLeast(_) | Self::TimesAtMost(_) => {
+                samples.neighbours(|shunt, kernel| shunt / kernel)
             }
         };
         Spread::of(&values).map(|spread| spread.median)
@@ -110,8 +119,10 @@ impl Target {
     fn is_met(self, reached: Option<f64>) -> Option<bool> {
         let met = |is: &dyn Fn(f64) -> bool| Some(reached.is_some_and(is));
         match self {
-            Self::AtMost(most) | Self::ExtraAtMost(most) => met(&|reached| reached <= most),
-            Self::AtLeast(least) => met(&|reached| reached >= least),
+            Self::AtMost(most) | Self::ExtraAtMost(most) | Self::TimesAtMost(most) => {
+                met(&|reached| reached <= most)
+            }
+            Self::AtLeast(least) | Self::TimesAtLeast(least) => met(&|reached| reached >= least),
             Self::None => None,
         }
     }
@@ -121,6 +132,8 @@ impl Target {
             Self::AtMost(x) => format!("≤ {} {unit}", short(x)),
             Self::AtLeast(x) => format!("≥ {} {unit}", short(x)),
             Self::ExtraAtMost(x) => format!("≤ +{} {unit}", short(x)),
+            Self::TimesAtLeast(x) => format!("≥ {} ×", short(x)),
+            Self::TimesAtMost(x) => format!("≤ {} ×", short(x)),
             Self::None => "–".into(),
         }
     }
@@ -147,6 +160,15 @@ mod tests {
         let (kernel, shunt) = ([10.0, 20.0, 30.0], [14.0, 24.0, 34.0]);
         let row = row(Target::ExtraAtMost(5.0), &kernel, &shunt);
         assert_eq!((row.reached, row.met), (Some(4.0), Some(true)));
+    }
+
+    #[test]
+    fn ratios_are_of_neighbours_in_time() {
+        let (kernel, shunt) = ([1.0, 2.0, 4.0], [2.0, 4.0, 8.0]);
+        let reached = |target| row(target, &kernel, &shunt).met;
+        assert_eq!(reached(Target::TimesAtLeast(2.0)), Some(true));
+        assert_eq!(reached(Target::TimesAtLeast(2.1)), Some(false));
+        assert_eq!(reached(Target::TimesAtMost(1.9)), Some(false));
     }
 
     #[test]
