@@ -80,6 +80,12 @@ pub(crate) fn listening(fd: i32) {
 pub(crate) fn closed(fd: i32) {
     let Ok(inode) = fd::inode(fd) else { return };
     let mut a = ANSWERING.lock();
+    if a.marks.iter().any(|m| m.listener() == inode)
+        && let Some(thread) = &mut a.thread
+    {
+        // A server that takes one connection closes its listener at once: who made that one has asked before.
+        thread.service.serve();
+    }
     a.marks.retain(|m| m.listener() != inode);
     if a.marks.is_empty() {
         DUE.store(0, Ordering::Relaxed);

@@ -42,6 +42,8 @@ pub(crate) struct Wait {
     deadline: Option<u64>,
     /// The beginning of the call, or its last restart.
     since: Since,
+    /// It has waited for more of a stream already.
+    napped: bool,
 }
 
 /// Whether there may be something to do, without any lock or system call.
@@ -194,6 +196,9 @@ fn looks(s: &'static Socket, fd: i32, want: Want, since: Since) -> bool {
     spin::spin(s.budget.us(), &s.company, since, look, || false)
 }
 
+/// How long (µs) a stream is left to itself before the next look. (Most threads' timers go off 50 µs late.)
+const FLOW_US: u64 = 20;
+
 impl Wait {
     /// A wait in the call that began then.
     pub(crate) const fn new(want: Want, since: Since) -> Self {
@@ -201,6 +206,7 @@ impl Wait {
             want,
             deadline: None,
             since,
+            napped: false,
         }
     }
 
@@ -229,6 +235,10 @@ impl Wait {
         if looks && spin(s, fd, self.want, self.since) {
             return Ok(());
         }
+        if !looks && wired::flows(s) && !std::mem::replace(&mut self.napped, true) {
+            let _ = time::nap(FLOW_US);
+            return Ok(());
+        }
         if self.deadline.is_none() {
             let ns = timeout(s, fd, self.want);
             self.deadline = Some(if ns == 0 {
@@ -242,7 +252,11 @@ impl Wait {
         }
         let begun = clock::ticks();
         let r = self.sleep(s, fd);
-        s.budget.learn(clock::ticks() - begun);
+        let slept = clock::ticks() - begun;
+        s.budget.learn(slept);
+        if !looks {
+            wired::note_sleep(s, if self.napped { u64::MAX } else { slept });
+        }
         match r {
             Err(Errno::INTR) => self.interrupted(partial),
             r => r,

@@ -2,6 +2,7 @@
 //! has acknowledged, the sender what it has told.
 
 use super::riding::Riding;
+use crate::clock;
 use crate::sdp_wire::header::Seq;
 use crate::sdp_wire::sequence::{Heard, Told};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -33,6 +34,8 @@ pub struct Common {
     read: AtomicBool,
     /// Messages that the program had sent when it waited for data last.
     answers: AtomicU64,
+    /// Sleeps in a row, of a program that only reads, that were short.
+    shorts: AtomicU32,
     /// Half of this side's receive buffers: when to tell of free ones.
     half: AtomicU32,
     /// The peer has asked to go on with plain bytes, or its set-up was declined.
@@ -72,6 +75,10 @@ pub(super) const CH_RCV_BUF_ACK: u32 = 2;
 pub(super) const SEND_SM: u32 = 4;
 pub(super) const SINK_CANCEL_ACK: u32 = 8;
 
+/// A sleep until something comes is short (µs); so many in a row make a stream.
+const SHORT_US: u64 = 200;
+const SHORTS: u32 = 16;
+
 /// Receive buffers that are few: a sender's own queue and the kernels' can hold as many messages.
 const FEW: u16 = 4096;
 
@@ -99,6 +106,7 @@ impl Common {
             streams: AtomicBool::new(false),
             read: AtomicBool::new(false),
             answers: AtomicU64::new(u64::MAX),
+            shorts: AtomicU32::new(0),
             half: AtomicU32::new(0),
             to_plain: AtomicBool::new(false),
             finished: AtomicBool::new(false),
@@ -146,6 +154,21 @@ impl Common {
     /// somebody may be about to answer.
     pub fn has_answered(&self, sent: u64) -> bool {
         self.answers.swap(sent, Ordering::Relaxed) != sent
+    }
+
+    /// A sleep until something came took this long (ticks).
+    pub fn note_sleep(&self, slept: u64) {
+        let short = slept < clock::us(SHORT_US);
+        let shorts = self.shorts.load(Ordering::Relaxed);
+        let next = if short { shorts.saturating_add(1) } else { 0 };
+        if next != shorts {
+            self.shorts.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether what comes is a stream of which more comes soon: many such sleeps in a row were short.
+    pub fn flows(&self) -> bool {
+        self.shorts.load(Ordering::Relaxed) >= SHORTS
     }
 
     pub(super) fn take_read(&self) -> bool {

@@ -222,6 +222,18 @@ pub(crate) fn is_worth_looking(s: &Socket) -> bool {
     wire(s).is_none_or(|wire| wire.common.has_answered(sent))
 }
 
+/// A sleep of a program that only reads took this long (ticks).
+pub(crate) fn note_sleep(s: &Socket, slept: u64) {
+    if let Some(wire) = wire(s) {
+        wire.common.note_sleep(slept);
+    }
+}
+
+/// Whether more of a stream comes soon by itself.
+pub(crate) fn flows(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| wire.common.flows() && wire.common.ring.get().is_none())
+}
+
 /// Whether something can be read, as far as what is here tells.
 pub(crate) fn has_something(s: &Socket) -> bool {
     wire(s).is_some_and(|wire| {

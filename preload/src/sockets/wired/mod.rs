@@ -29,7 +29,7 @@ mod ready;
 mod riding;
 
 pub(crate) use ending::{begin_to_close, is_ended, is_reset, let_go, shut};
-pub(crate) use io::{GATHERING_US, gather, is_gathering, is_worth_looking};
+pub(crate) use io::{GATHERING_US, flows, gather, is_gathering, is_worth_looking, note_sleep};
 pub(crate) use io::{available, await_gone, note, post, receive, room, send, take, unsent};
 pub(crate) use leaving::demote;
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};

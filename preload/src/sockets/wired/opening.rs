@@ -25,9 +25,9 @@ use transport::sys::time;
 use transport::wire::set_up::{self, Asker, LONGEST, Want};
 use transport::wire::{Heard, Wire};
 
-/// How long (µs) a first use waits for the port mapper's answer: about as long as the handshake took, which was sent
-/// after the question.
-const ANSWER_US: u64 = 2_000;
+/// How long (µs) a first use waits for the port mapper's answer. The question was sent before the handshake began; a busy host
+/// may let its answer wait for a core.
+const ANSWER_US: u64 = 5_000;
 
 /// How long (µs) a child waits for the parent to close its descriptor of a connection that the child serves.
 const PARENT_US: u64 = 2_000;

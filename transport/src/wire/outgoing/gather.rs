@@ -20,6 +20,11 @@ pub(in crate::wire) const STREAK: u32 = 32;
 pub const GATHERED: usize = 2048;
 /// How long (µs) after one call the next still follows it.
 const GAP_US: u64 = 10;
+/// A sender that makes a longer gap, up to this (µs), was perhaps kept from its core: that costs its streak so many messages,
+/// which it can have so many more of than it needs.
+const PAUSE_US: u64 = 300;
+const COSTS: u32 = 16;
+const LONGEST: u32 = STREAK + 4 * COSTS;
 /// How long (µs) a sender that goes on holds a message.
 pub const AGE_US: u64 = 40;
 /// Bytes that go together: as many as are put together in one copy.
@@ -75,6 +80,7 @@ impl Out {
         // SAFETY: passed on to the caller.
         unsafe { self.hold(common, walk, now) };
         self.streak.last = now;
+        self.streak.length = (self.streak.length + 1).min(LONGEST);
         if held == 0 {
             Gathered::First
         } else {
@@ -110,10 +116,14 @@ impl Out {
         let has_read = common.take_read();
         let streak = &mut self.streak;
         let stalled = std::mem::take(&mut streak.stalled);
-        let soon = stalled || clock::ticks().wrapping_sub(streak.last) < clock::us(GAP_US);
+        let gap = clock::ticks().wrapping_sub(streak.last);
         let small = walk.left() <= GATHERED && walk.done() == 0 && more == 0;
-        streak.length = if soon && small && !has_read {
-            streak.length.saturating_add(1)
+        streak.length = if !small || has_read {
+            0
+        } else if stalled || gap < clock::us(GAP_US) {
+            (streak.length + 1).min(LONGEST)
+        } else if gap < clock::us(PAUSE_US) {
+            streak.length.saturating_sub(COSTS)
         } else {
             0
         };

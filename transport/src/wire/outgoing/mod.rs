@@ -39,6 +39,12 @@ const EARLY: usize = 64 * 1024;
 /// Messages up to here are put together in one copy: that is cheaper than a list.
 const SMALL: usize = 16 * 1024;
 
+/// FPDUs that are put together and sent at once: a message of 128 KiB.
+const AT_ONCE: u64 = 3;
+
+/// Octets of an FPDU, at most: its length is a word of 16 bits; a marker in each 512, pad and sum.
+const LONGEST: usize = LENGTH + (1 << 16) + (1 << 16) / 512 * 4 + 8;
+
 /// Octets in front of a payload: length, DDP, BSDH.
 const HEAD: usize = LENGTH + ddp::UNTAGGED + HEADER;
 
@@ -436,7 +442,8 @@ impl Out {
         Ok(Sent::Bytes(taken))
     }
 
-    /// One message, put together here. With `keep` it counts as sent even if none of it went.
+    /// One message, put together here, or as many as a few FPDUs hold: the kernel is then called once, and fills its packets.
+    /// With `keep` it counts as sent even if none of it went.
     unsafe fn send_small(
         &mut self,
         common: &Common,
@@ -446,14 +453,28 @@ impl Out {
         keep: bool,
     ) -> Result<Sent> {
         let before = self.numbers;
-        let len = walk.left().min(self.most);
-        let Some(head) = self.data_head(len) else {
-            return Ok(Sent::NoCredit);
-        };
-        let mut part = walk.part(len);
         let at = self.end;
-        // SAFETY: passed on to the caller.
-        unsafe { self.frame_walk(&head, &mut part, len) };
+        let alone = keep || self.from_early || self.noted.is_on();
+        let most = if alone { 1 } else { AT_ONCE };
+        let mut ahead = walk.part(walk.left());
+        let mut count = 0;
+        loop {
+            let len = ahead.left().min(self.most);
+            let Some(head) = self.data_head(len) else {
+                if count == 0 {
+                    return Ok(Sent::NoCredit);
+                }
+                break;
+            };
+            // SAFETY: passed on to the caller.
+            unsafe { self.frame_walk(&head, &mut ahead.part(len), len) };
+            ahead.skip(len);
+            count += 1;
+            if count == most || ahead.left() == 0 || PENDING - self.end < LONGEST {
+                break;
+            }
+        }
+        let len = ahead.done();
         if self.from_early {
             self.early_start += len; // (noted together with the FPDU)
         }
@@ -472,7 +493,7 @@ impl Out {
             }
             Ok(_) => {
                 walk.skip(len);
-                self.messages += 1;
+                self.messages += count;
                 Ok(Sent::Bytes(len))
             }
             Err(e) => Err(e),
