@@ -5,7 +5,7 @@
 
 use super::super::demote::go_plain;
 use super::super::{Phase, Socket, rouse, seats};
-use super::{io, is_current, mover, opening, raising, riding, wire};
+use super::{io, is_current, mover, opening, raising, riding, waiting, wire};
 use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -41,13 +41,13 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
             return Some(how);
         }
         net::push(fd);
-        io::note_pending(s, fd);
+        waiting::note_pending(s, fd);
     }
     if how != libc::SHUT_WR {
         s.rx_shut.store(true, Ordering::Release);
     }
     let both = s.rx_shut.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire);
-    if both && !io::is_under_way(s) {
+    if both && !waiting::is_under_way(s) {
         // Nothing is to come and nothing to go: what comes all the same is answered as the kernel answers it.
         s.fin_sent.store(true, Ordering::Release);
         s.woken_hard.store(true, Ordering::Release);

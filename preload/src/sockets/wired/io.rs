@@ -3,16 +3,15 @@
 
 use super::super::send::is_over;
 use super::super::{Phase, Socket, parked, rouse};
-use super::{bell, ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
-use crate::epoll::registered;
+use super::waiting::{is_waiting, note_pending, serve_due, unsent};
+use super::{bell, ending, is_current, mover, opening, riding, wire};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
-use transport::clock;
 use transport::reason::Reason;
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Walk};
 use transport::sys::{Errno, Result, net, time};
-use transport::wire::{AGE_US, GATHERED, Gathered, Return, Sent, State, Wire};
+use transport::wire::{Sent, State, Wire};
 
 /// One look for something to read. `None`: the connection is not one of these any more, look elsewhere.
 ///
@@ -130,91 +129,6 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
     }
 }
 
-/// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
-pub(crate) fn post(s: &'static Socket) -> bool {
-    // The program may close it meanwhile, and the socket and the number be another connection's: the number belongs to this
-    // state if that is current after the look for it, and it is used under a lock of it.
-    let Some(wire) = wire(s) else { return false };
-    let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
-    if fd < 0 || !is_current(s, wire) {
-        return false;
-    }
-    if s.phase() == Phase::Opening {
-        opening::hear(s, fd, wire);
-    }
-    if is_current(s, wire) {
-        if !wire.common.heard.load(Ordering::Acquire) {
-            available_on(s, fd, wire); // what waits may go once the peer has been heard
-        }
-        for _ in 0..TURNS {
-            if !wire.common.is_returning(Return::Waits) {
-                break;
-            }
-            available_on(s, fd, wire); // what comes back, and the end of the peer's direction behind it
-            if net::unread(fd) == 0 {
-                break;
-            }
-        }
-        if wire.common.is_returning(Return::Whole) {
-            registered::kick_others(s, std::ptr::null());
-        }
-        riding::settle(s, fd, wire);
-    }
-    serve_due_on(s, fd, wire);
-    if lacks_credit(s) && take_in(s, fd, wire) {
-        serve_due_on(s, fd, wire); // what it grants lay among what nobody has read
-    }
-    if !is_current(s, wire) {
-        return false;
-    }
-    let ends = s.tx_shut.load(Ordering::Acquire) && is_under_way(s);
-    if s.tx_shut.load(Ordering::Acquire) {
-        ending::settle_both_shut(s, fd);
-    }
-    let waits = is_wired(s) && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || ends);
-    if waits {
-        parked::note(s, fd);
-    }
-    waits
-}
-
-/// Looks for what comes back, in one go.
-const TURNS: u32 = 64;
-
-/// Whether a ring has ended and what was put there is not on its way again.
-fn is_unsettled(s: &Socket) -> bool {
-    let Some(wire) = wire(s) else { return false };
-    // SAFETY: the lock is held while it is looked at.
-    s.tx.lock()
-        .is_ok_and(|_tx| unsafe { wire.out() }.is_unsettled())
-}
-
-/// Whether the peer has something to give back first.
-fn is_waiting(s: &Socket) -> bool {
-    wire(s).is_some_and(|wire| wire.common.is_returning(Return::Waits))
-}
-
-/// Takes in what the kernel has, if nobody sleeps there who would miss that it came. Who is about to is counted before
-/// he looks here for the last time, under the same lock.
-fn take_in(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
-    let state = {
-        let Ok(_rx) = s.rx.lock() else { return false };
-        if s.sleepers() > 0 && s.is_shared() {
-            let _ = s.has_others(); // (those who were killed asleep are not counted any more)
-        }
-        if s.sleepers() > 0 || s.phase() == Phase::Opening || !is_current(s, wire) {
-            return false;
-        }
-        // SAFETY: the lock is held.
-        let mut incoming = unsafe { wire.incoming() };
-        incoming.available(&wire.common, fd);
-        incoming.state()
-    };
-    after(s, fd, wire, state);
-    registered::kick_others(s, std::ptr::null());
-    true
-}
-
 /// Whether it is worth looking for data for a while before the thread sleeps: not for who only receives, where each look
 /// is a system call and nobody waits for what it does then.
 pub(crate) fn is_worth_looking(s: &Socket) -> bool {
@@ -241,148 +155,6 @@ pub(crate) fn has_something(s: &Socket) -> bool {
             // SAFETY: the lock is held while it is looked at.
             .is_ok_and(|_rx| unsafe { wire.incoming() }.has(&wire.common, 1))
     })
-}
-
-/// Whether something waits for the peer's word, not for the kernel.
-fn lacks_credit(s: &Socket) -> bool {
-    s.phase() == Phase::Wired
-        && wire(s).is_some_and(|wire| {
-            s.tx.lock().is_ok_and(|_tx| {
-                // SAFETY: the lock is held while it is looked at.
-                let mut out = unsafe { wire.out() };
-                out.pending() > 0 && !out.is_plain() && !out.has_credit(&wire.common)
-            })
-        })
-}
-
-/// Remembers a socket that has something left to send.
-pub(super) fn note_pending(s: &'static Socket, fd: i32) {
-    let waits = is_wired(s)
-        && (unsent(s) > 0
-            || is_unsettled(s)
-            || is_waiting(s)
-            || s.tx_shut.load(Ordering::Acquire) && is_under_way(s));
-    if waits {
-        parked::note(s, fd);
-        mover::wake();
-        if !mover::is_there() {
-            parked::keep_awake();
-        }
-    }
-}
-
-/// Waits for a while until the kernel has taken what the call has sent, or the peer has answered: who waits in its
-/// sends expects that it goes whatever the program does next. The mover goes on with what is left then.
-pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
-    let begun = clock::ticks();
-    let fd = s.live_fd(fd);
-    while is_wired(s) && is_stuck(s) && !since.any() {
-        if clock::ticks() - begun > clock::us(GONE_US) {
-            return;
-        }
-        if !riding::rest(s, fd) {
-            let event = if s.phase() == Phase::Opening || lacks_credit(s) {
-                libc::POLLIN
-            } else {
-                libc::POLLOUT
-            };
-            if net::ready_now(fd, event) == 0 {
-                let _ = time::nap(20);
-            }
-        }
-        post(s);
-    }
-}
-
-/// How long (µs) that is.
-const GONE_US: u64 = 20_000;
-
-/// Whether octets wait for the kernel or the peer.
-fn is_stuck(s: &Socket) -> bool {
-    wire(s).is_some_and(|wire| {
-        s.tx.lock()
-            // SAFETY: the lock is held while it is looked at.
-            .is_ok_and(|_tx| unsafe { wire.out() }.is_stuck(&wire.common))
-    })
-}
-
-/// Takes a small message that is to go with those around it (`transport::wire::Out::gather`), without a system call.
-/// False: it is to be sent. Streams that several processes hold do not gather: each of them could end.
-///
-/// # Safety
-/// The walk's buffers are readable.
-#[inline]
-pub(crate) unsafe fn gather(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> bool {
-    let Some(wire) = wire(s).filter(|wire| wire.common.may_gather()) else {
-        return false;
-    };
-    let plainly = flags & !(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) == 0;
-    if !plainly
-        || walk.left() == 0
-        || walk.left() > GATHERED
-        || s.is_shared()
-        || s.tx_shut.load(Ordering::Relaxed)
-        || s.broken.load(Ordering::Relaxed)
-        || !mover::is_there()
-    {
-        return false;
-    }
-    let gathered = {
-        let Ok(_tx) = s.tx.lock() else { return false };
-        // It may have been closed since: then its state is another's (`ending::begin_to_close`).
-        if !is_current(s, wire) || s.phase() != Phase::Wired {
-            return false;
-        }
-        // SAFETY: the lock is held, and the caller's promise.
-        unsafe { wire.out().gather(&wire.common, walk) }
-    };
-    if gathered == Gathered::First {
-        if parked::keep(s, fd) {
-            mover::wake();
-        } else {
-            serve_due(s, fd); // nobody would look after it
-        }
-    }
-    gathered != Gathered::No
-}
-
-/// Whether all that waits on this connection are messages that go together, for no more than `us` microseconds yet.
-pub(crate) fn is_gathering(s: &Socket, us: u64) -> bool {
-    wire(s)
-        .and_then(|wire| wire.common.gathered_since())
-        .is_some_and(|since| clock::ticks().wrapping_sub(since) < clock::us(us))
-}
-
-/// How long (µs) the program's other calls leave such messages.
-pub(crate) const GATHERING_US: u64 = AGE_US;
-
-/// Says what the peer is owed.
-pub(crate) fn serve_due(s: &'static Socket, fd: i32) {
-    if let Some(wire) = wire(s) {
-        serve_due_on(s, fd, wire);
-    }
-}
-
-fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
-    if s.phase() != Phase::Wired {
-        return;
-    }
-    let stuck = {
-        // (who has it may have been stopped: then it is still due when somebody looks next)
-        let Ok(_tx) = s.tx.lock_soon() else { return };
-        if !is_current(s, wire) {
-            return;
-        }
-        // SAFETY: the lock is held.
-        let mut out = unsafe { wire.out() };
-        if out.serve(&wire.common, fd) == Err(Errno::CONNRESET) {
-            wire.common.failed.store(true, Ordering::Release); // the program's next call tells
-        }
-        out.is_stuck(&wire.common)
-    };
-    if stuck {
-        note_pending(s, fd); // a program that only reads does not come by here again
-    }
 }
 
 /// Sends what can be sent now. `None`: no room; [`Socket::hungry`] then says whether it is the peer that has to say
@@ -558,7 +330,7 @@ pub(crate) fn available(s: &'static Socket, fd: i32) -> usize {
     available_on(s, fd, wire)
 }
 
-fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> usize {
+pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> usize {
     if s.phase() == Phase::Opening {
         return 0; // what comes first is the answer, which is heard and not read
     }
@@ -590,19 +362,4 @@ pub(crate) fn note(s: &Socket) {
         s.record.wire_messages.store(messages, Ordering::Relaxed);
         s.record.no_credit.store(starved, Ordering::Relaxed);
     }
-}
-
-/// Whether something has not reached the kernel, or the peer's memory.
-pub(super) fn is_under_way(s: &Socket) -> bool {
-    let Some(wire) = wire(s) else { return false };
-    // SAFETY: the lock is held while it is looked at.
-    s.tx.lock()
-        .is_ok_and(|_tx| unsafe { wire.out() }.is_under_way(&wire.common))
-}
-
-/// Octets that the kernel has not taken yet.
-pub(crate) fn unsent(s: &Socket) -> usize {
-    let Some(wire) = wire(s) else { return 0 };
-    // SAFETY: the lock is held while it is looked at.
-    s.tx.lock().map_or(0, |_tx| unsafe { wire.out() }.pending())
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `opening` | asking and being asked, at the first use of a connection |
 //! | `io` | receiving and sending |
+//! | `waiting` | what waits here to go |
 //! | `mover` | a thread for what the kernel did not take at once |
 //! | `bell` | what that thread sleeps on |
 //! | `riding`, `raising` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
@@ -27,15 +28,18 @@ mod opening;
 mod raising;
 mod ready;
 mod riding;
+mod waiting;
 
 pub(crate) use ending::{begin_to_close, is_ended, is_reset, let_go, shut};
-pub(crate) use io::{GATHERING_US, flows, gather, is_gathering, is_worth_looking, note_sleep};
-pub(crate) use io::{available, await_gone, note, post, receive, room, send, take, unsent};
+pub(crate) use io::{
+    available, flows, is_worth_looking, note, note_sleep, receive, room, send, take,
+};
 pub(crate) use leaving::demote;
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
 pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
 pub(crate) use riding::{Sleeper, before_sleep, end as end_ring, event as ring_event, may_go};
+pub(crate) use waiting::{GATHERING_US, await_gone, gather, is_gathering, post, unsent};
 
 use super::{Phase, Socket};
 use crate::table::{self, Entry};

@@ -189,7 +189,7 @@ fn answer(s: &'static Socket) {
         }
         wire.common.to_plain.store(true, Ordering::Release);
         ending::follow_to_plain(s, fd, wire);
-        super::io::note_pending(s, fd);
+        super::waiting::note_pending(s, fd);
     }
 }
 
@@ -271,7 +271,7 @@ pub(crate) fn at_exit(ends: bool) {
         return;
     }
     world::lock().pool.each(|s| {
-        if super::is_wired(s) && super::io::is_under_way(s) {
+        if super::is_wired(s) && super::waiting::is_under_way(s) {
             parked::note(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
         }
     });

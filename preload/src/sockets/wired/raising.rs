@@ -303,7 +303,7 @@ fn serve(rider: Rider) {
             riding.want(Due::SayOffer);
         }
     }
-    super::io::serve_due(s, fd);
+    super::waiting::serve_due(s, fd);
 }
 
 /// A ring of an adapter that serves the connection's own address. It is listed: whatever becomes of it, it is taken

@@ -11,6 +11,7 @@ mod control;
 mod gather;
 mod large;
 mod shared;
+mod small;
 
 #[cfg(test)]
 pub(super) use gather::STREAK;
@@ -18,10 +19,10 @@ pub use gather::{AGE_US, GATHERED, Gathered};
 
 use super::noted::{Half, Noted};
 use super::{Agreed, Common};
-use crate::iwarp::ddp::{self, Untagged};
+use crate::iwarp::ddp;
 use crate::iwarp::mpa::setup::Role;
 use crate::iwarp::mpa::{CRC, Framer, LARGEST_ULPDU, LENGTH, Markers, Parts, Rtr, pad};
-use crate::iwarp::rdmap::{Opcode, queue};
+use crate::iwarp::rdmap::Opcode;
 use crate::ring::Tx;
 use crate::sdp::Walk;
 use crate::sdp_wire::header::HEADER;
@@ -38,12 +39,6 @@ const EARLY: usize = 64 * 1024;
 
 /// Messages up to here are put together in one copy: that is cheaper than a list.
 const SMALL: usize = 16 * 1024;
-
-/// FPDUs that are put together and sent at once: a message of 128 KiB.
-const AT_ONCE: u64 = 3;
-
-/// Octets of an FPDU, at most: its length is a word of 16 bits; a marker in each 512, pad and sum.
-const LONGEST: usize = LENGTH + (1 << 16) + (1 << 16) / 512 * 4 + 8;
 
 /// Octets in front of a payload: length, DDP, BSDH.
 const HEAD: usize = LENGTH + ddp::UNTAGGED + HEADER;
@@ -441,164 +436,7 @@ impl Out {
         self.flush(common, fd, 0)?;
         Ok(Sent::Bytes(taken))
     }
-
-    /// One message, put together here, or as many as a few FPDUs hold: the kernel is then called once, and fills its packets.
-    /// With `keep` it counts as sent even if none of it went.
-    unsafe fn send_small(
-        &mut self,
-        common: &Common,
-        fd: i32,
-        walk: &mut Walk,
-        more: i32,
-        keep: bool,
-    ) -> Result<Sent> {
-        let before = self.numbers;
-        let at = self.end;
-        let alone = keep || self.from_early || self.noted.is_on();
-        let most = if alone { 1 } else { AT_ONCE };
-        let mut ahead = walk.part(walk.left());
-        let mut count = 0;
-        loop {
-            let len = ahead.left().min(self.most);
-            let Some(head) = self.data_head(len) else {
-                if count == 0 {
-                    return Ok(Sent::NoCredit);
-                }
-                break;
-            };
-            // SAFETY: passed on to the caller.
-            unsafe { self.frame_walk(&head, &mut ahead.part(len), len) };
-            ahead.skip(len);
-            count += 1;
-            if count == most || ahead.left() == 0 || PENDING - self.end < LONGEST {
-                break;
-            }
-        }
-        let len = ahead.done();
-        if self.from_early {
-            self.early_start += len; // (noted together with the FPDU)
-        }
-        // Before it goes: the peer may have acknowledged it before the next line here runs.
-        common.tell_told(&self.numbers.seq.told());
-        match self.flush(common, fd, more) {
-            Ok(_) if !keep && self.start == at && self.end > at => {
-                // Nothing has gone: it was not sent.
-                self.end = at;
-                self.numbers = before;
-                if self.from_early {
-                    self.early_start -= len;
-                }
-                self.note(); // before it is written over
-                Ok(Sent::Full)
-            }
-            Ok(_) => {
-                walk.skip(len);
-                self.messages += count;
-                Ok(Sent::Bytes(len))
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    /// What stands in front of the next message of data, DDP header first. Nothing without credit.
-    fn data_head(&mut self, len: usize) -> Option<[u8; HEAD - LENGTH]> {
-        let header = self.numbers.seq.send(true, false)?;
-        let mut bsdh = [0; HEADER];
-        let total = u32::try_from(HEADER + len).unwrap_or(u32::MAX);
-        header.write_data(total, &mut bsdh);
-        let mut head = [0; HEAD - LENGTH];
-        let ddp = self.next_untagged(false);
-        let mut at = 0;
-        let mut put = |bytes: &[u8]| {
-            if let Some(place) = head.get_mut(at..at + bytes.len()) {
-                place.copy_from_slice(bytes);
-                at += bytes.len();
-            }
-        };
-        ddp.write(&mut put);
-        put(&bsdh);
-        Some(head)
-    }
-
-    /// The DDP header of the next Send.
-    fn next_untagged(&mut self, solicited: bool) -> ddp::Header {
-        let opcode = Opcode::Send {
-            solicited,
-            invalidate: false,
-        };
-        let message = self.numbers.message;
-        self.numbers.message = message.wrapping_add(1);
-        ddp::Header::Untagged(Untagged {
-            last: true,
-            upper: opcode.control(),
-            upper_word: 0,
-            queue: queue::SEND,
-            message,
-            offset: 0,
-        })
-    }
-
-    fn ddp_head(&mut self, solicited: bool, sdp: &[u8]) -> Vec<u8> {
-        let mut head = Vec::with_capacity(ddp::UNTAGGED + sdp.len());
-        self.next_untagged(solicited)
-            .write(|bytes| head.extend_from_slice(bytes));
-        head.extend_from_slice(sdp);
-        head
-    }
-
-    /// Puts an FPDU behind what waits.
-    fn frame(&mut self, head: &[u8], payload: &mut Parts<'_>, len: usize) {
-        let out = self.pending.get_mut(self.end..).unwrap_or_default();
-        if let Ok(n) = self.numbers.framer.frame(head, payload, len, out) {
-            self.end += n;
-        }
-    }
-
-    /// [`Self::frame`] of the program's buffers.
-    ///
-    /// # Safety
-    /// They are readable.
-    unsafe fn frame_walk(&mut self, head: &[u8], part: &mut Walk, len: usize) {
-        let (at, here) = part.chunk();
-        if here == len {
-            // SAFETY: the caller's promise. (The program may write to it meanwhile: then it is undefined what is
-            // sent, as with the kernel, but the sum is made of what was copied.)
-            let bytes = unsafe { std::slice::from_raw_parts(at, len) };
-            return self.frame(head, &mut Parts::one(bytes), len);
-        }
-        let mut slices = [std::io::IoSlice::new(&[]); PIECES];
-        let mut n = 0;
-        let mut copied = Vec::new();
-        let mut left = part.part(len);
-        while left.left() > 0 && n < PIECES {
-            let (at, here) = left.chunk();
-            // SAFETY: the caller's promise.
-            let bytes = unsafe { std::slice::from_raw_parts(at, here) };
-            if let Some(slot) = slices.get_mut(n) {
-                *slot = std::io::IoSlice::new(bytes);
-                n += 1;
-            }
-            left.advance(here);
-        }
-        if left.left() == 0 {
-            return self.frame(
-                head,
-                &mut Parts::many(slices.get(..n).unwrap_or_default()),
-                len,
-            );
-        }
-        while part.left() > 0 {
-            let (at, here) = part.chunk();
-            // SAFETY: as above.
-            copied.extend_from_slice(unsafe { std::slice::from_raw_parts(at, here) });
-            part.advance(here);
-        }
-        self.frame(head, &mut Parts::one(&copied), len);
-    }
 }
-
-/// Buffers of the program's that one message is put together from without a copy in between.
-const PIECES: usize = 32;
 
 /// After RDMA mode.
 ///

@@ -1,0 +1,254 @@
+//! What waits here to go: for more of its kind, for the kernel's room, for the peer's credit or word.
+
+use super::super::{Phase, Socket, parked};
+use super::io::{after, available_on};
+use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
+use crate::epoll::registered;
+use crate::signals::since::Since;
+use std::sync::atomic::Ordering;
+use transport::clock;
+use transport::sdp::Walk;
+use transport::sys::{Errno, net, time};
+use transport::wire::{AGE_US, GATHERED, Gathered, Return, Wire};
+
+/// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
+pub(crate) fn post(s: &'static Socket) -> bool {
+    // The program may close it meanwhile, and the socket and the number be another connection's: the number belongs to this
+    // state if that is current after the look for it, and it is used under a lock of it.
+    let Some(wire) = wire(s) else { return false };
+    let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+    if fd < 0 || !is_current(s, wire) {
+        return false;
+    }
+    if s.phase() == Phase::Opening {
+        opening::hear(s, fd, wire);
+    }
+    if is_current(s, wire) {
+        if !wire.common.heard.load(Ordering::Acquire) {
+            available_on(s, fd, wire); // what waits may go once the peer has been heard
+        }
+        for _ in 0..TURNS {
+            if !wire.common.is_returning(Return::Waits) {
+                break;
+            }
+            available_on(s, fd, wire); // what comes back, and the end of the peer's direction behind it
+            if net::unread(fd) == 0 {
+                break;
+            }
+        }
+        if wire.common.is_returning(Return::Whole) {
+            registered::kick_others(s, std::ptr::null());
+        }
+        riding::settle(s, fd, wire);
+    }
+    serve_due_on(s, fd, wire);
+    if lacks_credit(s) && take_in(s, fd, wire) {
+        serve_due_on(s, fd, wire); // what it grants lay among what nobody has read
+    }
+    if !is_current(s, wire) {
+        return false;
+    }
+    let ends = s.tx_shut.load(Ordering::Acquire) && is_under_way(s);
+    if s.tx_shut.load(Ordering::Acquire) {
+        ending::settle_both_shut(s, fd);
+    }
+    let waits = is_wired(s) && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || ends);
+    if waits {
+        parked::note(s, fd);
+    }
+    waits
+}
+
+/// Looks for what comes back, in one go.
+const TURNS: u32 = 64;
+
+/// Whether a ring has ended and what was put there is not on its way again.
+pub(super) fn is_unsettled(s: &Socket) -> bool {
+    let Some(wire) = wire(s) else { return false };
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock()
+        .is_ok_and(|_tx| unsafe { wire.out() }.is_unsettled())
+}
+
+/// Whether the peer has something to give back first.
+pub(super) fn is_waiting(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| wire.common.is_returning(Return::Waits))
+}
+
+/// Takes in what the kernel has, if nobody sleeps there who would miss that it came. Who is about to is counted before
+/// he looks here for the last time, under the same lock.
+pub(super) fn take_in(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
+    let state = {
+        let Ok(_rx) = s.rx.lock() else { return false };
+        if s.sleepers() > 0 && s.is_shared() {
+            let _ = s.has_others(); // (those who were killed asleep are not counted any more)
+        }
+        if s.sleepers() > 0 || s.phase() == Phase::Opening || !is_current(s, wire) {
+            return false;
+        }
+        // SAFETY: the lock is held.
+        let mut incoming = unsafe { wire.incoming() };
+        incoming.available(&wire.common, fd);
+        incoming.state()
+    };
+    after(s, fd, wire, state);
+    registered::kick_others(s, std::ptr::null());
+    true
+}
+
+/// Whether something waits for the peer's word, not for the kernel.
+pub(super) fn lacks_credit(s: &Socket) -> bool {
+    s.phase() == Phase::Wired
+        && wire(s).is_some_and(|wire| {
+            s.tx.lock().is_ok_and(|_tx| {
+                // SAFETY: the lock is held while it is looked at.
+                let mut out = unsafe { wire.out() };
+                out.pending() > 0 && !out.is_plain() && !out.has_credit(&wire.common)
+            })
+        })
+}
+
+/// Remembers a socket that has something left to send.
+pub(super) fn note_pending(s: &'static Socket, fd: i32) {
+    let waits = is_wired(s)
+        && (unsent(s) > 0
+            || is_unsettled(s)
+            || is_waiting(s)
+            || s.tx_shut.load(Ordering::Acquire) && is_under_way(s));
+    if waits {
+        parked::note(s, fd);
+        mover::wake();
+        if !mover::is_there() {
+            parked::keep_awake();
+        }
+    }
+}
+
+/// Waits for a while until the kernel has taken what the call has sent, or the peer has answered: who waits in its
+/// sends expects that it goes whatever the program does next. The mover goes on with what is left then.
+pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
+    let begun = clock::ticks();
+    let fd = s.live_fd(fd);
+    while is_wired(s) && is_stuck(s) && !since.any() {
+        if clock::ticks() - begun > clock::us(GONE_US) {
+            return;
+        }
+        if !riding::rest(s, fd) {
+            let event = if s.phase() == Phase::Opening || lacks_credit(s) {
+                libc::POLLIN
+            } else {
+                libc::POLLOUT
+            };
+            if net::ready_now(fd, event) == 0 {
+                let _ = time::nap(20);
+            }
+        }
+        post(s);
+    }
+}
+
+/// How long (µs) that is.
+const GONE_US: u64 = 20_000;
+
+/// Whether octets wait for the kernel or the peer.
+pub(super) fn is_stuck(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.tx.lock()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_tx| unsafe { wire.out() }.is_stuck(&wire.common))
+    })
+}
+
+/// Takes a small message that is to go with those around it (`transport::wire::Out::gather`), without a system call.
+/// False: it is to be sent. Streams that several processes hold do not gather: each of them could end.
+///
+/// # Safety
+/// The walk's buffers are readable.
+#[inline]
+pub(crate) unsafe fn gather(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32) -> bool {
+    let Some(wire) = wire(s).filter(|wire| wire.common.may_gather()) else {
+        return false;
+    };
+    let plainly = flags & !(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) == 0;
+    if !plainly
+        || walk.left() == 0
+        || walk.left() > GATHERED
+        || s.is_shared()
+        || s.tx_shut.load(Ordering::Relaxed)
+        || s.broken.load(Ordering::Relaxed)
+        || !mover::is_there()
+    {
+        return false;
+    }
+    let gathered = {
+        let Ok(_tx) = s.tx.lock() else { return false };
+        // It may have been closed since: then its state is another's (`ending::begin_to_close`).
+        if !is_current(s, wire) || s.phase() != Phase::Wired {
+            return false;
+        }
+        // SAFETY: the lock is held, and the caller's promise.
+        unsafe { wire.out().gather(&wire.common, walk) }
+    };
+    if gathered == Gathered::First {
+        if parked::keep(s, fd) {
+            mover::wake();
+        } else {
+            serve_due(s, fd); // nobody would look after it
+        }
+    }
+    gathered != Gathered::No
+}
+
+/// Whether all that waits on this connection are messages that go together, for no more than `us` microseconds yet.
+pub(crate) fn is_gathering(s: &Socket, us: u64) -> bool {
+    wire(s)
+        .and_then(|wire| wire.common.gathered_since())
+        .is_some_and(|since| clock::ticks().wrapping_sub(since) < clock::us(us))
+}
+
+/// How long (µs) the program's other calls leave such messages.
+pub(crate) const GATHERING_US: u64 = AGE_US;
+
+/// Says what the peer is owed.
+pub(crate) fn serve_due(s: &'static Socket, fd: i32) {
+    if let Some(wire) = wire(s) {
+        serve_due_on(s, fd, wire);
+    }
+}
+
+pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if s.phase() != Phase::Wired {
+        return;
+    }
+    let stuck = {
+        // (who has it may have been stopped: then it is still due when somebody looks next)
+        let Ok(_tx) = s.tx.lock_soon() else { return };
+        if !is_current(s, wire) {
+            return;
+        }
+        // SAFETY: the lock is held.
+        let mut out = unsafe { wire.out() };
+        if out.serve(&wire.common, fd) == Err(Errno::CONNRESET) {
+            wire.common.failed.store(true, Ordering::Release); // the program's next call tells
+        }
+        out.is_stuck(&wire.common)
+    };
+    if stuck {
+        note_pending(s, fd); // a program that only reads does not come by here again
+    }
+}
+
+/// Whether something has not reached the kernel, or the peer's memory.
+pub(super) fn is_under_way(s: &Socket) -> bool {
+    let Some(wire) = wire(s) else { return false };
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock()
+        .is_ok_and(|_tx| unsafe { wire.out() }.is_under_way(&wire.common))
+}
+
+/// Octets that the kernel has not taken yet.
+pub(crate) fn unsent(s: &Socket) -> usize {
+    let Some(wire) = wire(s) else { return 0 };
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock().map_or(0, |_tx| unsafe { wire.out() }.pending())
+}
