@@ -123,11 +123,20 @@ unsafe fn kernel_action(signal: c_int, new: *const Raw, old: *mut Raw) -> sys::R
 
 /// The default, as SA_RESETHAND has it: the rest of the action stays.
 fn kernel_default(signal: c_int) {
+    kernel_set(signal, libc::SIG_DFL);
+}
+
+/// Nobody is to hear of it any more.
+pub(crate) fn ignore(signal: c_int) {
+    kernel_set(signal, libc::SIG_IGN);
+}
+
+fn kernel_set(signal: c_int, handler: usize) {
     let mut action = Raw::EMPTY;
     // SAFETY: the structure is valid.
     unsafe {
         if kernel_action(signal, std::ptr::null(), &raw mut action).is_ok() {
-            action.handler = libc::SIG_DFL;
+            action.handler = handler;
             let _ = kernel_action(signal, &raw const action, std::ptr::null_mut());
         }
     }

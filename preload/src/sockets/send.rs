@@ -558,6 +558,9 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
             if e == Errno::CONNRESET {
                 s.reset_told.store(true, Ordering::Release);
             }
+            if e == Errno::PIPE {
+                super::wired::mover::outlives();
+            }
             Err(e)
         }
     }

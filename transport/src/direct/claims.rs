@@ -302,10 +302,11 @@ impl Claims<'_> {
         word.state(self.number) == State::Busy && self.placed.load(Ordering::Acquire) != word.mark()
     }
 
-    /// The source is no more: what it was busy with has not arrived.
+    /// The source is no more: what it was in the middle of has not arrived. (One that died right behind a chunk may still say
+    /// that it is busy.)
     pub fn bury_source(&self) {
         let word = Word(self.source.load(Ordering::Acquire));
-        if word.state(self.number) == State::Busy {
+        if self.source_is_busy() {
             let failed = Word::new(self.number, State::Failed, word.offset());
             self.source.store(failed.0, Ordering::Release);
         }

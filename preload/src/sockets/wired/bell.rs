@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::net;
+use transport::sys::time;
 
 /// The epoll set of the connections, and in that the event.
 static SET: AtomicI32 = AtomicI32::new(-1);
@@ -40,7 +41,7 @@ pub(super) const RUNG: usize = 16;
 /// Makes both. False if that cannot be had.
 pub(super) fn prepare() -> bool {
     if SET.load(Ordering::Acquire) >= 0 {
-        return true;
+        return is_prepared();
     }
     let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
     // SAFETY: no pointers.
@@ -65,7 +66,18 @@ pub(super) fn prepare() -> bool {
         EVENT.store(event.leak(), Ordering::Release);
         let _ = set.leak();
     }
-    true
+    is_prepared()
+}
+
+/// Whoever makes the set has the event at hand.
+fn is_prepared() -> bool {
+    for _ in 0..1000 {
+        if EVENT.load(Ordering::Acquire) >= 0 {
+            return true;
+        }
+        let _ = time::nap(10);
+    }
+    false
 }
 
 fn add(set: i32, fd: i32, events: i32, data: u64) -> bool {

@@ -18,8 +18,9 @@ use transport::wire::{Out, Return, State, Wire};
 pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     opening::step(s, fd);
     let Some(wire) = wire(s) else {
-        if how != libc::SHUT_RD {
-            s.declines.store(true, Ordering::Release); // the end of file is said: nothing can be answered any more
+        let ends = matches!(how, libc::SHUT_WR | libc::SHUT_RDWR);
+        if ends && refuse(s) {
+            return shut(s, fd, how); // it was asked just now
         }
         return Some(how);
     };
@@ -66,6 +67,15 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     }
     settle_both_shut(s, fd);
     None
+}
+
+/// The end of file is about to be said before this side was asked: nothing can be answered any more. Whether it has been, by
+/// another thread.
+fn refuse(s: &Socket) -> bool {
+    s.rx.lock().is_ok_and(|_rx| {
+        s.declines.store(true, Ordering::Release);
+        wire(s).is_some()
+    })
 }
 
 /// The kernel connection is shut by this side.
@@ -186,7 +196,7 @@ fn end_unasked(s: &Socket, fd: i32) {
     }
 }
 
-/// The process ends with this connection open.
+/// The process ends, now, with this connection open.
 pub(super) fn end_with_process(s: &Socket) {
     if s.phase() != Phase::Opening || wire(s).is_some() || s.has_others() {
         return;

@@ -3,7 +3,7 @@
 
 use super::super::send::is_over;
 use super::super::{Phase, Socket, parked, rouse};
-use super::waiting::{is_waiting, note_pending, serve_due, unsent};
+use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
 use super::{bell, ending, is_current, mover, opening, riding, wire};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -212,6 +212,7 @@ pub(crate) unsafe fn send(
             Ok(Sent::Bytes(n)) => {
                 s.hungry.store(false, Ordering::Relaxed);
                 note_pending(s, fd);
+                settle_held(s, fd, wire);
                 riding::consider(s, wire);
                 return Ok(Some(n));
             }

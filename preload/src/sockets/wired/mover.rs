@@ -14,7 +14,7 @@
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket};
-use super::{bell, ending, raising};
+use super::{bell, ending, opening, raising};
 use crate::epoll::registered;
 use crate::service;
 use crate::world;
@@ -264,12 +264,19 @@ pub(crate) fn at_exit(ends: bool) {
     if world::is_foreign() {
         return;
     }
-    if ends {
+    if STARTED.load(Ordering::Relaxed) {
+        let_all_go(ends);
+    }
+    if ends && opening::has_begun() {
+        // (a thread that is about to send is not to hear of it)
+        PARTING.store(true, Ordering::SeqCst);
+        crate::signals::ignore(libc::SIGPIPE);
         world::lock().pool.each(ending::end_with_process);
     }
-    if !STARTED.load(Ordering::Relaxed) {
-        return;
-    }
+}
+
+/// [`at_exit`] with connections in RDMA mode.
+fn let_all_go(ends: bool) {
     world::lock().pool.each(|s| {
         if super::is_wired(s) && super::waiting::is_under_way(s) {
             parked::note(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
@@ -323,7 +330,7 @@ fn say_farewell() {
 }
 
 /// A thread sends on what was shut because the process ends: it is not to hear of that. False: it was not.
-pub(super) fn outlives() -> bool {
+pub(crate) fn outlives() -> bool {
     let parts = PARTING.load(Ordering::SeqCst);
     if parts {
         let _ = time::nap(2 * LAST_WORDS_US);

@@ -14,7 +14,7 @@ use crate::world::{self, World};
 use crate::{mapper, rules};
 use flowctl::Scheme;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
@@ -30,7 +30,7 @@ use transport::wire::{Heard, Wire};
 const ANSWER_US: u64 = 5_000;
 
 /// How long (µs) a child waits for the parent to close its descriptor of a connection that the child serves.
-const PARENT_US: u64 = 2_000;
+const PARENT_US: u64 = 10_000;
 
 /// Whether what this listener accepts may be asked.
 pub(crate) fn is_wanted_at(fd: i32) -> bool {
@@ -70,8 +70,17 @@ fn set_wire(s: &Socket, at: NonNull<Wire>) {
     s.wire.store(at.as_ptr(), Ordering::Release);
 }
 
+/// Whether there has ever been one that the other end may ask.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has accepted any such connection.
+pub(super) fn has_begun() -> bool {
+    BEGUN.load(Ordering::Relaxed)
+}
+
 /// A connection was accepted that the other end may want to move.
 pub(crate) fn begin_as_server(s: &'static Socket) {
+    BEGUN.store(true, Ordering::Relaxed);
     s.record.set_kernel(Reason::Undecided);
     s.set_phase(Phase::Opening);
 }

@@ -124,6 +124,13 @@ pub(super) fn note_pending(s: &'static Socket, fd: i32) {
     }
 }
 
+/// What a call has taken to go with others goes at once where nobody would look after it.
+pub(super) fn settle_held(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if wire.common.gathered_since().is_some() && !(mover::is_there() && parked::keep(s, fd)) {
+        serve_due_on(s, fd, wire);
+    }
+}
+
 /// Waits for a while until the kernel has taken what the call has sent, or the peer has answered: who waits in its
 /// sends expects that it goes whatever the program does next. The mover goes on with what is left then.
 pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {

@@ -9,7 +9,7 @@ use crate::sdp_wire::header::HEADER;
 use crate::sys::Result;
 
 /// FPDUs that are put together and sent at once: a message of 128 KiB.
-const AT_ONCE: u64 = 3;
+const AT_ONCE: usize = 3;
 
 /// Octets of an FPDU, at most: its length is a word of 16 bits; a marker in each 512, pad and sum.
 const LONGEST: usize = LENGTH + (1 << 16) + (1 << 16) / 512 * 4 + 8;
@@ -30,8 +30,10 @@ impl Out {
         let alone = keep || self.from_early || self.noted.is_on();
         let most = if alone { 1 } else { AT_ONCE };
         let mut ahead = walk.part(walk.left());
+        // What each ends with: where it ends here, the bytes and the numbers up to there.
+        let mut ends = [(at, 0, before); AT_ONCE];
         let mut count = 0;
-        loop {
+        for end in ends.iter_mut().take(most) {
             let len = ahead.left().min(self.most);
             let Some(head) = self.data_head(len) else {
                 if count == 0 {
@@ -42,12 +44,13 @@ impl Out {
             // SAFETY: passed on to the caller.
             unsafe { self.frame_walk(&head, &mut ahead.part(len), len) };
             ahead.skip(len);
+            *end = (self.end, ahead.done(), self.numbers);
             count += 1;
-            if count == most || ahead.left() == 0 || PENDING - self.end < LONGEST {
+            if ahead.left() == 0 || PENDING - self.end < LONGEST {
                 break;
             }
         }
-        let len = ahead.done();
+        let mut len = ahead.done();
         if self.from_early {
             self.early_start += len; // (noted together with the FPDU)
         }
@@ -64,9 +67,17 @@ impl Out {
                 self.note(); // before it is written over
                 Ok(Sent::Full)
             }
-            Ok(_) => {
+            Ok(whole) => {
+                if !whole
+                    && let Some(begun) = ends.iter().take(count).position(|e| e.0 >= self.start)
+                    && let Some(&end) = ends.get(begun)
+                {
+                    // Those that have not begun to go were not sent.
+                    (self.end, len, self.numbers) = end;
+                    count = begun + 1;
+                }
                 walk.skip(len);
-                self.messages += count;
+                self.messages += count as u64;
                 Ok(Sent::Bytes(len))
             }
             Err(e) => Err(e),
