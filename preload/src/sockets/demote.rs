@@ -163,10 +163,14 @@ fn wait_for_put(p: &impl Provider) {
 
 fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
     let Some(p) = s.segment() else { return };
-    // With others asleep on it nothing more may come before they have heard of what came.
+    // With others asleep on it nothing more may come before they have heard of what came. (A peer that is to give back must
+    // not be stopped before it can be told so: it would follow at once, and could not any more. What it gives back comes by the
+    // kernel, which wakes them.)
     if s.sleepers() > 0 {
-        p.stop_peer(None);
-        wait_for_put(p);
+        if unread == Unread::Keep {
+            p.stop_peer(None);
+            wait_for_put(p);
+        }
         let_sleepers_leave(s, p);
     }
     let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {

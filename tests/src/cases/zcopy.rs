@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("zcopy_ping_pong", ping_pong).large(20 << 20),
     Case::pair("zcopy_from_the_first_byte", from_the_first_byte)
         .large(0)
-        .conns(50),
+        .conns(5),
     // (threads that find another's buffer advertised send by the ring, most of the time if need be)
     Case::pair("zcopy_many_senders", many_senders).large(1 << 16),
     Case::pair("zcopy_many_readers", many_readers).large(1 << 20),

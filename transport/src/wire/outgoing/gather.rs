@@ -4,7 +4,8 @@
 //! the [`STREAK`]th on of messages that come one after the other, with nothing read in between, they are gathered. What is gathered
 //! goes when there is enough of it or it is [`AGE_US`] old, whichever comes first, by the sender's next message; before
 //! the program sleeps, forks, shuts, closes or ends; and else by whoever looks after it (`preload::sockets::wired::mover`).
-//! So nothing waits longer than that age and the time between two looks together.
+//! So nothing waits longer than that age and the time between two looks together, or two milliseconds where another
+//! connection of the process waits for its peer. Where nobody would look after it nothing is gathered.
 //!
 //! Called by `send` of this module's parent, and for the common case, which needs no system call, straight from
 //! `preload`; under the sending lock.
