@@ -10,27 +10,15 @@ mod demotion;
 mod foreign;
 mod handover;
 
-use std::path::PathBuf;
-
-use crate::sides::{Lab, Plan, Row, output};
+use crate::sides::{self, Lab, Plan, Row, output};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The library under test; by default the one that was built with this program
-    #[arg(long)]
-    lib: Option<PathBuf>,
-    /// Repetitions of each measurement on each side
-    #[arg(long, default_value_t = 5)]
-    reps: usize,
-    /// Three short repetitions: a look, not a result
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    run: sides::Args,
     /// Only these
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Measure>,
-    /// Where cost.csv and cost.json go
-    #[arg(long, default_value = "out")]
-    out: PathBuf,
 }
 
 /// One line of the list of costs, which may be several rows of the table. A new one is a name here and a
@@ -70,11 +58,8 @@ impl Measure {
 }
 
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let lab = Lab::new(args.lib.as_deref())?;
-    let plan = Plan {
-        reps: if args.quick { 3 } else { args.reps.max(1) },
-        quick: args.quick,
-    };
+    let lab = Lab::new(args.run.lib.as_deref())?;
+    let plan = args.run.plan();
     let mut rows = Vec::new();
     for measure in Measure::ALL {
         if args.only.is_empty() || args.only.contains(&measure) {
@@ -86,6 +71,6 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     }
     println!();
     output::print(&rows);
-    output::write(&args.out, "cost", &rows, &plan)?;
-    output::none_failed(&rows)
+    output::write(&args.run.out, "cost", &rows, &plan)?;
+    output::none_failed(&rows, |row| row.failed.is_some())
 }

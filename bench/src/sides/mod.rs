@@ -2,6 +2,8 @@
 //! what carried them, `hosts` are two network namespaces to run them in, `row` judges what came of it, `output` writes it
 //! down. This file owns the order of turns.
 
+use std::path::PathBuf;
+
 mod hosts;
 pub(crate) mod output;
 mod pair;
@@ -10,6 +12,32 @@ mod row;
 pub(crate) use hosts::{Host, Hosts};
 pub(crate) use pair::{CLIENT_CORE, Connection, End, Lab, Pair, Side};
 pub(crate) use row::{Row, Samples, Target};
+
+/// What both are told on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The library under test; by default the one that was built with this program
+    #[arg(long)]
+    pub lib: Option<PathBuf>,
+    /// Repetitions of each measurement on each side
+    #[arg(long, default_value_t = 7)]
+    reps: usize,
+    /// Three short repetitions: a look, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Where the table goes, as CSV and JSON
+    #[arg(long, default_value = "out")]
+    pub out: PathBuf,
+}
+
+impl Args {
+    pub(crate) fn plan(&self) -> Plan {
+        Plan {
+            reps: if self.quick { 3 } else { self.reps.max(1) },
+            quick: self.quick,
+        }
+    }
+}
 
 /// How much is measured.
 pub(crate) struct Plan {

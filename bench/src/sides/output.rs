@@ -104,8 +104,8 @@ pub(crate) fn write(folder: &Path, name: &str, rows: &[Row], plan: &Plan) -> any
 }
 
 /// A missed target is a result; a failed run is not.
-pub(crate) fn none_failed(rows: &[Row]) -> anyhow::Result<()> {
-    let failed = rows.iter().filter(|row| row.failed.is_some()).count();
+pub(crate) fn none_failed<T>(rows: &[T], has_failed: impl Fn(&T) -> bool) -> anyhow::Result<()> {
+    let failed = rows.iter().filter(|row| has_failed(row)).count();
     anyhow::ensure!(
         failed == 0,
         "{failed} of {} measurements failed",

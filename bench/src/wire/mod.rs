@@ -6,37 +6,22 @@
 
 mod measure;
 
-use std::path::PathBuf;
-
 use crate::machine;
-use crate::sides::{Hosts, Lab, Plan, output};
+use crate::sides::{self, Hosts, Lab, output};
 use measure::Measure;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The library under test; by default the one that was built with this program
-    #[arg(long)]
-    lib: Option<PathBuf>,
-    /// Repetitions of each measurement on each side
-    #[arg(long, default_value_t = 7)]
-    reps: usize,
-    /// Three short repetitions: a look, not a result
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    run: sides::Args,
     /// Only these
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Measure>,
-    /// Where wire.csv and wire.json go
-    #[arg(long, default_value = "out")]
-    out: PathBuf,
 }
 
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let mut lab = Lab::new(args.lib.as_deref())?.between(Hosts::new()?);
-    let plan = Plan {
-        reps: if args.quick { 3 } else { args.reps.max(1) },
-        quick: args.quick,
-    };
+    let mut lab = Lab::new(args.run.lib.as_deref())?.between(Hosts::new()?);
+    let plan = args.run.plan();
     let load = machine::load();
     if load > 0.3 {
         println!("load average {load}: others use these cores; wait, or the figures show them too");
@@ -51,6 +36,6 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     }
     println!();
     output::print(&rows);
-    output::write(&args.out, "wire", &rows, &plan)?;
-    output::none_failed(&rows)
+    output::write(&args.run.out, "wire", &rows, &plan)?;
+    output::none_failed(&rows, |row| row.failed.is_some())
 }
