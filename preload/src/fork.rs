@@ -7,6 +7,7 @@
 //!
 //! A stream for which there is no seat, or no memory, goes back to the kernel before the fork.
 
+use crate::epoll::ticket::{self, Taker};
 use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::wired::{self, mover};
 use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats};
@@ -78,6 +79,7 @@ pub(crate) extern "C" fn before_fork() {
     if child.is_some() {
         for set in &w.sets {
             set.hear_others();
+            ticket::disturb(set, Taker::Change); // the child may take its bell
         }
     }
     drop(streams);

@@ -5,8 +5,14 @@
 //! which the sleeper sets. Each side writes its word, fences, then reads the other's; so at least one
 //! of them sees the other (the store-buffer pattern; model checked in `tests/loom.rs`). What the ring
 //! itself is — a byte on the kernel connection — is the caller's.
+//!
+//! **Tickets.** An epoll set sleeps on many connections at once, and one bell wakes it for all. So it wishes with a
+//! number, drawn anew for each sleep and the same on all of them: a publisher that has rung it by one connection
+//! ([`Rung`]) passes the others over. Wishes with a ticket and without have bits of their own in the word, so what a set
+//! says takes nothing from who sleeps in a call on the same connection, and that one is always rung.
+//! The sleeper's part: a ticket whose bell may have gone by it is never slept on again (`preload::epoll`).
 
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The sleeper waits for bytes.
 pub const DATA: u32 = 1;
@@ -15,10 +21,98 @@ pub const SPACE: u32 = 2;
 /// The sleeper waits for the reader of a buffer that it has advertised.
 pub const TAKEN: u32 = 4;
 
+/// All that can be wished for.
+const ALL: u64 = 7;
+/// How far left the wishes of a set stand from the others.
+const OF_SET: u32 = 3;
+/// How far left its ticket stands.
+const TICKET: u32 = 6;
+
+/// The number of one sleep of one epoll set. It tells two sleeps of all processes apart, and cannot be guessed: it is
+/// drawn from as many numbers as the word has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// From the low bits of a number, unless all are zero.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        match number << TICKET >> TICKET {
+            0 => None,
+            number => Some(Self(number)),
+        }
+    }
+
+    /// As it lies in a peer's word.
+    const fn in_word(word: u64) -> Option<Self> {
+        Self::new(word >> TICKET)
+    }
+
+    /// What tells sets apart, mostly: their numbers begin far from each other.
+    const fn set(self) -> u64 {
+        self.0 >> 32
+    }
+
+    /// What a set's next sleep counts on from.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// How many sets are remembered at once. Those that share a place are rung more often than they need.
+const PLACES: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// The tickets that were rung last.
+#[derive(Debug)]
+pub struct Rung([AtomicU64; PLACES]);
+
+impl Default for Rung {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rung {
+    /// None yet.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; PLACES])
+    }
+
+    /// None yet.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    fn place(&self, t: Ticket) -> Option<&AtomicU64> {
+        self.0.get(t.set() as usize % PLACES)
+    }
+
+    /// Notes a ticket whose set has been rung: the bell is on its way.
+    pub fn note(&self, t: Ticket) {
+        if let Some(place) = self.place(t) {
+            place.store(t.0, Ordering::Release);
+        }
+    }
+
+    /// Whether it has been.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, t: Ticket) -> bool {
+        self.place(t)
+            .is_some_and(|place| place.load(Ordering::Acquire) == t.0)
+    }
+}
+
 /// Sleeper: announces that it wants to be rung for `what`. It must look at the published word again
 /// after this and before it sleeps.
 #[inline]
-pub fn arm(armed: &AtomicU32, what: u32) {
+pub fn arm(armed: &AtomicU64, what: u32) {
     if wish(armed, what) {
         fence(Ordering::SeqCst);
     }
@@ -28,30 +122,79 @@ pub fn arm(armed: &AtomicU32, what: u32) {
 /// ([`crate::sys::barrier::heavy`]) has to come before the look that decides about sleeping. Several
 /// wishes can share one.
 #[inline]
-pub fn wish(armed: &AtomicU32, what: u32) -> bool {
+pub fn wish(armed: &AtomicU64, what: u32) -> bool {
+    let what = u64::from(what);
     armed.load(Ordering::Relaxed) & what != what
         && armed.fetch_or(what, Ordering::SeqCst) & what != what
 }
 
-/// Publisher, whose barrier has just been issued: as [`must_ring`].
-#[inline]
-pub fn is_wished(armed: &AtomicU32, what: u32) -> bool {
-    armed.load(Ordering::Relaxed) & what != 0
-        && armed.fetch_and(!what, Ordering::SeqCst) & what != 0
+/// Sleeper, an epoll set: as [`wish`], with the ticket of this sleep in place of an earlier one's. A barrier is always
+/// due. Of several sets that hold the connection none may use this.
+pub fn wish_by(armed: &AtomicU64, what: u32, ticket: Ticket) {
+    let new = ticket.0 << TICKET | u64::from(what) << OF_SET;
+    let mut seen = armed.load(Ordering::Relaxed);
+    while let Err(now) =
+        armed.compare_exchange(seen, new | seen & ALL, Ordering::SeqCst, Ordering::Relaxed)
+    {
+        seen = now;
+    }
 }
 
 /// Sleeper: takes the wish back. A ring may already be under way.
 #[inline]
-pub fn disarm(armed: &AtomicU32, what: u32) {
+pub fn disarm(armed: &AtomicU64, what: u32) {
+    let what = u64::from(what);
     if armed.load(Ordering::Relaxed) & what != 0 {
         armed.fetch_and(!what, Ordering::SeqCst);
+    }
+}
+
+/// Sleeper, an epoll set: takes back what it wished for with a ticket.
+pub fn disarm_by(armed: &AtomicU64) {
+    if armed.load(Ordering::Relaxed) & ALL << OF_SET != 0 {
+        armed.fetch_and(!(ALL << OF_SET), Ordering::SeqCst);
+    }
+}
+
+/// The wishes that stand, with a ticket or without.
+#[inline]
+pub fn armed(armed: &AtomicU64) -> u32 {
+    let word = armed.load(Ordering::Relaxed);
+    #[allow(clippy::cast_possible_truncation)]
+    let all = ((word | word >> OF_SET) & ALL) as u32;
+    all
+}
+
+/// Publisher, about to ring: whom the bell wakes besides. To be noted once the bell is sent.
+#[inline]
+pub fn ticket(armed: &AtomicU64) -> Option<Ticket> {
+    Ticket::in_word(armed.load(Ordering::Relaxed))
+}
+
+/// Publisher, whose barrier has just been issued: as [`must_ring`].
+#[inline]
+pub fn is_wished(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
+    let (plain, by_set) = (u64::from(what), u64::from(what) << OF_SET);
+    let mut seen = armed.load(Ordering::Relaxed);
+    loop {
+        if seen & (plain | by_set) == 0 {
+            return false;
+        }
+        if seen & plain == 0 && Ticket::in_word(seen).is_some_and(&is_rung) {
+            return false; // the wish stands, for a bell that is on its way
+        }
+        let rest = seen & !(plain | by_set);
+        match armed.compare_exchange(seen, rest, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
     }
 }
 
 /// Publisher, after it has stored its word: whether it has to ring. True for exactly one publisher
 /// per arming.
 #[inline]
-pub fn must_ring(armed: &AtomicU32, what: u32) -> bool {
+pub fn must_ring(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
     fence(Ordering::SeqCst);
-    is_wished(armed, what)
+    is_wished(armed, what, is_rung)
 }

@@ -2,7 +2,7 @@
 //! interleaving within the bound on preemptions is run, with every value that a weakly ordered machine
 //! may load. Run with `RUSTFLAGS="--cfg loom" cargo test --release -p transport --test loom`.
 //!
-//! `bell` checks `transport::doorbell` itself, `ring` checks `flowctl::packetized` itself, `claims` checks
+//! `bell` and `tickets` check `transport::doorbell` itself, `ring` checks `flowctl::packetized` itself, `claims` checks
 //! `direct::claims` itself; `gate` checks
 //! a copy of the few lines of the shared-memory provider that stop a sender, whose words lie in mapped
 //! memory where loom cannot follow.
@@ -18,6 +18,8 @@ mod claims;
 mod gate;
 #[path = "loom/ring.rs"]
 mod ring;
+#[path = "loom/tickets.rs"]
+mod tickets;
 
 /// Runs a model with at most `preemptions` switches away from a thread that could have gone on.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {

@@ -7,6 +7,7 @@
 use super::set::Set;
 use crate::sockets::{Phase, Socket, parked, ready, wired};
 use std::sync::atomic::Ordering;
+use transport::doorbell::Ticket;
 use transport::provider::Provider;
 
 pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
@@ -22,6 +23,16 @@ pub(crate) enum Subject {
     Set(&'static Set),
     /// Any other descriptor, whose `data` happens to look like one of ours.
     Other,
+}
+
+/// What wakes whoever sleeps on the set for an entry.
+#[derive(Clone, Copy, Debug)]
+enum Waker {
+    Bell,
+    /// A bell on any of the set's entries, during one sleep.
+    Ticket,
+    /// Nothing is sure to: it is looked at again before long.
+    None,
 }
 
 /// One registration.
@@ -40,8 +51,8 @@ pub(crate) struct Entry {
     pub(crate) orphan: bool,
     /// On the list of those looked at in user space.
     pub(crate) hot: bool,
-    /// Nothing is sure to wake for it: it is looked at again before long.
-    unsure: bool,
+    /// What wakes for it, as of its last wish.
+    waker: Waker,
     /// The kernel does not watch the event of its ring.
     unwatched: bool,
     /// ONESHOT, and has been reported.
@@ -78,7 +89,7 @@ impl Entry {
             parked: false,
             orphan: false,
             hot: false,
-            unsure: false,
+            waker: Waker::Bell,
             unwatched: false,
             disabled: false,
             seen_edge: 0,
@@ -219,7 +230,7 @@ impl Entry {
 
     /// Whether nothing is sure to wake for it: so a reader's patience that runs (`parked`).
     pub(crate) fn is_unsure(&self) -> bool {
-        self.unsure
+        matches!(self.waker, Waker::None)
             || self
                 .socket()
                 .is_some_and(|s| s.starving.load(Ordering::Relaxed) != 0)
@@ -240,7 +251,7 @@ impl Entry {
     /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a
     /// heavy barrier comes before the look that decides about sleeping.
     pub(crate) fn wish(&mut self) -> bool {
-        self.unsure = false;
+        self.waker = Waker::Bell;
         if self.parked {
             return false;
         }
@@ -256,7 +267,7 @@ impl Entry {
                         wired::Sleeper::Set,
                     ) < u64::MAX)
             {
-                self.unsure = true;
+                self.waker = Waker::None;
                 parked::look_soon();
             }
             return attached
@@ -266,6 +277,42 @@ impl Entry {
         match self.subject {
             Subject::Set(inner) => inner.wish_all(),
             _ => false,
+        }
+    }
+
+    /// As [`Self::wish`], by the ticket of the set's sleep where nobody else's wish can be in its place: no other set
+    /// has the socket, and no other process. False: it cannot be, and nothing is wished for.
+    pub(super) fn wish_by(&mut self, ticket: Ticket) -> bool {
+        if let Some(s) = self.socket()
+            && !self.parked
+            && self.managed
+            && s.phase() == Phase::Attached
+            && s.set_count.load(Ordering::Acquire) <= 1
+            && !s.is_shared()
+            && let Some(p) = s.segment()
+        {
+            self.waker = Waker::Ticket;
+            p.wish_by(ready::wishes(poll_bits(self.events)), ticket);
+            return true;
+        }
+        false
+    }
+
+    /// Whether its last wish was by a ticket, which is good for that sleep only: it cannot be left to its bell.
+    pub(super) const fn is_by_ticket(&self) -> bool {
+        matches!(self.waker, Waker::Ticket)
+    }
+
+    /// The socket has gone back to the kernel.
+    pub(super) const fn forget_ticket(&mut self) {
+        self.waker = Waker::Bell;
+    }
+
+    /// Takes back what was wished for by a ticket.
+    pub(super) fn disarm_by(&mut self) {
+        self.waker = Waker::Bell;
+        if let Some(p) = self.socket().and_then(|s| s.segment()) {
+            p.disarm_by();
         }
     }
 

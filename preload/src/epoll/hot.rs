@@ -7,20 +7,40 @@
 
 use super::entry::{Entry, Subject};
 use super::set::{Inner, Set};
+use super::ticket;
 use std::sync::atomic::Ordering;
+use transport::doorbell::Ticket;
 use transport::sys::barrier;
 
+/// What a look in vain counts.
+const LOOK: usize = 16;
 /// Looks in a row that find nothing, where few are hot.
-const MOST: usize = 512;
+const MOST: usize = 512 * LOOK;
 /// Where many are.
-const LEAST: usize = 8;
+const LEAST: usize = 8 * LOOK;
 /// How many are few: they lie in the nearest cache.
 const FEW: usize = 64;
 
-/// Looks in vain that an entry is worth, among so many hot ones.
+/// What a look in vain counts, among so many hot ones. Who has nothing else to do looks at a few for next to nothing, and their
+/// peers, who may have much to do, are spared the bells.
+#[allow(clippy::cast_possible_truncation)]
+pub(super) const fn weight(hot: usize, spinning: bool) -> u32 {
+    if spinning && hot <= FEW {
+        1
+    } else {
+        LOOK as u32
+    }
+}
+
+/// Looks in vain that an entry is worth, by weight, among so many hot ones.
 #[allow(clippy::cast_possible_truncation)]
 pub(super) fn patience(hot: usize) -> u32 {
     (MOST * FEW / hot.max(FEW)).max(LEAST) as u32
+}
+
+/// As [`patience`], of an entry that is armed for a sleep already.
+pub(super) fn patience_asleep(hot: usize) -> u32 {
+    patience(hot) / 4
 }
 
 /// Whether an entry can be left to its bell, and was looked at in vain for long enough.
@@ -57,14 +77,21 @@ pub(super) fn cool(l: &mut Inner, patience: u32) -> bool {
 /// After a sleep: entries with recent traffic are looked at again without a bell; the others stay armed
 /// and are left to it. Not while others sleep on the set, who have armed them, or are about to, under
 /// this lock.
-pub(super) fn disarm(set: &'static Set) {
+pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
     let Some(mut l) = set.lock() else { return };
+    if let Some(t) = ticket {
+        ticket::over(set, t);
+    }
     if set.waiters.load(Ordering::SeqCst) > 0 {
         return;
     }
-    let patience = patience(l.hot.len()) / 4;
+    let patience = patience_asleep(l.hot.len());
     keep(&mut l, |e| {
         if !e.managed {
+            return true;
+        }
+        if e.is_by_ticket() {
+            e.disarm_by();
             return true;
         }
         if e.idle < patience {
@@ -93,7 +120,9 @@ mod tests {
 
     #[test]
     fn patience_shrinks_with_the_crowd() {
-        assert_eq!([0, 1, 64].map(patience), [512; 3]);
-        assert_eq!([128, 1024, 4096, 100_000].map(patience), [256, 32, 8, 8]);
+        let looks = |hot| patience(hot) / weight(hot, false);
+        assert_eq!([0, 1, 64].map(looks), [512; 3]);
+        assert_eq!([128, 1024, 4096, 100_000].map(looks), [256, 32, 8, 8]);
+        assert_eq!([64, 65].map(|hot| weight(hot, true)), [1, 16]);
     }
 }

@@ -20,13 +20,26 @@ type Unsettled = [Option<(&'static Socket, i32)>; 16];
 
 /// Reports what is ready among the hot entries.
 pub(super) fn from_user(set: &'static Set, out: &mut Out, call: u32) {
+    look_while(set, out, call, false);
+}
+
+/// As [`from_user`]; `spinning`: there is nothing else to do.
+pub(super) fn look_while(set: &'static Set, out: &mut Out, call: u32, spinning: bool) {
     for _ in 0..4 {
         let mut unsettled: Unsettled = [None; 16];
         let mut n = 0;
         let mut again = false;
         let stale = {
             let Some(mut l) = set.lock() else { return };
-            look(&mut l, out, call, &mut unsettled, &mut n, &mut again)
+            look(
+                &mut l,
+                out,
+                call,
+                spinning,
+                &mut unsettled,
+                &mut n,
+                &mut again,
+            )
         };
         if stale {
             rouse::heard(set);
@@ -46,6 +59,7 @@ fn look(
     l: &mut Inner,
     out: &mut Out,
     call: u32,
+    spinning: bool,
     unsettled: &mut Unsettled,
     n: &mut usize,
     again: &mut bool,
@@ -54,14 +68,14 @@ fn look(
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
     let start = if len > out.room { l.next % len } else { 0 };
-    let (patience, mut tired) = (hot::patience(len), false);
+    let (patience, weight, mut tired) = (hot::patience(len), hot::weight(len, spinning), false);
     for turn in 0..len {
         let Some(&index) = l.hot.get((start + turn) % len) else {
             continue;
         };
         let Some(e) = l.entry(index) else { continue };
         if e.is_quiet() {
-            e.idle += 1;
+            e.idle = e.idle.saturating_add(weight);
             tired |= hot::is_tiring(e, patience);
             continue;
         }
@@ -95,7 +109,7 @@ fn look(
                 l.next = start + turn + 1;
             }
             None => {
-                e.idle += 1;
+                e.idle = e.idle.saturating_add(weight);
                 tired |= hot::is_tiring(e, patience);
                 if let Subject::Set(inner) = e.subject {
                     inner.unsettled(&mut |s, fd| {

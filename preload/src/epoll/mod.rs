@@ -9,4 +9,5 @@ mod out;
 pub(crate) mod registered;
 pub(crate) mod set;
 mod shared;
+pub(crate) mod ticket;
 pub(crate) mod wait;

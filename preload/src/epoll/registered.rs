@@ -6,6 +6,7 @@
 
 use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, TAG};
+use super::ticket::{self, Taker};
 use crate::sockets::{Phase, Socket, residual, rouse, wired};
 use crate::table;
 use crate::world::World;
@@ -111,12 +112,14 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
     for m in unsafe { &*s.sets.get() } {
         let Some(mut l) = m.set.lock() else { continue };
         let Some(e) = l.entry(m.index) else { continue };
+        e.forget_ticket();
         if e.managed && !e.parked && e.events & EXCLUSIVE == 0 && residual::left(s) > 0 {
             // The kernel does not know of bytes that are kept here: until they are read the entry is
             // looked at by us, and the kernel asked for what the program asked for.
             e.fresh = true;
             m.set.ask_beside_us(e, m.index);
             l.heat(m.index);
+            ticket::disturb_held(m.set, &mut l, Taker::Change);
             continue;
         }
         let was_hot = std::mem::take(&mut e.hot);
@@ -137,6 +140,7 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
             }
         }
         l.hot.retain(|&i| i != m.index);
+        ticket::disturb_held(m.set, &mut l, Taker::Change);
         if engaged {
             m.set.engaged.fetch_sub(1, Ordering::AcqRel);
         }
@@ -154,6 +158,7 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
         if let Some(e) = l.remove(m.index)
             && (e.managed || e.hot)
         {
+            ticket::disturb_held(m.set, &mut l, Taker::Change);
             m.set.engaged.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -207,6 +212,7 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
     let Some(index) = l.index_of(fd) else { return };
     watch_ring(set, &mut l, index, false);
     let Some(e) = l.remove(index) else { return };
+    ticket::disturb_held(set, &mut l, Taker::Change);
     drop(l);
     if e.managed || e.hot || matches!(e.subject, Subject::Set(_)) {
         set.engaged.fetch_sub(1, Ordering::AcqRel);

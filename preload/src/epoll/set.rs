@@ -9,13 +9,14 @@
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
 use super::entry::{Entry, ONESHOT, Subject};
+use super::ticket::{self, Taker};
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket, ready};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use transport::provider::Provider as _;
 use transport::sys::Errno;
 use transport::sys::fd::{Fd, as_fd};
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) next: usize,
     /// The only entry so far that is ours: its peer need not say when it puts.
     alone: Option<usize>,
+    /// The number of the last ticket; 0: none was drawn in this process.
+    pub(super) tickets: u64,
 }
 
 /// An epoll set.
@@ -69,6 +72,10 @@ pub(crate) struct Set {
     pub(crate) engaged: AtomicU32,
     /// Threads asleep in the kernel on this set.
     pub(crate) waiters: AtomicU32,
+    /// The ticket by which one of them sleeps ([`super::ticket`]), or 0.
+    pub(super) ticket: AtomicU64,
+    /// Several threads have asked for its events at once.
+    pub(super) crowded: AtomicBool,
     /// Longest busy look before a sleep, as learnt (µs).
     pub(crate) budget: Budget,
     pub(crate) company: Company,
@@ -96,6 +103,8 @@ impl Set {
             refs: AtomicU32::new(1),
             engaged: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
+            ticket: AtomicU64::new(0),
+            crowded: AtomicBool::new(false),
             budget: Budget::new(),
             company: Company::new(),
             edgy: AtomicBool::new(false),
@@ -109,6 +118,9 @@ impl Set {
     pub(crate) fn reset(&self) {
         self.lock.reset();
         self.waiters.store(0, Ordering::Relaxed);
+        self.ticket.store(0, Ordering::Relaxed);
+        // SAFETY: no other thread exists, and none held the lock.
+        unsafe { (*self.inner.get()).tickets = 0 };
         self.inherited.store(self.is_engaged(), Ordering::Relaxed);
     }
 
@@ -204,6 +216,7 @@ impl Set {
         let Some(mut l) = self.lock() else {
             return true;
         };
+        ticket::disturb_held(self, &mut l, Taker::Wait);
         let mut others = false;
         for ev in events.iter().take(n.unwrap_or(0)) {
             let (bits, data) = (ev.events, ev.u64);

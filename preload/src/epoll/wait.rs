@@ -2,9 +2,10 @@
 //! kernel (`look`), each getting its turn; then a short busy look; then sleep in the kernel, armed.
 
 use super::hot;
-use super::look::{from_kernel, from_user, kernel_wait, translate};
+use super::look::{from_kernel, from_user, kernel_wait, look_while, translate};
 use super::out::Out;
 use super::set::{Set, TAG, TAG_MASK};
+use super::ticket::{self, Taker};
 use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
@@ -157,7 +158,7 @@ fn spin(
         }
     }
     let look = |turn: u32| {
-        from_user(set, out, call);
+        look_while(set, out, call, true);
         if out.n == 0 && turn.is_multiple_of(4) && turn >= spin::PAUSES {
             let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
         }
@@ -180,7 +181,7 @@ fn sleep(
 ) -> Result<bool> {
     let counting = Counting::begin();
     counting.add(What::InSet(set));
-    arm(set);
+    let ticket = ticket::arm(set);
     from_user(set, out, call);
     let begun = clock::ticks();
     let r = if out.n > 0 {
@@ -198,22 +199,17 @@ fn sleep(
     };
     drop(counting);
     set.budget.learn(clock::ticks() - begun);
-    hot::disarm(set);
+    hot::disarm(set, ticket);
     r?;
     from_user(set, out, call);
     Ok(out.n > 0)
-}
-
-fn arm(set: &'static Set) {
-    if set.wish_all() {
-        barrier::heavy();
-    }
 }
 
 /// Ends the call, with the events in order. While other threads sleep on the set, what is handed to this
 /// one stays armed for them.
 fn finish(set: &'static Set, out: &mut Out, call: u32) -> Result<usize> {
     out.put_in_order();
+    ticket::disturb(set, Taker::Wait);
     if out.n > 0
         && set.waiters.load(Ordering::SeqCst) > 0
         && let Some(mut l) = set.lock()

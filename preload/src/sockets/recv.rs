@@ -29,8 +29,10 @@ const CHECK_US: u64 = 10_000;
 /// How often a call looks again because bytes may have come as it looked.
 const LOOKS: u32 = 64;
 
-/// Bells that may lie unread on a watched connection.
-const BELLS: u64 = 16;
+/// Bells that may lie unread on a watched connection. Fewer than the kernel sends before it waits for an acknowledgement (4
+/// with the meanest of its congestion controls): unread ones are acknowledged 40 ms later, and the next would be held up for
+/// as long.
+const BELLS: u64 = 3;
 
 /// Receives into the program's buffers.
 ///
@@ -111,7 +113,7 @@ unsafe fn once(
         far: held::far(s, p),
         ..how
     };
-    let before = walk.done();
+    let (before, bells) = (walk.done(), rx.bells_taken());
     if s.starving.load(Ordering::Relaxed) != 0 && parked::ends_patience(s) {
         rx.release();
     }
@@ -134,7 +136,11 @@ unsafe fn once(
     }
     s.mirror_rx(&rx);
     let due = rx.take_due();
+    let took_bells = rx.bells_taken() != bells;
     drop(rx);
+    if took_bells {
+        registered::kick_others(s, std::ptr::null()); // (the fast leg is over)
+    }
     if due.any() {
         serve(s, p, fd, due);
     }

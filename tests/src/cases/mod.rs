@@ -34,6 +34,7 @@ mod legs;
 mod limits;
 mod many;
 mod nonblock;
+mod one_bell;
 mod options;
 mod passed;
 mod poll;
@@ -180,6 +181,7 @@ pub fn all() -> Vec<Case> {
         epoll_order::CASES,
         epoll_sets::CASES,
         epoll_threads::CASES,
+        one_bell::CASES,
         signals::CASES,
         splice::CASES,
         handlers::CASES,

@@ -74,7 +74,7 @@ impl Direct for Segment {
     }
 
     fn peer_sleeps(&self) -> bool {
-        self.peer().bell.armed.load(Ordering::Relaxed) & doorbell::DATA != 0
+        doorbell::armed(&self.peer().bell.armed) & doorbell::DATA != 0
     }
 
     fn is_prompt(&self, wait: Patience) -> bool {

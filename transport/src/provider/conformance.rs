@@ -2,7 +2,7 @@
 //! end of this file. The lies of a hostile peer are told through the trait itself.
 
 use super::{End, Provider};
-use crate::doorbell::{DATA, SPACE};
+use crate::doorbell::{DATA, SPACE, TAKEN, Ticket};
 use crate::sdp::{Put, Rx, Tx, Walk, rx::Got, rx::How};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
 use crate::shm::tests::Joined;
@@ -211,6 +211,31 @@ fn a_wish_is_answered_once(pair: &impl Pair) {
     a.arm(SPACE);
     assert!(b.must_ring(SPACE | DATA));
     assert_eq!(b.armed(), DATA, "the other side's wishes are its own");
+}
+
+fn a_set_is_rung_once_a_sleep(pair: &impl Pair) {
+    let (a, b) = pair.pair();
+    assert!(b.must_ring(DATA), "as above");
+    let [first, second] = [1, 2].map(|n| Ticket::new(7 << 40 | n).unwrap());
+    a.wish_by(DATA, first);
+    assert_eq!(a.armed(), DATA);
+    assert!(b.must_ring(DATA) && !b.must_ring(DATA));
+    a.wish_by(DATA, first);
+    assert!(b.must_ring(DATA), "the bell is not sent yet");
+    a.wish_by(DATA, first);
+    b.note_rung(b.ticket().unwrap());
+    assert!(!b.must_ring(DATA), "one bell wakes the set");
+    assert_eq!(a.armed(), DATA, "and the wish stands");
+    // Who sleeps in a call on the connection is rung all the same.
+    a.arm(DATA);
+    assert!(b.must_ring(DATA) && !b.must_ring(DATA));
+    // The next sleep is another.
+    a.wish_by(DATA | SPACE, second);
+    assert!(!b.must_ring(TAKEN) && b.must_ring(SPACE));
+    assert_eq!(a.armed(), DATA);
+    a.arm(SPACE);
+    a.disarm_by();
+    assert_eq!(a.armed(), SPACE, "the set takes back its own wishes only");
 }
 
 fn bells_are_counted(pair: &impl Pair) {
@@ -466,6 +491,7 @@ conformance!(
         bytes_are_seen_once_published,
         ends_and_fins_are_stated_one_by_one,
         a_wish_is_answered_once,
+        a_set_is_rung_once_a_sleep,
         bells_are_counted,
         a_stopped_side_does_not_enter,
         words_are_each_sides_own,

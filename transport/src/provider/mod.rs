@@ -10,6 +10,7 @@ mod conformance;
 mod shm;
 
 use crate::direct::Direct;
+use crate::doorbell::Ticket;
 use flowctl::{Inbox, Outbox, Piece, Terms, Violation};
 
 /// One side of an attached connection. The control words of flow control are `flowctl`'s traits; zero copy
@@ -82,11 +83,23 @@ pub trait Provider: Outbox + Inbox + Direct {
     /// Takes wishes back.
     fn disarm(&self, what: u32);
 
+    /// As [`Self::wish`], for an epoll set that sleeps on several connections by one ticket. A barrier is due.
+    fn wish_by(&self, what: u32, ticket: Ticket);
+
+    /// Takes back what was wished for by a ticket.
+    fn disarm_by(&self);
+
     /// The wishes of this side that still stand.
     fn armed(&self) -> u32;
 
     /// Whether the peer has to be rung, after something was published. True once per wish.
     fn must_ring(&self, what: u32) -> bool;
+
+    /// By which ticket the peer's set sleeps, or last did. Asked before a bell is sent.
+    fn ticket(&self) -> Option<Ticket>;
+
+    /// A bell has been sent since the ticket was read: this process owes the set no other.
+    fn note_rung(&self, ticket: Ticket);
 
     /// Counts a doorbell byte about to be sent on the kernel connection.
     fn count_bell(&self);

@@ -1,12 +1,18 @@
 //! The shared-memory provider: a put is a copy into the segment, a control word is a store.
 
 use super::{End, Provider};
-use crate::doorbell;
+use crate::doorbell::{self, Rung, Ticket};
 use crate::shm::layout::{Side, TAKEN, UNSTATED};
 use crate::shm::segment::Segment;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::barrier;
 use flowctl::{Back, Inbox, Note, Notes, Outbox, Piece, Terms, Untrusted, Violation, Word};
+
+/// What this process has rung: one bell for each sleep of an epoll set, by whichever connection.
+#[cfg(not(loom))]
+static RUNG: Rung = Rung::new();
+#[cfg(loom)]
+loom::lazy_static! { static ref RUNG: Rung = Rung::new(); }
 
 fn stated(word: &AtomicU64) -> Option<u64> {
     Some(word.load(Ordering::Acquire)).filter(|&v| v != UNSTATED)
@@ -186,15 +192,31 @@ impl Provider for Segment {
         doorbell::disarm(&self.mine().bell.armed, what);
     }
 
+    fn wish_by(&self, what: u32, ticket: Ticket) {
+        doorbell::wish_by(&self.mine().bell.armed, what, ticket);
+    }
+
+    fn disarm_by(&self) {
+        doorbell::disarm_by(&self.mine().bell.armed);
+    }
+
     #[inline]
     fn armed(&self) -> u32 {
-        self.mine().bell.armed.load(Ordering::Relaxed)
+        doorbell::armed(&self.mine().bell.armed)
     }
 
     #[inline]
     fn must_ring(&self, what: u32) -> bool {
         barrier::light(self.is_light());
-        doorbell::is_wished(&self.peer().bell.armed, what)
+        doorbell::is_wished(&self.peer().bell.armed, what, |t| RUNG.has(t))
+    }
+
+    fn ticket(&self) -> Option<Ticket> {
+        doorbell::ticket(&self.peer().bell.armed)
+    }
+
+    fn note_rung(&self, ticket: Ticket) {
+        RUNG.note(ticket);
     }
 
     fn count_bell(&self) {

@@ -466,11 +466,14 @@ impl Tx {
     fn send_bell(&mut self, p: &impl Provider, fd: i32) {
         self.hurry(fd);
         p.count_bell();
+        let ticket = p.ticket();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.
-        if unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) }.is_err() {
+        match (unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) }, ticket) {
+            (Ok(_), Some(ticket)) => p.note_rung(ticket),
+            (Ok(_), None) => {}
             // Full of bells that nobody took, so readable anyway; or gone, which shows by itself.
-            p.uncount_bell();
+            (Err(_), _) => p.uncount_bell(),
         }
     }
 }

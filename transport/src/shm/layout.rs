@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0007;
+pub const MAGIC: u64 = 0x5348_554e_5400_0008;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -164,7 +164,7 @@ pub struct Rx {
 #[derive(Debug)]
 pub struct Bell {
     /// See `crate::doorbell`.
-    pub armed: AtomicU32,
+    pub armed: AtomicU64,
     /// Not 0: this side issues the heavy barrier when it arms or stops (`sys::barrier`), so the other
     /// may do with a light one.
     pub heavy: AtomicU32,

@@ -248,7 +248,8 @@ impl Segment {
             }
             tx.fin.store(FIN_NONE, Ordering::Relaxed);
             // Whoever has not yet looked may be asleep in the kernel: the first message rings.
-            bell.armed.store(crate::doorbell::DATA, Ordering::Relaxed);
+            bell.armed
+                .store(crate::doorbell::DATA.into(), Ordering::Relaxed);
             bell.heavy.store(0, Ordering::Relaxed);
             bell.ordered.store(0, Ordering::Relaxed);
             busy.putting.store(0, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //! A lost wake-up shows as a deadlock, which loom reports.
 
 use super::check;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use transport::doorbell::{self, DATA, SPACE};
 
 /// The kernel connection as far as bells go: bytes that lie there wake whoever waits for one it has not
 /// seen. To have seen all bytes before going to sleep is what taking the bells off comes to.
-struct Line {
+pub(super) struct Line {
     bells: Mutex<u32>,
     came: Condvar,
 }
 
 impl Line {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             bells: Mutex::new(0),
             came: Condvar::new(),
         }
     }
 
-    fn ring(&self) {
+    pub(super) fn ring(&self) {
         *self.bells.lock().unwrap() += 1;
         self.came.notify_all();
     }
 
-    fn rung(&self) -> u32 {
+    pub(super) fn rung(&self) -> u32 {
         *self.bells.lock().unwrap()
     }
 
-    fn sleep(&self, seen: u32) {
+    pub(super) fn sleep(&self, seen: u32) {
         let mut bells = self.bells.lock().unwrap();
         while *bells == seen {
             bells = self.came.wait(bells).unwrap();
@@ -42,7 +42,7 @@ impl Line {
 
 /// One side's wishes, the words that the other side publishes, and the line between them.
 struct Pair {
-    armed: AtomicU32,
+    armed: AtomicU64,
     produced: AtomicU64,
     consumed: AtomicU64,
     line: Line,
@@ -52,7 +52,7 @@ struct Pair {
 impl Pair {
     fn new(armed: u32) -> Arc<Self> {
         Arc::new(Self {
-            armed: AtomicU32::new(armed),
+            armed: AtomicU64::new(armed.into()),
             produced: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
             line: Line::new(),
@@ -69,7 +69,7 @@ impl Pair {
     }
 
     /// The publisher's side of one step, with the test for a wish to be used.
-    fn publish(&self, what: u32, value: u64, must_ring: fn(&AtomicU32, u32) -> bool) {
+    fn publish(&self, what: u32, value: u64, must_ring: fn(&AtomicU64, u32) -> bool) {
         self.word(what).store(value, Ordering::Release);
         if must_ring(&self.armed, what) {
             self.line.ring();
@@ -112,9 +112,15 @@ struct Asleep {
 }
 
 /// What `must_ring` would be without its fence.
-fn must_ring_unfenced(armed: &AtomicU32, what: u32) -> bool {
+fn must_ring_unfenced(armed: &AtomicU64, what: u32) -> bool {
+    let what = u64::from(what);
     armed.load(Ordering::Relaxed) & what != 0
         && armed.fetch_and(!what, Ordering::AcqRel) & what != 0
+}
+
+/// Where no set sleeps by a ticket.
+fn must_ring(armed: &AtomicU64, what: u32) -> bool {
+    doorbell::must_ring(armed, what, |_| false)
 }
 
 /// One publisher in this thread, one sleeper in another, `rounds` words.
@@ -125,7 +131,7 @@ fn one_sleeper(rounds: u64) {
         thread::spawn(move || pair.await_word(DATA, rounds))
     };
     for value in 1..=rounds {
-        pair.publish(DATA, value, doorbell::must_ring);
+        pair.publish(DATA, value, must_ring);
     }
     sleeper.join().unwrap();
     pair.assert_one_ring_each();
@@ -142,7 +148,7 @@ fn a_sleeper_is_woken_in_every_round() {
 }
 
 /// One word and one sleeper that stops short of blocking: is it left asleep when all is over?
-fn left_asleep(must_ring: fn(&AtomicU32, u32) -> bool, look_again: bool) {
+fn left_asleep(must_ring: fn(&AtomicU64, u32) -> bool, look_again: bool) {
     check(5, move || {
         let pair = Pair::new(0);
         let sleeper = {
@@ -158,7 +164,7 @@ fn left_asleep(must_ring: fn(&AtomicU32, u32) -> bool, look_again: bool) {
 
 #[test]
 fn nobody_is_left_asleep() {
-    left_asleep(doorbell::must_ring, true);
+    left_asleep(must_ring, true);
 }
 
 #[test]
@@ -170,7 +176,7 @@ fn without_the_publishers_fence_a_wake_up_is_lost() {
 #[test]
 #[should_panic(expected = "a wake-up was lost")]
 fn without_the_second_look_a_wake_up_is_lost() {
-    left_asleep(doorbell::must_ring, false);
+    left_asleep(must_ring, false);
 }
 
 /// A reader and a writer of one side sleep on one line; the peer's two threads publish one word each.
@@ -184,9 +190,9 @@ fn two_wishes_share_one_word_and_one_line() {
         });
         let reader = {
             let pair = pair.clone();
-            thread::spawn(move || pair.publish(SPACE, 1, doorbell::must_ring))
+            thread::spawn(move || pair.publish(SPACE, 1, must_ring))
         };
-        pair.publish(DATA, 1, doorbell::must_ring);
+        pair.publish(DATA, 1, must_ring);
         reader.join().unwrap();
         for s in sleepers {
             s.join().unwrap();
@@ -205,8 +211,8 @@ fn two_wishes_are_served_round_after_round() {
             thread::spawn(move || pair.await_word(what, 2))
         });
         for value in 1..=2 {
-            pair.publish(DATA, value, doorbell::must_ring);
-            pair.publish(SPACE, value, doorbell::must_ring);
+            pair.publish(DATA, value, must_ring);
+            pair.publish(SPACE, value, must_ring);
         }
         for s in sleepers {
             s.join().unwrap();
@@ -218,18 +224,14 @@ fn two_wishes_are_served_round_after_round() {
 #[test]
 fn of_two_publishers_one_rings() {
     check(5, || {
-        let armed = Arc::new(AtomicU32::new(DATA | SPACE));
+        let armed = Arc::new(AtomicU64::new((DATA | SPACE).into()));
         let other = {
             let armed = armed.clone();
-            thread::spawn(move || doorbell::must_ring(&armed, DATA))
+            thread::spawn(move || must_ring(&armed, DATA))
         };
-        let here = doorbell::must_ring(&armed, DATA);
+        let here = must_ring(&armed, DATA);
         assert!(here != other.join().unwrap(), "one wish, one ring");
-        assert_eq!(
-            armed.load(Ordering::Relaxed),
-            SPACE,
-            "the other wish stands"
-        );
+        assert_eq!(doorbell::armed(&armed), SPACE, "the other wish stands");
     });
 }
 
@@ -246,9 +248,9 @@ fn a_wish_taken_back_takes_no_other_with_it() {
                 doorbell::disarm(&pair.armed, DATA);
             })
         };
-        pair.publish(DATA, 1, doorbell::must_ring);
+        pair.publish(DATA, 1, must_ring);
         sleeper.join().unwrap();
         assert!(pair.line.rung() <= 1);
-        assert_eq!(pair.armed.load(Ordering::Relaxed), SPACE);
+        assert_eq!(doorbell::armed(&pair.armed), SPACE);
     });
 }

@@ -102,6 +102,12 @@ impl Rx {
         p.bells().saturating_sub(self.bells)
     }
 
+    /// Bells taken so far.
+    #[must_use]
+    pub const fn bells_taken(&self) -> u64 {
+        self.bells
+    }
+
     /// Takes bells off the kernel connection, `most` at most. True if none is left. Not on the first
     /// leg, where data may lie before them.
     pub fn take_bells(&mut self, p: &impl Provider, fd: i32, most: usize) -> bool {

@@ -2,6 +2,7 @@
 //! function runs, as another process would at that moment.
 
 use crate::direct::Direct;
+use crate::doorbell::Ticket;
 use crate::provider::{End, Provider};
 use crate::shm::segment::Segment;
 use flowctl::{Back, Inbox, Note, Notes, Outbox, Piece, Terms, Untrusted, Violation, Word};
@@ -149,8 +150,24 @@ impl<F: FnOnce()> Provider for Watched<F> {
         Provider::disarm(&self.inner, what);
     }
 
+    fn wish_by(&self, what: u32, ticket: Ticket) {
+        Provider::wish_by(&self.inner, what, ticket);
+    }
+
+    fn disarm_by(&self) {
+        Provider::disarm_by(&self.inner);
+    }
+
     fn armed(&self) -> u32 {
         Provider::armed(&self.inner)
+    }
+
+    fn ticket(&self) -> Option<Ticket> {
+        self.after(Provider::ticket(&self.inner))
+    }
+
+    fn note_rung(&self, ticket: Ticket) {
+        Provider::note_rung(&self.inner, ticket);
     }
 
     fn must_ring(&self, what: u32) -> bool {

@@ -1,0 +1,99 @@
+//! Tickets (`transport::doorbell`): a thread that sleeps on a set alone is rung once for all of its connections. Called by
+//! `wait`, and by whoever may come between that one bell and its sleeper.
+//!
+//! The rule: while a thread sleeps by a ticket, a bell on any entry of the set has to wake it. Who else may take such a
+//! bell away (a wait on the same set, a look by a set around it, an entry that leaves the set, a fork) wakes the sleeper
+//! instead ([`disturb`]); it looks at everything and draws another ticket. Whoever takes bells off a connection has the
+//! connection's sets look anyway (`registered::kick_others`).
+
+use super::hot;
+use super::set::{Inner, Locked, Set};
+use std::sync::atomic::Ordering;
+use transport::doorbell::Ticket;
+use transport::sys::{barrier, udp};
+
+/// Who may have taken a bell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// Another thread that asks the kernel for the set's events. Where there is one there will be again: from now on
+    /// every connection has bells of its own.
+    Wait,
+    /// A change of the set.
+    Change,
+}
+
+/// Before a sleep on the set, whose thread is counted among the waiters: wishes to be rung for every hot entry. The
+/// ticket, if there is one.
+pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
+    let mut l = set.lock()?;
+    if set.waiters.load(Ordering::SeqCst) > 1 {
+        set.crowded.store(true, Ordering::SeqCst);
+    }
+    let alone = !set.crowded.load(Ordering::SeqCst) && l.hot.len() > 1;
+    let ticket = if alone { draw(&mut l) } else { None };
+    if let Some(t) = ticket {
+        set.ticket.store(t.number(), Ordering::SeqCst);
+    }
+    let patience = hot::patience_asleep(l.hot.len());
+    let mut new = false;
+    for at in 0..l.hot.len() {
+        if let Some(&i) = l.hot.get(at)
+            && let Some(e) = l.entry(i)
+        {
+            // One that is about to be left to its bell needs one of its own.
+            let by = ticket.filter(|_| e.idle < patience);
+            new |= by.is_some_and(|t| e.wish_by(t)) || e.wish();
+        }
+    }
+    drop(l);
+    if new {
+        barrier::heavy();
+    }
+    ticket
+}
+
+/// After a sleep, under the set's lock.
+pub(super) fn over(set: &Set, ticket: Ticket) {
+    // (another thread may sleep on it by now)
+    let _ = set
+        .ticket
+        .compare_exchange(ticket.number(), 0, Ordering::SeqCst, Ordering::SeqCst);
+}
+
+/// Somebody may have taken a bell that was to wake a thread that sleeps by a ticket: it is woken.
+pub(crate) fn disturb(set: &'static Set, who: Taker) {
+    if set.ticket.load(Ordering::SeqCst) != 0
+        && let Some(mut l) = set.lock()
+    {
+        disturb_held(set, &mut l, who);
+    }
+}
+
+/// As [`disturb`], of a set that is locked.
+pub(super) fn disturb_held(set: &Set, l: &mut Locked, who: Taker) {
+    // (a thread that has jumped out of its sleep has left the ticket)
+    if set.ticket.load(Ordering::SeqCst) == 0 || set.waiters.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    if who == Taker::Wait {
+        set.crowded.store(true, Ordering::SeqCst);
+    }
+    for at in 0..l.hot.len() {
+        if let Some(&i) = l.hot.get(at)
+            && let Some(e) = l.entry(i)
+            && e.is_by_ticket()
+        {
+            set.rouse(e, i);
+            return;
+        }
+    }
+}
+
+/// A number that no sleep has had. Sets begin anywhere, and so does a child's copy of a set.
+fn draw(l: &mut Inner) -> Option<Ticket> {
+    if l.tickets == 0 {
+        l.tickets = udp::random().ok()?;
+    }
+    l.tickets = l.tickets.wrapping_add(1);
+    Ticket::new(l.tickets)
+}
