@@ -8,9 +8,10 @@
 //!
 //! **Tickets.** An epoll set sleeps on many connections at once, and one bell wakes it for all. So it wishes with a
 //! number, drawn anew for each sleep and the same on all of them: a publisher that has rung it by one connection
-//! ([`Rung`]) passes the others over. Wishes with a ticket and without have bits of their own in the word, so what a set
-//! says takes nothing from who sleeps in a call on the same connection, and that one is always rung.
-//! The sleeper's part: a ticket whose bell may have gone by it is never slept on again (`preload::epoll`).
+//! ([`Rung`]) passes the others of the same arena over. Wishes with a ticket and without have bits of their own in the word, so
+//! what a set says takes nothing from who sleeps in a call on the same connection, and that one is always rung.
+//! The sleeper's part: a ticket whose bell may have gone by it is never slept on again, and stands on no connection whose
+//! bells do not wake the set (`preload::epoll`).
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -28,8 +29,13 @@ const OF_SET: u32 = 3;
 /// How far left its ticket stands.
 const TICKET: u32 = 6;
 
-/// The number of one sleep of one epoll set. It tells two sleeps of all processes apart, and cannot be guessed: it is
-/// drawn from as many numbers as the word has room for.
+/// Bits of a ticket. (What is left of a word is the arena's, in [`Rung`].)
+const BITS: u32 = 48;
+/// How often a word is tried that the peer keeps changing.
+const TRIES: u32 = 8;
+
+/// The number of one sleep of one epoll set. Sets begin with numbers far from each other. All that a set is connected to can
+/// read it, so it counts only between the two ends of one arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -37,7 +43,7 @@ impl Ticket {
     /// From the low bits of a number, unless all are zero.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
-        match number << TICKET >> TICKET {
+        match number & ((1 << BITS) - 1) {
             0 => None,
             number => Some(Self(number)),
         }
@@ -48,9 +54,9 @@ impl Ticket {
         Self::new(word >> TICKET)
     }
 
-    /// What tells sets apart, mostly: their numbers begin far from each other.
-    const fn set(self) -> u64 {
-        self.0 >> 32
+    /// As it is remembered.
+    const fn of(self, arena: u16) -> u64 {
+        self.0 | (arena as u64) << BITS
     }
 
     /// What a set's next sleep counts on from.
@@ -88,24 +94,26 @@ impl Rung {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
+    /// Of one arena (which has one process at the other end, mostly) the sets share a place with few others.
     #[allow(clippy::cast_possible_truncation)]
-    fn place(&self, t: Ticket) -> Option<&AtomicU64> {
-        self.0.get(t.set() as usize % PLACES)
+    fn place(&self, arena: u16, t: Ticket) -> Option<&AtomicU64> {
+        let set = (t.0 >> 32) as usize;
+        self.0.get((set ^ arena as usize) % PLACES)
     }
 
-    /// Notes a ticket whose set has been rung: the bell is on its way.
-    pub fn note(&self, t: Ticket) {
-        if let Some(place) = self.place(t) {
-            place.store(t.0, Ordering::Release);
+    /// Notes a ticket whose set has been rung by a connection of this arena: the bell is on its way.
+    pub fn note(&self, arena: u16, t: Ticket) {
+        if let Some(place) = self.place(arena, t) {
+            place.store(t.of(arena), Ordering::Release);
         }
     }
 
     /// Whether it has been.
     #[inline]
     #[must_use]
-    pub fn has(&self, t: Ticket) -> bool {
-        self.place(t)
-            .is_some_and(|place| place.load(Ordering::Acquire) == t.0)
+    pub fn has(&self, arena: u16, t: Ticket) -> bool {
+        self.place(arena, t)
+            .is_some_and(|place| place.load(Ordering::Acquire) == t.of(arena))
     }
 }
 
@@ -128,16 +136,19 @@ pub fn wish(armed: &AtomicU64, what: u32) -> bool {
         && armed.fetch_or(what, Ordering::SeqCst) & what != what
 }
 
-/// Sleeper, an epoll set: as [`wish`], with the ticket of this sleep in place of an earlier one's. A barrier is always
-/// due. Of several sets that hold the connection none may use this.
-pub fn wish_by(armed: &AtomicU64, what: u32, ticket: Ticket) {
+/// Sleeper, an epoll set: as [`wish`], with the ticket of this sleep in place of an earlier one's. A barrier is due. Of
+/// several sets that hold the connection none may use this. False: the peer keeps changing the word.
+#[must_use]
+pub fn wish_by(armed: &AtomicU64, what: u32, ticket: Ticket) -> bool {
     let new = ticket.0 << TICKET | u64::from(what) << OF_SET;
     let mut seen = armed.load(Ordering::Relaxed);
-    while let Err(now) =
-        armed.compare_exchange(seen, new | seen & ALL, Ordering::SeqCst, Ordering::Relaxed)
-    {
-        seen = now;
+    for _ in 0..TRIES {
+        match armed.compare_exchange(seen, new | seen & ALL, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
     }
+    false
 }
 
 /// Sleeper: takes the wish back. A ring may already be under way.
@@ -149,10 +160,10 @@ pub fn disarm(armed: &AtomicU64, what: u32) {
     }
 }
 
-/// Sleeper, an epoll set: takes back what it wished for with a ticket.
+/// Sleeper, an epoll set: takes back what it wished for with a ticket, and the ticket.
 pub fn disarm_by(armed: &AtomicU64) {
-    if armed.load(Ordering::Relaxed) & ALL << OF_SET != 0 {
-        armed.fetch_and(!(ALL << OF_SET), Ordering::SeqCst);
+    if armed.load(Ordering::Relaxed) & !ALL != 0 {
+        armed.fetch_and(ALL, Ordering::SeqCst);
     }
 }
 
@@ -163,6 +174,14 @@ pub fn armed(armed: &AtomicU64) -> u32 {
     #[allow(clippy::cast_possible_truncation)]
     let all = ((word | word >> OF_SET) & ALL) as u32;
     all
+}
+
+/// Whether the peer sleeps and waits for this, and nobody has rung it yet.
+#[inline]
+pub fn sleeps(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
+    let word = armed.load(Ordering::Relaxed);
+    let (plain, by_set) = (u64::from(what), u64::from(what) << OF_SET);
+    word & plain != 0 || word & by_set != 0 && !Ticket::in_word(word).is_some_and(is_rung)
 }
 
 /// Publisher, about to ring: whom the bell wakes besides. To be noted once the bell is sent.
@@ -176,7 +195,7 @@ pub fn ticket(armed: &AtomicU64) -> Option<Ticket> {
 pub fn is_wished(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
     let (plain, by_set) = (u64::from(what), u64::from(what) << OF_SET);
     let mut seen = armed.load(Ordering::Relaxed);
-    loop {
+    for _ in 0..TRIES {
         if seen & (plain | by_set) == 0 {
             return false;
         }
@@ -189,6 +208,7 @@ pub fn is_wished(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool)
             Err(now) => seen = now,
         }
     }
+    true // (to ring once too often does no harm)
 }
 
 /// Publisher, after it has stored its word: whether it has to ring. True for exactly one publisher

@@ -9,6 +9,7 @@ use crate::sockets::{Phase, Socket, parked, ready, wired};
 use std::sync::atomic::Ordering;
 use transport::doorbell::Ticket;
 use transport::provider::Provider;
+use transport::sdp::Leg;
 
 pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
 pub(crate) const ONESHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
@@ -26,7 +27,7 @@ pub(crate) enum Subject {
 }
 
 /// What wakes whoever sleeps on the set for an entry.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waker {
     Bell,
     /// A bell on any of the set's entries, during one sleep.
@@ -251,7 +252,7 @@ impl Entry {
     /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a
     /// heavy barrier comes before the look that decides about sleeping.
     pub(crate) fn wish(&mut self) -> bool {
-        self.waker = Waker::Bell;
+        let had_ticket = std::mem::replace(&mut self.waker, Waker::Bell) == Waker::Ticket;
         if self.parked {
             return false;
         }
@@ -271,8 +272,13 @@ impl Entry {
                 parked::look_soon();
             }
             return attached
-                && s.segment()
-                    .is_some_and(|p| p.wish(ready::wishes(poll_bits(self.events))));
+                && s.segment().is_some_and(|p| {
+                    let new = p.wish(ready::wishes(poll_bits(self.events)));
+                    if had_ticket {
+                        p.disarm_by(); // (a bell that answers an old ticket would count for nothing)
+                    }
+                    new
+                });
         }
         match self.subject {
             Subject::Set(inner) => inner.wish_all(),
@@ -280,19 +286,22 @@ impl Entry {
         }
     }
 
-    /// As [`Self::wish`], by the ticket of the set's sleep where nobody else's wish can be in its place: no other set
-    /// has the socket, and no other process. False: it cannot be, and nothing is wished for.
+    /// As [`Self::wish`], by the ticket of the set's sleep where nobody else's wish can be in its place (no other set has the
+    /// socket, and no other process), and where a bell is sure to wake the set: it does not lie behind other bytes in the
+    /// kernel, whose registration is ours. False: it cannot be, and nothing is wished for.
     pub(super) fn wish_by(&mut self, ticket: Ticket) -> bool {
         if let Some(s) = self.socket()
             && !self.parked
             && self.managed
+            && !self.orphan
             && s.phase() == Phase::Attached
+            && s.rx_leg() == Leg::Fast
             && s.set_count.load(Ordering::Acquire) <= 1
             && !s.is_shared()
             && let Some(p) = s.segment()
+            && p.wish_by(ready::wishes(poll_bits(self.events)), ticket)
         {
             self.waker = Waker::Ticket;
-            p.wish_by(ready::wishes(poll_bits(self.events)), ticket);
             return true;
         }
         false
@@ -303,13 +312,11 @@ impl Entry {
         matches!(self.waker, Waker::Ticket)
     }
 
-    /// The socket has gone back to the kernel.
-    pub(super) const fn forget_ticket(&mut self) {
-        self.waker = Waker::Bell;
-    }
-
-    /// Takes back what was wished for by a ticket.
+    /// Takes back what was wished for by a ticket, if anything.
     pub(super) fn disarm_by(&mut self) {
+        if !self.is_by_ticket() {
+            return;
+        }
         self.waker = Waker::Bell;
         if let Some(p) = self.socket().and_then(|s| s.segment()) {
             p.disarm_by();

@@ -10,6 +10,7 @@ use super::out::Out;
 use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK};
 use crate::real;
 use crate::sockets::{Socket, operator, ready, recv, rouse};
+use std::sync::atomic::Ordering;
 use transport::sys::{Errno, Result};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
@@ -154,7 +155,9 @@ pub(super) fn from_kernel(
             r => r,
         }
     };
-    translate(set, at, r?.min(room), out, call);
+    // (who sleeps is counted, and a look in passing is not)
+    let alone = ns != Some(0) && set.waiters.load(Ordering::SeqCst) == 1;
+    translate_to(set, at, r?.min(room), out, call, alone);
     Ok(())
 }
 
@@ -166,6 +169,18 @@ pub(super) fn translate(
     n: usize,
     out: &mut Out,
     call: u32,
+) {
+    translate_to(set, at, n, out, call, false);
+}
+
+/// As [`translate`]; `alone`: nobody else sleeps on the set, so nobody has to be told of bells that are taken off.
+fn translate_to(
+    set: &'static Set,
+    at: *mut libc::epoll_event,
+    n: usize,
+    out: &mut Out,
+    call: u32,
+    alone: bool,
 ) {
     let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
     let mut count = 0;
@@ -216,7 +231,8 @@ pub(super) fn translate(
     }
     for (s, fd, bits) in ours.into_iter().take(count) {
         if let Some(s) = s {
-            recv::kernel_shows(s, fd, bits);
+            let told: *const Set = if alone { set } else { std::ptr::null() };
+            recv::kernel_shows_to(s, fd, bits, told);
         }
     }
     if others {

@@ -112,7 +112,7 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
     for m in unsafe { &*s.sets.get() } {
         let Some(mut l) = m.set.lock() else { continue };
         let Some(e) = l.entry(m.index) else { continue };
-        e.forget_ticket();
+        e.disarm_by();
         if e.managed && !e.parked && e.events & EXCLUSIVE == 0 && residual::left(s) > 0 {
             // The kernel does not know of bytes that are kept here: until they are read the entry is
             // looked at by us, and the kernel asked for what the program asked for.
@@ -140,7 +140,9 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
             }
         }
         l.hot.retain(|&i| i != m.index);
-        ticket::disturb_held(m.set, &mut l, Taker::Change);
+        if was_hot {
+            ticket::disturb_held(m.set, &mut l, Taker::Change);
+        }
         if engaged {
             m.set.engaged.fetch_sub(1, Ordering::AcqRel);
         }
@@ -155,10 +157,13 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
     s.watch_seat();
     for m in sets {
         let Some(mut l) = m.set.lock() else { continue };
-        if let Some(e) = l.remove(m.index)
+        if let Some(mut e) = l.remove(m.index)
             && (e.managed || e.hot)
         {
-            ticket::disturb_held(m.set, &mut l, Taker::Change);
+            e.disarm_by();
+            if e.hot {
+                ticket::disturb_held(m.set, &mut l, Taker::Change);
+            }
             m.set.engaged.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -211,8 +216,11 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
     let Some(mut l) = set.lock() else { return };
     let Some(index) = l.index_of(fd) else { return };
     watch_ring(set, &mut l, index, false);
-    let Some(e) = l.remove(index) else { return };
-    ticket::disturb_held(set, &mut l, Taker::Change);
+    let Some(mut e) = l.remove(index) else { return };
+    e.disarm_by();
+    if e.hot {
+        ticket::disturb_held(set, &mut l, Taker::Change);
+    }
     drop(l);
     if e.managed || e.hot || matches!(e.subject, Subject::Set(_)) {
         set.engaged.fetch_sub(1, Ordering::AcqRel);

@@ -74,8 +74,8 @@ pub(crate) struct Set {
     pub(crate) waiters: AtomicU32,
     /// The ticket by which one of them sleeps ([`super::ticket`]), or 0.
     pub(super) ticket: AtomicU64,
-    /// Several threads have asked for its events at once.
-    pub(super) crowded: AtomicBool,
+    /// Sleeps without tickets still to come, since several threads have asked for its events at once.
+    pub(super) crowded: AtomicU32,
     /// Longest busy look before a sleep, as learnt (µs).
     pub(crate) budget: Budget,
     pub(crate) company: Company,
@@ -104,7 +104,7 @@ impl Set {
             engaged: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             ticket: AtomicU64::new(0),
-            crowded: AtomicBool::new(false),
+            crowded: AtomicU32::new(0),
             budget: Budget::new(),
             company: Company::new(),
             edgy: AtomicBool::new(false),
@@ -119,6 +119,7 @@ impl Set {
         self.lock.reset();
         self.waiters.store(0, Ordering::Relaxed);
         self.ticket.store(0, Ordering::Relaxed);
+        self.crowded.store(0, Ordering::Relaxed);
         // SAFETY: no other thread exists, and none held the lock.
         unsafe { (*self.inner.get()).tickets = 0 };
         self.inherited.store(self.is_engaged(), Ordering::Relaxed);
@@ -299,10 +300,11 @@ impl Set {
         }
     }
 
-    pub(super) fn rouse(&self, e: &Entry, index: usize) {
+    /// As [`Self::kick`], whoever sleeps. False if nobody will be woken, as far as the kernel says.
+    pub(super) fn rouse(&self, e: &Entry, index: usize) -> bool {
         // Asking for writability, which the kernel always grants an idle connection, is an event.
         let events = e.kernel_events() | libc::EPOLLOUT.cast_unsigned();
-        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64);
+        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64)
     }
 
     /// Changes the kernel's registration.

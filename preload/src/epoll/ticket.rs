@@ -10,12 +10,19 @@ use super::hot;
 use super::set::{Inner, Locked, Set};
 use std::sync::atomic::Ordering;
 use transport::doorbell::Ticket;
-use transport::sys::{barrier, udp};
+use transport::sys::{barrier, net, udp};
+
+/// How long (ns) a sleep by a ticket lasts at most before everything is looked at once more: what nobody has thought of costs a
+/// moment then, and not a stream. (Entries that stay idle are left to bells of their own after some of these.)
+pub(super) const NAP_NS: u64 = 100_000_000;
+
+/// For how many sleeps a set that several threads have used at once is without tickets.
+const CROWDED: u32 = 1000;
 
 /// Who may have taken a bell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
-    /// Another thread that asks the kernel for the set's events. Where there is one there will be again: from now on
+    /// Another thread that asks the kernel for the set's events. Where there is one there will be again: for a while
     /// every connection has bells of its own.
     Wait,
     /// A change of the set.
@@ -27,10 +34,16 @@ pub(crate) enum Taker {
 pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
     let mut l = set.lock()?;
     if set.waiters.load(Ordering::SeqCst) > 1 {
-        set.crowded.store(true, Ordering::SeqCst);
+        set.crowded.store(CROWDED, Ordering::SeqCst);
     }
-    let alone = !set.crowded.load(Ordering::SeqCst) && l.hot.len() > 1;
-    let ticket = if alone { draw(&mut l) } else { None };
+    let crowded = set.crowded.load(Ordering::SeqCst);
+    let ticket = if crowded == 0 && l.hot.len() > 1 {
+        draw(&mut l)
+    } else {
+        set.crowded
+            .store(crowded.saturating_sub(1), Ordering::SeqCst);
+        None
+    };
     if let Some(t) = ticket {
         set.ticket.store(t.number(), Ordering::SeqCst);
     }
@@ -76,14 +89,17 @@ pub(super) fn disturb_held(set: &Set, l: &mut Locked, who: Taker) {
         return;
     }
     if who == Taker::Wait {
-        set.crowded.store(true, Ordering::SeqCst);
+        set.crowded.store(CROWDED, Ordering::SeqCst);
     }
+    // Any entry of ours will do whose descriptor is still the socket's and has room, which is what the event tells of.
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
             && let Some(e) = l.entry(i)
-            && e.is_by_ticket()
+            && e.managed
+            && e.socket().is_some_and(|s| s.phase().is_fast())
+            && net::ready_now(e.fd, libc::POLLOUT) & libc::POLLOUT != 0
+            && set.rouse(e, i)
         {
-            set.rouse(e, i);
             return;
         }
     }

@@ -47,8 +47,15 @@ pub(crate) unsafe fn wait(
     set.settle_inherited();
     // SAFETY: the caller's promise.
     let mut out = unsafe { Out::new(events, room) };
+    let call_on = |out: &mut Out, until: Until| {
+        let r = run(set, ep, out, until, mask);
+        if r.is_err() {
+            ticket::disturb(set, Taker::Wait); // (it may have taken events before)
+        }
+        Some(r)
+    };
     if set.is_engaged() {
-        return Some(run(set, ep, &mut out, until, mask));
+        return call_on(&mut out, until);
     }
     let begun = clock::monotonic_ns();
     let ns = match until {
@@ -78,7 +85,7 @@ pub(crate) unsafe fn wait(
         Until::Ever => Until::Ever,
         Until::For(ns) => Until::For(ns.saturating_sub(clock::monotonic_ns() - begun)),
     };
-    Some(run(set, ep, &mut out, until, mask))
+    call_on(&mut out, until)
 }
 
 fn run(
@@ -188,7 +195,8 @@ fn sleep(
         Ok(())
     } else {
         // A nap that ends early is a sleep that is looked after and begun again.
-        let nap = parked::nap(left.unwrap_or(u64::MAX));
+        let most = ticket.map_or(u64::MAX, |_| ticket::NAP_NS);
+        let nap = parked::nap(left.unwrap_or(u64::MAX)).min(most);
         let nap = Some(nap).filter(|&ns| ns != u64::MAX);
         // (epoll_wait is never restarted)
         if mask.is_null() {

@@ -310,9 +310,14 @@ pub(crate) fn attend(s: &'static Socket, fd: i32) {
 #[cold]
 fn follow(s: &'static Socket, fd: i32) {
     let Some(p) = s.segment() else { return };
-    if let Ok(mut rx) = s.rx.lock() {
+    let took_bells = s.rx.lock().is_ok_and(|mut rx| {
+        let bells = rx.bells_taken();
         rx.advance(p, fd);
         s.mirror_rx(&rx);
+        rx.bells_taken() != bells
+    });
+    if took_bells {
+        registered::kick_others(s, std::ptr::null());
     }
     if p.stopped()
         && let Ok(mut tx) = s.tx.lock()

@@ -5,6 +5,7 @@ use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, coarse, demote, engage, held, large, parked, residual, seats, wired};
 use crate::epoll::registered;
+use crate::epoll::set::Set;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -386,10 +387,11 @@ fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
         return;
     }
     let Ok(mut rx) = s.rx.lock() else { return };
-    let bells = rx.bells_outstanding(p);
+    let bells = rx.bells_taken();
     let _ = rx.peek_on(p, fd, walk);
+    let took_bells = rx.bells_taken() != bells;
     drop(rx);
-    if bells > 0 {
+    if took_bells {
         registered::kick_others(s, std::ptr::null());
     }
 }
@@ -508,6 +510,11 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
+    kernel_shows_to(s, fd, bits, std::ptr::null())
+}
+
+/// As [`kernel_shows`]; the set, which nobody else sleeps on, is about to look.
+pub(crate) fn kernel_shows_to(s: &'static Socket, fd: i32, bits: i16, set: *const Set) -> bool {
     if bits != 0 && wired::is_wired(s) {
         s.kernel_news.store(true, Ordering::Release);
     }
@@ -536,7 +543,7 @@ pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
         drop(rx);
         if take {
             // One of them may have been for a set that has not looked yet.
-            registered::kick_others(s, std::ptr::null());
+            registered::kick_others(s, set);
         }
         if unread > bells {
             demote::went_round(s, fd);

@@ -20,7 +20,11 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("one_bell_read", |s| run(s, 60, 60, reads)).conns(61),
     Case::pair("one_bell_deleted", |s| run(s, 2, 300, deletes)).conns(3),
     Case::pair("one_bell_closed", |s| run(s, 40, 40, closes)).conns(41),
+    Case::pair("one_bell_nameless_waits", |s| nameless(s, 60, waits)).conns(62),
+    Case::pair("one_bell_nameless_closed", |s| nameless(s, 40, closes)).conns(42),
     Case::pair("one_bell_back_to_the_kernel", |s| run(s, 40, 40, moves)).any_path(MOVES),
+    Case::pair("one_bell_behind_bytes", behind)
+        .any_path("one of the two may stay where its first bytes went"),
     Case::pair("one_bell_forks", |s| run(s, 2, 60, forks)).processes_only(),
 ];
 
@@ -43,9 +47,14 @@ struct World {
 }
 
 impl World {
-    fn new(noise: Vec<Fd>, asking: Fd) -> Arc<Self> {
+    fn new(gone: Option<Fd>, noise: Vec<Fd>, asking: Fd) -> Arc<Self> {
         let set = wait::epoll();
         let (heard, waker) = net::pipe();
+        if let Some(gone) = gone {
+            add(set, gone, NOISE, 0).ok();
+            net::dup(gone).ok();
+            net::close(gone).ok();
+        }
         add(set, heard, EPOLLIN, OVER).ok();
         for fd in &noise {
             net::set_nonblocking(*fd, true).ok();
@@ -80,9 +89,30 @@ impl World {
 
 fn run(s: &Side, noise: usize, rounds: usize, meddle: fn(&World)) {
     let noise: Vec<Fd> = (0..noise).map(|_| s.pair()).collect();
+    play(s, None, noise, rounds, meddle);
+}
+
+/// The first one carries more than its reader has room for, before all else, and is never read: a bell would lie behind that.
+fn behind(s: &Side) {
+    let fd = s.open();
+    if !s.a() {
+        io::send(fd, &vec![1; 600_000], libc::MSG_DONTWAIT);
+    }
+    s.sync("stuck");
+    play(s, None, vec![fd], 200, rest);
+}
+
+/// The set knows the first one by a number that is nobody's any more.
+fn nameless(s: &Side, count: usize, meddle: fn(&World)) {
+    let gone = s.pair();
+    let noise: Vec<Fd> = (0..count).map(|_| s.pair()).collect();
+    play(s, Some(gone), noise, count, meddle);
+}
+
+fn play(s: &Side, gone: Option<Fd>, noise: Vec<Fd>, rounds: usize, meddle: fn(&World)) {
     let asking = s.pair();
     if s.a() {
-        let w = World::new(noise, asking);
+        let w = World::new(gone, noise, asking);
         let sleeper = {
             let w = w.clone();
             thread::spawn(move || {
@@ -98,7 +128,8 @@ fn run(s: &Side, noise: usize, rounds: usize, meddle: fn(&World)) {
         let mut random = Random::new(77);
         net::set_timeout(asking, libc::SO_RCVTIMEO, 5000).ok();
         let mut ask = |round: usize, byte: u8| {
-            io::send(noise[round % noise.len()], &[1], libc::MSG_NOSIGNAL);
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+            io::send(noise[round % noise.len()], &[1], flags);
             let (begun, pause) = (Instant::now(), random.below(150) as u64);
             while begun.elapsed() < Duration::from_micros(pause) {
                 std::hint::spin_loop();

@@ -7,6 +7,7 @@ use super::policy::{self, Mode};
 use super::{Direct, Lane, Patience, Pending, source};
 use crate::clock;
 use crate::doorbell;
+use crate::provider::Provider;
 use crate::reason::Reason;
 use crate::shm::segment::Segment;
 use crate::sync::Ordering;
@@ -74,7 +75,7 @@ impl Direct for Segment {
     }
 
     fn peer_sleeps(&self) -> bool {
-        doorbell::armed(&self.peer().bell.armed) & doorbell::DATA != 0
+        Provider::peer_sleeps_for(self, doorbell::DATA)
     }
 
     fn is_prompt(&self, wait: Patience) -> bool {

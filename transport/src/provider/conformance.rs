@@ -217,24 +217,26 @@ fn a_set_is_rung_once_a_sleep(pair: &impl Pair) {
     let (a, b) = pair.pair();
     assert!(b.must_ring(DATA), "as above");
     let [first, second] = [1, 2].map(|n| Ticket::new(7 << 40 | n).unwrap());
-    a.wish_by(DATA, first);
+    assert!(a.wish_by(DATA, first));
     assert_eq!(a.armed(), DATA);
     assert!(b.must_ring(DATA) && !b.must_ring(DATA));
-    a.wish_by(DATA, first);
+    assert!(a.wish_by(DATA, first));
     assert!(b.must_ring(DATA), "the bell is not sent yet");
-    a.wish_by(DATA, first);
+    assert!(a.wish_by(DATA, first) && b.peer_sleeps_for(DATA));
     b.note_rung(b.ticket().unwrap());
     assert!(!b.must_ring(DATA), "one bell wakes the set");
     assert_eq!(a.armed(), DATA, "and the wish stands");
+    assert!(!b.peer_sleeps_for(DATA), "though it is about to wake");
     // Who sleeps in a call on the connection is rung all the same.
     a.arm(DATA);
     assert!(b.must_ring(DATA) && !b.must_ring(DATA));
     // The next sleep is another.
-    a.wish_by(DATA | SPACE, second);
+    assert!(a.wish_by(DATA | SPACE, second));
     assert!(!b.must_ring(TAKEN) && b.must_ring(SPACE));
     assert_eq!(a.armed(), DATA);
     a.arm(SPACE);
     a.disarm_by();
+    assert_eq!(b.ticket(), None);
     assert_eq!(a.armed(), SPACE, "the set takes back its own wishes only");
 }
 

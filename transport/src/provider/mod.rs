@@ -83,8 +83,9 @@ pub trait Provider: Outbox + Inbox + Direct {
     /// Takes wishes back.
     fn disarm(&self, what: u32);
 
-    /// As [`Self::wish`], for an epoll set that sleeps on several connections by one ticket. A barrier is due.
-    fn wish_by(&self, what: u32, ticket: Ticket);
+    /// As [`Self::wish`], for an epoll set that sleeps on several connections by one ticket. A barrier is due. False: it
+    /// could not be said.
+    fn wish_by(&self, what: u32, ticket: Ticket) -> bool;
 
     /// Takes back what was wished for by a ticket.
     fn disarm_by(&self);
@@ -94,6 +95,9 @@ pub trait Provider: Outbox + Inbox + Direct {
 
     /// Whether the peer has to be rung, after something was published. True once per wish.
     fn must_ring(&self, what: u32) -> bool;
+
+    /// Whether the peer sleeps and has not been rung yet.
+    fn peer_sleeps_for(&self, what: u32) -> bool;
 
     /// By which ticket the peer's set sleeps, or last did. Asked before a bell is sent.
     fn ticket(&self) -> Option<Ticket>;

@@ -192,8 +192,8 @@ impl Provider for Segment {
         doorbell::disarm(&self.mine().bell.armed, what);
     }
 
-    fn wish_by(&self, what: u32, ticket: Ticket) {
-        doorbell::wish_by(&self.mine().bell.armed, what, ticket);
+    fn wish_by(&self, what: u32, ticket: Ticket) -> bool {
+        doorbell::wish_by(&self.mine().bell.armed, what, ticket)
     }
 
     fn disarm_by(&self) {
@@ -208,15 +208,19 @@ impl Provider for Segment {
     #[inline]
     fn must_ring(&self, what: u32) -> bool {
         barrier::light(self.is_light());
-        doorbell::is_wished(&self.peer().bell.armed, what, |t| RUNG.has(t))
+        doorbell::is_wished(&self.peer().bell.armed, what, |t| RUNG.has(self.arena(), t))
     }
 
     fn ticket(&self) -> Option<Ticket> {
         doorbell::ticket(&self.peer().bell.armed)
     }
 
+    fn peer_sleeps_for(&self, what: u32) -> bool {
+        doorbell::sleeps(&self.peer().bell.armed, what, |t| RUNG.has(self.arena(), t))
+    }
+
     fn note_rung(&self, ticket: Ticket) {
-        RUNG.note(ticket);
+        RUNG.note(self.arena(), ticket);
     }
 
     fn count_bell(&self) {

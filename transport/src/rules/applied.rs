@@ -43,18 +43,25 @@ impl Rules {
             IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
             ip => ip,
         };
-        first(&self.connect, SocketAddr::new(ip, peer.port()))
+        first(&self.connect, &[SocketAddr::new(ip, peer.port())])
     }
 
-    /// What the first matching rule says of a socket that listens here.
+    /// What the first matching rule says of a socket that listens here. One that listens at all addresses of IPv6 takes
+    /// connections of IPv4 too, so it is at all of those as well.
     #[must_use]
     pub fn listen(&self, local: SocketAddr) -> Option<Wanted> {
-        first(&self.listen, local)
+        let both = if local.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+        } else {
+            local.ip()
+        };
+        first(&self.listen, &[local, SocketAddr::new(both, local.port())])
     }
 }
 
-fn first(rules: &[(Place, Wanted)], address: SocketAddr) -> Option<Wanted> {
+/// Of the first rule that holds at one of these addresses.
+fn first(rules: &[(Place, Wanted)], at: &[SocketAddr]) -> Option<Wanted> {
     let mut rules = rules.iter();
-    let found = rules.find(|(place, _)| place.contains(&address));
+    let found = rules.find(|(place, _)| at.iter().any(|a| place.contains(a)));
     found.map(|(_, wanted)| *wanted)
 }

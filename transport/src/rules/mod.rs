@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - `connect` rules look at the peer's address, `listen` rules at the address of the listening socket itself:
-//!   one that listens at all addresses is at `0.0.0.0` or `[::]`. The first rule that matches holds.
+//!   one that listens at all addresses is at `0.0.0.0`, or at `[::]` and `0.0.0.0`. The first rule that matches holds.
 //! - PROGRAM: [`program`]. ADDRESS and PORT: [`place`].
 //! - A word that begins with `#` begins a comment.
 //!

@@ -225,6 +225,8 @@ fn the_first_rule_that_matches_holds() {
     }
     assert_eq!(rules.listen(at("0.0.0.0:80")), Some(Wanted::Verbs));
     assert_eq!(rules.listen(at("127.0.0.1:80")), None);
+    assert_eq!(rules.listen(at("[::]:80")), Some(Wanted::Verbs));
+    assert_eq!(rules.listen(at("[::1]:80")), None);
     let mapped = Place::parse("127.0.0.0/8:*").unwrap();
     assert!(mapped.contains(&at("[::ffff:127.0.0.1]:80")));
     let others = Rules::of(&parse(file).rules, &Identity::new(b"y", None));

@@ -20,6 +20,8 @@ pub struct Arena {
     segments: Vec<Option<Mapping>>,
     region: usize,
     role: Role,
+    /// This process's own: see [`Segment::arena`].
+    number: u16,
 }
 
 /// The two ends of a connection, client first.
@@ -39,6 +41,9 @@ fn words((client, server): &Tuple) -> [u64; 5] {
         u64::from(client.port) << 16 | u64::from(server.port),
     ]
 }
+
+/// The number of the next one.
+static NUMBER: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
 
 impl Arena {
     /// Makes one, as the client, with rings of `region` bytes.
@@ -86,6 +91,7 @@ impl Arena {
             segments,
             region,
             role,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -136,7 +142,7 @@ impl Arena {
         }
         let mapping = place.as_ref().ok_or(Errno::INVAL)?;
         // SAFETY: the mapping is one stride long; arenas are dropped only without attached streams.
-        Ok(unsafe { Segment::new(mapping, self.region, self.role) })
+        Ok(unsafe { Segment::new(mapping, self.region, self.role, self.number) })
     }
 
     /// Client: offers a connection in a free slot. Returns the slot's new state word.

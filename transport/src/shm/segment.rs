@@ -30,6 +30,8 @@ pub struct Segment {
     /// The region's size is two to the power of this. (Few bytes: every connection keeps one of these.)
     region_bits: u8,
     pub(crate) role: Role,
+    /// This process's own number for the arena.
+    arena: u16,
 }
 
 // SAFETY: shared words are atomics, and region bytes are touched only under the lock of their direction.
@@ -42,14 +44,21 @@ impl Segment {
     /// `mapping` holds a segment with regions of `region` bytes, a power of two below 4 GiB, and outlives
     /// every copy of the result.
     #[must_use]
-    pub const unsafe fn new(mapping: &Mapping, region: usize, role: Role) -> Self {
+    pub const unsafe fn new(mapping: &Mapping, region: usize, role: Role, arena: u16) -> Self {
         #[allow(clippy::cast_possible_truncation)]
         Self {
             base: mapping.base(),
             peer_user: NOBODY,
             region_bits: region.trailing_zeros() as u8,
             role,
+            arena,
         }
+    }
+
+    /// Tells the arenas of this process apart.
+    #[must_use]
+    pub const fn arena(&self) -> u16 {
+        self.arena
     }
 
     /// Notes to whom the other end belongs.

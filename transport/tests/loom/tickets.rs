@@ -47,7 +47,7 @@ impl World {
     fn publish(&self, on: usize, value: u64, reads: Reads) {
         let c = &self.connections[on];
         c.produced.store(value, Ordering::Release);
-        if doorbell::must_ring(&c.armed, DATA, |t| self.rung.has(t)) {
+        if doorbell::must_ring(&c.armed, DATA, |t| self.rung.has(0, t)) {
             let before = doorbell::ticket(&c.armed);
             self.set.ring();
             self.call.ring();
@@ -56,7 +56,7 @@ impl World {
                 Reads::AfterTheBell => doorbell::ticket(&c.armed),
             };
             if let Some(t) = ticket {
-                self.rung.note(t);
+                self.rung.note(0, t);
             }
         }
     }
@@ -75,7 +75,7 @@ impl World {
             let heard = self.set.rung();
             let ticket = draw();
             for c in &self.connections {
-                doorbell::wish_by(&c.armed, DATA, ticket);
+                while !doorbell::wish_by(&c.armed, DATA, ticket) {}
             }
             fence(Ordering::SeqCst);
             if self.seen() == seen {
@@ -209,7 +209,7 @@ fn wishes_with_and_without_a_ticket_stand_side_by_side() {
             let armed = armed.clone();
             thread::spawn(move || doorbell::arm(&armed, DATA))
         };
-        doorbell::wish_by(&armed, DATA, Ticket::new(1).unwrap());
+        assert!(doorbell::wish_by(&armed, DATA, Ticket::new(1).unwrap()));
         doorbell::disarm_by(&armed);
         call.join().unwrap();
         assert_eq!(doorbell::armed(&armed), DATA);

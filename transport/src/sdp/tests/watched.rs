@@ -150,8 +150,12 @@ impl<F: FnOnce()> Provider for Watched<F> {
         Provider::disarm(&self.inner, what);
     }
 
-    fn wish_by(&self, what: u32, ticket: Ticket) {
-        Provider::wish_by(&self.inner, what, ticket);
+    fn wish_by(&self, what: u32, ticket: Ticket) -> bool {
+        Provider::wish_by(&self.inner, what, ticket)
+    }
+
+    fn peer_sleeps_for(&self, what: u32) -> bool {
+        self.after(Provider::peer_sleeps_for(&self.inner, what))
     }
 
     fn disarm_by(&self) {
