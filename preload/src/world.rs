@@ -79,6 +79,7 @@ pub(crate) fn settings() -> &'static Settings {
             window: 1,
         },
         spin_us: 0,
+        naps: true,
         peer_users: PeerUsers::Same,
         zcopy: Mode::Off,
         zcopy_min: usize::MAX,

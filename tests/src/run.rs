@@ -140,7 +140,8 @@ impl Launch {
     pub fn under(mut self, library: &Path, report: PathBuf) -> Self {
         self.command
             .env("LD_PRELOAD", library)
-            .env("SHUNT_REPORT", &report);
+            .env("SHUNT_REPORT", &report)
+            .env("SHUNT_NO_NAPS", "1"); // a wake-up that is lost shows
         if let Some(scheme) = flow() {
             self.command.env("SHUNT_FLOW", scheme);
         }

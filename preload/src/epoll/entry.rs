@@ -252,7 +252,11 @@ impl Entry {
     /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a
     /// heavy barrier comes before the look that decides about sleeping.
     pub(crate) fn wish(&mut self) -> bool {
-        let had_ticket = std::mem::replace(&mut self.waker, Waker::Bell) == Waker::Ticket;
+        let had_ticket = self.is_by_ticket();
+        if self.parked && had_ticket {
+            return false; // (it is taken back after the sleep)
+        }
+        self.waker = Waker::Bell;
         if self.parked {
             return false;
         }
@@ -318,7 +322,11 @@ impl Entry {
             return;
         }
         self.waker = Waker::Bell;
-        if let Some(p) = self.socket().and_then(|s| s.segment()) {
+        // (else the segment may be let go)
+        if let Some(s) = self.socket()
+            && s.phase() == Phase::Attached
+            && let Some(p) = s.segment()
+        {
             p.disarm_by();
         }
     }

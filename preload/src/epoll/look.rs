@@ -10,7 +10,6 @@ use super::out::Out;
 use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK};
 use crate::real;
 use crate::sockets::{Socket, operator, ready, recv, rouse};
-use std::sync::atomic::Ordering;
 use transport::sys::{Errno, Result};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
@@ -156,8 +155,7 @@ pub(super) fn from_kernel(
         }
     };
     // (who sleeps is counted, and a look in passing is not)
-    let alone = ns != Some(0) && set.waiters.load(Ordering::SeqCst) == 1;
-    translate_to(set, at, r?.min(room), out, call, alone);
+    translate_to(set, at, r?.min(room), out, call, ns != Some(0));
     Ok(())
 }
 
@@ -173,14 +171,14 @@ pub(super) fn translate(
     translate_to(set, at, n, out, call, false);
 }
 
-/// As [`translate`]; `alone`: nobody else sleeps on the set, so nobody has to be told of bells that are taken off.
+/// As [`translate`]; `asleep`: this thread is counted among the set's sleepers, and about to look.
 fn translate_to(
     set: &'static Set,
     at: *mut libc::epoll_event,
     n: usize,
     out: &mut Out,
     call: u32,
-    alone: bool,
+    asleep: bool,
 ) {
     let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
     let mut count = 0;
@@ -231,8 +229,7 @@ fn translate_to(
     }
     for (s, fd, bits) in ours.into_iter().take(count) {
         if let Some(s) = s {
-            let told: *const Set = if alone { set } else { std::ptr::null() };
-            recv::kernel_shows_to(s, fd, bits, told);
+            recv::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep));
         }
     }
     if others {

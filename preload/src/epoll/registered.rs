@@ -157,10 +157,9 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
     s.watch_seat();
     for m in sets {
         let Some(mut l) = m.set.lock() else { continue };
-        if let Some(mut e) = l.remove(m.index)
+        if let Some(e) = l.remove(m.index)
             && (e.managed || e.hot)
         {
-            e.disarm_by();
             if e.hot {
                 ticket::disturb_held(m.set, &mut l, Taker::Change);
             }

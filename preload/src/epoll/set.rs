@@ -13,6 +13,7 @@ use super::ticket::{self, Taker};
 use crate::sockets::lock::SpinLock;
 use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket, ready};
+use crate::table;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -74,6 +75,8 @@ pub(crate) struct Set {
     pub(crate) waiters: AtomicU32,
     /// The ticket by which one of them sleeps ([`super::ticket`]), or 0.
     pub(super) ticket: AtomicU64,
+    /// Others have looked at it from around, by a poll or another set.
+    around: AtomicBool,
     /// Sleeps without tickets still to come, since several threads have asked for its events at once.
     pub(super) crowded: AtomicU32,
     /// Longest busy look before a sleep, as learnt (µs).
@@ -104,6 +107,7 @@ impl Set {
             engaged: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             ticket: AtomicU64::new(0),
+            around: AtomicBool::new(false),
             crowded: AtomicU32::new(0),
             budget: Budget::new(),
             company: Company::new(),
@@ -135,6 +139,11 @@ impl Set {
         Some(Locked { of: self })
     }
 
+    /// Whether this thread, which is counted, is the only one that sleeps on it, by whatever way.
+    pub(crate) fn has_one_sleeper(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) == 1 && !self.around.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_engaged(&self) -> bool {
         self.engaged.load(Ordering::Acquire) > 0
     }
@@ -142,6 +151,7 @@ impl Set {
     /// Whether something in this set is ready (asked by a set or poll around it). Takes no lock but
     /// this set's.
     pub(crate) fn has_ready(&'static self) -> bool {
+        self.around.store(true, Ordering::SeqCst);
         if self.has_ready_user() {
             return true;
         }
@@ -245,6 +255,7 @@ impl Set {
     /// Arms every hot entry: somebody is about to sleep on a set or poll around this one. True if a
     /// barrier is due.
     pub(crate) fn wish_all(&'static self) -> bool {
+        self.around.store(true, Ordering::SeqCst);
         let Some(mut l) = self.lock() else {
             return false;
         };
@@ -302,6 +313,11 @@ impl Set {
 
     /// As [`Self::kick`], whoever sleeps. False if nobody will be woken, as far as the kernel says.
     pub(super) fn rouse(&self, e: &Entry, index: usize) -> bool {
+        // The number may be another's by now, who may be in the set too.
+        let named = |s: &Socket| table::socket(e.fd).is_some_and(|x| std::ptr::eq(x, s));
+        if !e.socket().is_some_and(named) {
+            return false;
+        }
         // Asking for writability, which the kernel always grants an idle connection, is an event.
         let events = e.kernel_events() | libc::EPOLLOUT.cast_unsigned();
         self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64)

@@ -8,13 +8,32 @@
 
 use super::hot;
 use super::set::{Inner, Locked, Set};
+use crate::world;
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::doorbell::Ticket;
 use transport::sys::{barrier, net, udp};
 
 /// How long (ns) a sleep by a ticket lasts at most before everything is looked at once more: what nobody has thought of costs a
 /// moment then, and not a stream. (Entries that stay idle are left to bells of their own after some of these.)
-pub(super) const NAP_NS: u64 = 100_000_000;
+const NAP_NS: u64 = 100_000_000;
+
+/// Whether a sleep that took so long (ticks) was ended by that.
+pub(super) fn is_nap(ticket: Option<Ticket>, slept: u64) -> bool {
+    nap(ticket) == NAP_NS && slept >= clock::us(NAP_NS / 1000)
+}
+
+/// [`NAP_NS`] for a sleep by this ticket; not where tests want to see what nobody has thought of.
+pub(super) fn nap(ticket: Option<Ticket>) -> u64 {
+    if ticket.is_some() && world::settings().naps {
+        NAP_NS
+    } else {
+        u64::MAX
+    }
+}
+
+/// Entries that are tried before the sleeper is left to that.
+const TRIES: u32 = 8;
 
 /// For how many sleeps a set that several threads have used at once is without tickets.
 const CROWDED: u32 = 1000;
@@ -48,16 +67,27 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
         set.ticket.store(t.number(), Ordering::SeqCst);
     }
     let patience = hot::patience_asleep(l.hot.len());
-    let mut new = false;
+    let (mut new, mut used) = (false, false);
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
             && let Some(e) = l.entry(i)
         {
             // One that is about to be left to its bell needs one of its own.
             let by = ticket.filter(|_| e.idle < patience);
-            new |= by.is_some_and(|t| e.wish_by(t)) || e.wish();
+            if by.is_some_and(|t| e.wish_by(t)) {
+                (new, used) = (true, true);
+            } else {
+                new |= e.wish();
+            }
         }
     }
+    let ticket = match ticket {
+        Some(t) if !used => {
+            over(set, t);
+            None
+        }
+        ticket => ticket,
+    };
     drop(l);
     if new {
         barrier::heavy();
@@ -65,7 +95,7 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
     ticket
 }
 
-/// After a sleep, under the set's lock.
+/// The ticket is not slept on any more. Under the set's lock.
 pub(super) fn over(set: &Set, ticket: Ticket) {
     // (another thread may sleep on it by now)
     let _ = set
@@ -92,15 +122,18 @@ pub(super) fn disturb_held(set: &Set, l: &mut Locked, who: Taker) {
         set.crowded.store(CROWDED, Ordering::SeqCst);
     }
     // Any entry of ours will do whose descriptor is still the socket's and has room, which is what the event tells of.
+    let mut tries = 0;
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
             && let Some(e) = l.entry(i)
             && e.managed
+            && tries < TRIES
             && e.socket().is_some_and(|s| s.phase().is_fast())
-            && net::ready_now(e.fd, libc::POLLOUT) & libc::POLLOUT != 0
-            && set.rouse(e, i)
         {
-            return;
+            tries += 1;
+            if net::ready_now(e.fd, libc::POLLOUT) & libc::POLLOUT != 0 && set.rouse(e, i) {
+                return;
+            }
         }
     }
 }

@@ -195,8 +195,7 @@ fn sleep(
         Ok(())
     } else {
         // A nap that ends early is a sleep that is looked after and begun again.
-        let most = ticket.map_or(u64::MAX, |_| ticket::NAP_NS);
-        let nap = parked::nap(left.unwrap_or(u64::MAX)).min(most);
+        let nap = parked::nap(left.unwrap_or(u64::MAX)).min(ticket::nap(ticket));
         let nap = Some(nap).filter(|&ns| ns != u64::MAX);
         // (epoll_wait is never restarted)
         if mask.is_null() {
@@ -206,7 +205,10 @@ fn sleep(
         }
     };
     drop(counting);
-    set.budget.learn(clock::ticks() - begun);
+    let slept = clock::ticks() - begun;
+    if !ticket::is_nap(ticket, slept) {
+        set.budget.learn(slept);
+    }
     hot::disarm(set, ticket);
     r?;
     from_user(set, out, call);

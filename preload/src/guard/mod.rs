@@ -169,6 +169,19 @@ pub(crate) fn in_child() {
     with(|state| state.lanes.part());
 }
 
+/// At the end of a handler, in libc's place: its return would be a trapped system call, and that one more frame on a stack that
+/// may have room for two (Rust's own for faults has 8 KiB, and a fault that is being served may lie below). Does nothing where
+/// system calls are not trapped.
+///
+/// # Safety
+/// The kernel's context of the handler that ends, which has nothing left to do.
+pub(crate) unsafe fn return_from(context: *mut c_void) {
+    if trap::is_armed() {
+        // SAFETY: the caller's promise.
+        unsafe { trap::return_from(context) };
+    }
+}
+
 /// Serves a signal that is the guard's own business. False if it is the program's.
 ///
 /// # Safety

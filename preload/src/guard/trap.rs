@@ -195,6 +195,19 @@ pub(super) unsafe fn serve(_: *const libc::siginfo_t, _: *mut c_void) -> bool {
     false
 }
 
+/// See `guard::return_from`.
+///
+/// # Safety
+/// As there.
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn return_from(context: *mut c_void) {
+    // SAFETY: where a handler returns to libc, the stack is at its context.
+    unsafe { return_for(context.addr()) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) unsafe fn return_from(_: *mut c_void) {}
+
 /// rt_sigreturn in the place of libc's, whose frame the stack ends with; the one that this handler was
 /// called with is left behind. Not by the state's leave: the handler may have been put off in the middle of
 /// work on it.

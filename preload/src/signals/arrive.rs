@@ -67,6 +67,15 @@ unsafe fn put_off(
 
 unsafe extern "C" fn arrive(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's arguments.
+    unsafe { arrived(signal, info, context) };
+    if !matches!(signal, libc::SIGSEGV | libc::SIGSYS) {
+        // SAFETY: this frame is over.
+        unsafe { guard::return_from(context) };
+    }
+}
+
+unsafe fn arrived(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's arguments.
     if unsafe { guard::serve(signal, info, context) } {
         return;
     }

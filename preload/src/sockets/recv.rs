@@ -510,11 +510,16 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
-    kernel_shows_to(s, fd, bits, std::ptr::null())
+    kernel_shows_to(s, fd, bits, None)
 }
 
-/// As [`kernel_shows`]; the set, which nobody else sleeps on, is about to look.
-pub(crate) fn kernel_shows_to(s: &'static Socket, fd: i32, bits: i16, set: *const Set) -> bool {
+/// As [`kernel_shows`], told to a thread that is counted asleep on this set, and about to look.
+pub(crate) fn kernel_shows_to(
+    s: &'static Socket,
+    fd: i32,
+    bits: i16,
+    looks: Option<&'static Set>,
+) -> bool {
     if bits != 0 && wired::is_wired(s) {
         s.kernel_news.store(true, Ordering::Release);
     }
@@ -543,7 +548,8 @@ pub(crate) fn kernel_shows_to(s: &'static Socket, fd: i32, bits: i16, set: *cons
         drop(rx);
         if take {
             // One of them may have been for a set that has not looked yet.
-            registered::kick_others(s, set);
+            let alone = looks.filter(|set| set.has_one_sleeper());
+            registered::kick_others(s, alone.map_or(std::ptr::null(), std::ptr::from_ref));
         }
         if unread > bells {
             demote::went_round(s, fd);

@@ -87,30 +87,56 @@ impl World {
     }
 }
 
+/// Connections of one listener, since one bell serves only those between the same two ends.
+fn opened(s: &Side, count: usize) -> Vec<Fd> {
+    if s.accepts() {
+        let listener = s.listen(128);
+        (0..count).map(|_| net::accept(listener).fd()).collect()
+    } else {
+        let to = s.target();
+        let open = |_| {
+            let fd = net::socket_for(to, 0);
+            net::connect(fd, to).ok();
+            fd
+        };
+        (0..count).map(open).collect()
+    }
+}
+
+/// So many for noise, and the one that asks, warmed up.
+fn connected(s: &Side, noise: usize) -> (Vec<Fd>, Fd) {
+    let mut fds = opened(s, noise + 1);
+    for fd in &fds {
+        s.warm_up(*fd);
+    }
+    let asking = fds.remove(noise);
+    (fds, asking)
+}
+
 fn run(s: &Side, noise: usize, rounds: usize, meddle: fn(&World)) {
-    let noise: Vec<Fd> = (0..noise).map(|_| s.pair()).collect();
-    play(s, None, noise, rounds, meddle);
+    let (noise, asking) = connected(s, noise);
+    play(s, None, noise, asking, rounds, meddle);
 }
 
 /// The first one carries more than its reader has room for, before all else, and is never read: a bell would lie behind that.
 fn behind(s: &Side) {
-    let fd = s.open();
+    let fds = opened(s, 2);
     if !s.a() {
-        io::send(fd, &vec![1; 600_000], libc::MSG_DONTWAIT);
+        io::send(fds[0], &vec![1; 600_000], libc::MSG_DONTWAIT);
     }
     s.sync("stuck");
-    play(s, None, vec![fd], 200, rest);
+    s.warm_up(fds[1]);
+    play(s, None, vec![fds[0]], fds[1], 200, rest);
 }
 
 /// The set knows the first one by a number that is nobody's any more.
 fn nameless(s: &Side, count: usize, meddle: fn(&World)) {
-    let gone = s.pair();
-    let noise: Vec<Fd> = (0..count).map(|_| s.pair()).collect();
-    play(s, Some(gone), noise, count, meddle);
+    let (mut noise, asking) = connected(s, count + 1);
+    let gone = noise.remove(0);
+    play(s, Some(gone), noise, asking, count, meddle);
 }
 
-fn play(s: &Side, gone: Option<Fd>, noise: Vec<Fd>, rounds: usize, meddle: fn(&World)) {
-    let asking = s.pair();
+fn play(s: &Side, gone: Option<Fd>, noise: Vec<Fd>, asking: Fd, rounds: usize, meddle: fn(&World)) {
     if s.a() {
         let w = World::new(gone, noise, asking);
         let sleeper = {

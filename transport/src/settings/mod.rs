@@ -43,10 +43,14 @@ pub struct Settings {
     /// The file of rules.
     pub rules: Option<String>,
     pub report: Option<String>,
+    /// Who sleeps for several connections looks again now and then, whatever wakes it.
+    pub naps: bool,
 }
 
-/// Not a setting: the tests' own.
-const FOR_TESTS: &str = "SHUNT_STANDIN_ADAPTER";
+/// Not settings: the tests' own.
+const FOR_TESTS: [&str; 2] = ["SHUNT_STANDIN_ADAPTER", NO_NAPS];
+/// A sleeper that nobody wakes stays asleep.
+const NO_NAPS: &str = "SHUNT_NO_NAPS";
 
 /// Reads the environment, given as `NAME=value` pairs. Returns the settings and a line for each
 /// variable that is unknown or holds what is not allowed; such a variable counts as its default.
@@ -54,8 +58,10 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
     let mut values: Vec<&str> = ALL.iter().map(|s| s.default).collect();
     let mut given = Vec::new();
     let mut complaints = Vec::new();
+    let mut naps = true;
     for (name, value) in environment {
-        if !name.starts_with("SHUNT_") || name == FOR_TESTS {
+        naps &= name != NO_NAPS;
+        if !name.starts_with("SHUNT_") || FOR_TESTS.contains(&name) {
             continue;
         }
         let Some(at) = ALL.iter().position(|s| s.variable == name) else {
@@ -117,6 +123,7 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         },
         rules: file("SHUNT_RULES"),
         report: file("SHUNT_REPORT"),
+        naps,
     };
     (settings, complaints)
 }
@@ -211,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_only_tests_use_is_not_complained_of() {
-        let env = [(FOR_TESTS, "1"), ("SHUNT_TRANSPORT", "verbs")];
+        let env = [(NO_NAPS, "1"), ("SHUNT_TRANSPORT", "verbs")];
         let (s, lines) = read(env.into_iter());
         assert!(s.transport == Wanted::Verbs && lines.is_empty());
     }
