@@ -218,9 +218,11 @@ mod tests {
 
     #[test]
     fn what_only_tests_use_is_not_complained_of() {
-        let env = [(NO_NAPS, "1"), ("SHUNT_TRANSPORT", "verbs")];
-        let (s, lines) = read(env.into_iter());
-        assert!(s.transport == Wanted::Verbs && lines.is_empty());
+        let own = FOR_TESTS.map(|name| (name, "1"));
+        let env = own.into_iter().chain([("SHUNT_TRANSPORT", "verbs")]);
+        let (s, lines) = read(env);
+        assert!(s.transport == Wanted::Verbs && lines.is_empty() && !s.naps);
+        assert!(read([].into_iter()).0.naps);
     }
 
     #[test]
