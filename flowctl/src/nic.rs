@@ -56,6 +56,16 @@ impl Sender {
         self.credits().saturating_mul(self.window)
     }
 
+    /// Whether so many bytes surely find a place, all of them. (At the end of the ring one segment becomes two, each
+    /// of which takes a credit.)
+    #[inline(always)]
+    #[must_use]
+    pub const fn takes(&self, len: usize) -> bool {
+        let len = len as u64;
+        (!self.halves.uses_own() && self.credited() >= len + self.window)
+            || self.halves.own_room() >= len
+    }
+
     /// How much the NIC-handled part takes before bytes coalesce.
     const fn nic_part(&self) -> u64 {
         self.halves.own() / 2
@@ -113,7 +123,7 @@ impl crate::Sender for Sender {
         self.halves.uses_own() || self.credited() < want as u64
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, want: usize) -> Piece {
         let mut len = want as u64;
         if !self.halves.uses_own() && self.credits() > 0 {
@@ -126,7 +136,7 @@ impl crate::Sender for Sender {
         self.halves.place_in_own(len)
     }
 
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self, len: usize, _out: &impl Outbox) {
         let behind_nic = self.posted == self.halves.accepted;
         if self.halves.commit(len as u64) {
@@ -190,12 +200,13 @@ pub struct Receiver {
     buffer: u64,
     arrived: u64,
     advertised: u64,
-    told: u64,
+    /// How many receives are told of at once, unless the sender may wait.
+    half: u32,
     posted: u64,
     evented: u64,
     events: u64,
     granted: u64,
-    lazy: u64,
+    lazy: u32,
 }
 
 impl Receiver {
@@ -209,12 +220,12 @@ impl Receiver {
             buffer,
             arrived: 0,
             advertised: buffer / window,
-            told: buffer / window,
+            half: u32::try_from((buffer / window).div_ceil(2)).unwrap_or(u32::MAX),
             posted: 0,
             evented: 0,
             events: 0,
             granted: 0,
-            lazy: lazy(terms.buffer),
+            lazy: u32::try_from(lazy(terms.buffer)).unwrap_or(u32::MAX),
         }
     }
 
@@ -268,7 +279,7 @@ impl crate::Receiver for Receiver {
         self.view.available()
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, from: &impl Inbox) -> Result<Piece, Violation> {
         let mut piece = self.view.next();
         if piece.len > 0 && self.view.is_in_own() {
@@ -292,20 +303,19 @@ impl crate::Receiver for Receiver {
         self.view.consumed
     }
 
-    #[inline]
+    #[inline(always)]
     fn grant(&mut self, eager: bool, to: &impl Inbox) -> Granted {
         let mut granted = Granted::Nothing;
-        let (free, all) = (self.free(), self.buffer / self.window);
-        let can = (free / self.window).saturating_sub(self.outstanding());
-        let untold = self.advertised + can - self.told;
-        if untold > 0 && (untold >= all.div_ceil(2) || eager) {
-            self.advertised += can;
-            self.told = self.advertised;
-            to.hand_back(Back::Advertised, self.told);
+        // (asked after every read, so by a product: is there room behind so many more receives?)
+        let least = if eager { 1 } else { self.half.into() };
+        let free = self.free();
+        if free >= (self.outstanding() + least) * self.window {
+            self.advertised += free / self.window - self.outstanding();
+            to.hand_back(Back::Advertised, self.advertised);
             granted = Granted::Told;
         }
         let owed = self.view.consumed - self.granted;
-        if owed >= self.lazy || (eager && owed > 0) {
+        if owed >= self.lazy.into() || (eager && owed > 0) {
             self.granted = self.view.consumed;
             to.hand_back(Back::Consumed, self.granted);
             granted = Granted::Told;

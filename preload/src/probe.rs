@@ -101,6 +101,21 @@ pub(crate) fn is_good(at: *const u8, len: usize, access: Access) -> bool {
         && (last / PAGE == first / PAGE || page_is_good(last / PAGE, access))
 }
 
+/// Whether it is known without asking that `len` bytes at `at` can be touched. (The caller sees to messages that are held
+/// in place.)
+#[inline]
+pub(crate) fn is_known(at: *const u8, len: usize, access: Access) -> bool {
+    let is_known =
+        |page: usize| slot(page, access).is_some_and(|s| s.load(Ordering::Relaxed) == page);
+    let first = at.addr();
+    let last = first.wrapping_add(len).wrapping_sub(1);
+    // (page 0 is what an empty place of the table says)
+    last >= first
+        && first / PAGE > 0
+        && is_known(first / PAGE)
+        && (last / PAGE == first / PAGE || is_known(last / PAGE))
+}
+
 /// Reads memory of which nothing is known, page by page: each is asked for once in a row.
 #[derive(Debug)]
 pub(crate) struct Pages {

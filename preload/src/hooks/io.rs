@@ -1,6 +1,6 @@
-//! read, recv, write, send and their aliases: one buffer.
+//! read, recv, write, send and their aliases: one buffer. What is there at once is `quick`'s.
 
-use super::{MOST, receive, receive_bad, transmit};
+use super::{MOST, quick, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real::{self, set_errno};
 use crate::sockets::Socket;
@@ -16,7 +16,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// `kernel` is the same call.
-#[inline(always)]
+#[inline(never)]
 unsafe fn take(
     s: &'static Socket,
     fd: c_int,
@@ -38,7 +38,7 @@ unsafe fn take(
 ///
 /// # Safety
 /// `kernel` is the same call.
-#[inline(always)]
+#[inline(never)]
 unsafe fn give(
     s: &'static Socket,
     fd: c_int,
@@ -59,16 +59,16 @@ unsafe fn give(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
-    // SAFETY: the program's arguments, passed on.
-    let kernel = || unsafe { real::read(fd, buf, n) };
-    let Some(s) = table::socket(fd) else {
-        return kernel();
+    let Some(s) = table::socket(fd).filter(|_| n > 0) else {
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::read(fd, buf, n) };
     };
-    if n == 0 {
-        return kernel();
+    // SAFETY: the program's buffer.
+    if let Some(r) = unsafe { quick::take(s, fd, buf, n, 0) } {
+        return r;
     }
-    // SAFETY: the program's buffer; `kernel` is the call.
-    unsafe { take(s, fd, buf, n, 0, kernel) }
+    // SAFETY: as above; `real` is the call.
+    unsafe { take(s, fd, buf, n, 0, move || real::read(fd, buf, n)) }
 }
 
 #[unsafe(no_mangle)]
@@ -90,11 +90,16 @@ pub unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize, size:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
     let null = std::ptr::null_mut();
-    // SAFETY: recvfrom without an address is recv.
-    let kernel = || unsafe { real::recvfrom(fd, buf, n, flags, null, null.cast()) };
     let Some(s) = table::socket(fd) else {
-        return kernel();
+        // SAFETY: recvfrom without an address is recv.
+        return unsafe { real::recvfrom(fd, buf, n, flags, null, null.cast()) };
     };
+    // SAFETY: the program's buffer.
+    if let Some(r) = unsafe { quick::take(s, fd, buf, n, flags) } {
+        return r;
+    }
+    // SAFETY: as above.
+    let kernel = move || unsafe { real::recvfrom(fd, buf, n, flags, null, null.cast()) };
     // SAFETY: the program's buffer; `kernel` is the call.
     unsafe { take(s, fd, buf, n, flags, kernel) }
 }
@@ -130,13 +135,18 @@ pub unsafe extern "C" fn recvfrom(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> isize {
-    // SAFETY: the program's arguments, passed on.
-    let kernel = || unsafe { real::recvfrom(fd, buf, n, flags, addr, len) };
     let Some(s) = table::socket(fd) else {
-        return kernel();
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::recvfrom(fd, buf, n, flags, addr, len) };
     };
-    // SAFETY: the program's buffer; `kernel` is the call.
-    let r = unsafe { take(s, fd, buf, n, flags, kernel) };
+    // SAFETY: the program's buffer.
+    let quick = unsafe { quick::take(s, fd, buf, n, flags) };
+    let r = quick.unwrap_or_else(|| {
+        // SAFETY: as above.
+        let kernel = move || unsafe { real::recvfrom(fd, buf, n, flags, addr, len) };
+        // SAFETY: the program's buffer; `kernel` is the call.
+        unsafe { take(s, fd, buf, n, flags, kernel) }
+    });
     if r >= 0 && !addr.is_null() && is_good(len.cast(), 4, Access::Write) {
         // SAFETY: probed. A connected stream has no address to give.
         unsafe { len.write_unaligned(0) };
@@ -164,16 +174,16 @@ pub unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
-    // SAFETY: the program's arguments, passed on.
-    let kernel = || unsafe { real::write(fd, buf, n) };
-    let Some(s) = table::socket(fd) else {
-        return kernel();
+    let Some(s) = table::socket(fd).filter(|_| n > 0) else {
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::write(fd, buf, n) };
     };
-    if n == 0 {
-        return kernel();
+    // SAFETY: the program's buffer.
+    if let Some(r) = unsafe { quick::give(s, fd, buf, n, 0) } {
+        return r;
     }
-    // SAFETY: the program's buffer; `kernel` is the call.
-    unsafe { give(s, fd, buf, n, 0, kernel) }
+    // SAFETY: as above; `real` is the call.
+    unsafe { give(s, fd, buf, n, 0, move || real::write(fd, buf, n)) }
 }
 
 #[unsafe(no_mangle)]
@@ -203,12 +213,16 @@ pub unsafe extern "C" fn sendto(
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> isize {
-    // SAFETY: the program's arguments, passed on.
-    let kernel = || unsafe { real::sendto(fd, buf, n, flags, addr, len) };
     let Some(s) = table::socket(fd) else {
-        return kernel();
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::sendto(fd, buf, n, flags, addr, len) };
     };
-    // SAFETY: the program's buffer; `kernel` is the call. An address on a connected
-    // stream is ignored, as by the kernel.
+    // SAFETY: the program's buffer. An address on a connected stream is ignored, as by the kernel.
+    if let Some(r) = unsafe { quick::give(s, fd, buf, n, flags) } {
+        return r;
+    }
+    // SAFETY: as above.
+    let kernel = move || unsafe { real::sendto(fd, buf, n, flags, addr, len) };
+    // SAFETY: the program's buffer; `kernel` is the call.
     unsafe { give(s, fd, buf, n, flags, kernel) }
 }

@@ -18,6 +18,7 @@ pub(crate) mod io;
 mod memory;
 pub(crate) mod message;
 pub(crate) mod process;
+mod quick;
 mod raw;
 pub(crate) mod shutdown;
 pub(crate) mod signals;

@@ -63,6 +63,12 @@ fn test() {
 /// A call that is a cancellation point whether it sleeps or not, for as long as this lives.
 pub(super) struct Point(c_int);
 
+/// Whether any thread of the program may be cancelled.
+#[inline]
+pub(super) fn cancels() -> bool {
+    CANCELS.load(Ordering::Relaxed)
+}
+
 /// The beginning of such a call. In a program that cancels nobody: one load.
 #[inline]
 pub(super) fn point() -> Point {

@@ -104,7 +104,7 @@ pub(crate) fn is_single_threaded() -> bool {
 }
 
 /// Takes the lock, and enters the critical section before.
-#[inline]
+#[inline(always)]
 fn acquire(word: &AtomicU64) -> Result<(), Mine> {
     enter();
     let me = me();
@@ -242,7 +242,18 @@ impl<T: Shareable> Direction<T> {
         Ok(Held { of: self })
     }
 
+    /// Takes the lock at once, where no other process and no other thread has to be waited for.
+    #[inline(always)]
+    pub(crate) fn lock_alone(&self) -> Option<Held<'_, T>> {
+        if self.is_shared() || self.is_held() {
+            return None;
+        }
+        acquire(&self.owner).ok()?;
+        Some(Held { of: self })
+    }
+
     /// Whether somebody has it, at this moment.
+    #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.owner.load(Ordering::Relaxed) != 0
     }

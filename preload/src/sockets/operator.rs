@@ -54,7 +54,13 @@ pub(crate) fn restart() {
 /// what the caller knew may be out of date. No lock is held by the caller.
 #[inline]
 pub(crate) fn attend() -> bool {
-    ATTENTION.load(Ordering::Relaxed) != 0 && serve()
+    is_wanted() && serve()
+}
+
+/// Whether an operator may have asked for something.
+#[inline]
+pub(super) fn is_wanted() -> bool {
+    ATTENTION.load(Ordering::Relaxed) != 0
 }
 
 #[cold]

@@ -87,6 +87,12 @@ pub(crate) fn let_go() -> bool {
     operator::attend()
 }
 
+/// Whether [`let_go`] has nothing to do. Three loads.
+#[inline]
+pub(crate) fn is_idle() -> bool {
+    TAKEN.load(Ordering::Relaxed) == 0 && !guard::is_live() && !operator::is_wanted()
+}
+
 /// Takes each of them that is wanted out of its place.
 fn each(is_wanted: impl Fn(&'static Socket) -> bool, mut go: impl FnMut(&'static Socket)) {
     for place in &PARKED {

@@ -7,6 +7,8 @@
 mod kernel;
 mod large;
 mod leaving;
+mod pace;
+mod quick;
 
 pub use large::Awaited;
 
@@ -86,6 +88,7 @@ pub struct Rx {
     ring_due: bool,
     /// Credits have to be handed back in a message of their own.
     update_due: bool,
+    pace: pace::Pace,
 }
 
 /// What has to be done on the sending half after a read.
@@ -123,6 +126,7 @@ impl Rx {
             kernel_over: false,
             ring_due: false,
             update_due: false,
+            pace: pace::Pace::default(),
         }
     }
 

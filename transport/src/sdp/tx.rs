@@ -6,6 +6,7 @@
 mod large;
 mod last;
 mod put;
+mod quick;
 
 use super::journal::{Journal, Place, Shareable};
 use super::{Due, Leg, Walk};
@@ -199,13 +200,6 @@ impl Tx {
                 p.time_put();
                 // SAFETY: passed on to the caller.
                 let put = unsafe { put_by(flow, journal, acks, p, walk) };
-                #[allow(clippy::cast_possible_truncation)] // (only whether it has changed)
-                let starved = flow.counts().starved as u32;
-                if starved != self.starved {
-                    self.starved = starved;
-                    let held = u32::try_from(flow.held(p.taken()));
-                    self.peak = self.peak.max(held.unwrap_or(u32::MAX));
-                }
                 Some(put)
             } else {
                 None
@@ -215,6 +209,7 @@ impl Tx {
             self.end_fast(p);
             return Ok(Put::Ended);
         };
+        self.note_starved(p);
         if let Ok((_, ring @ 1..)) = put
             && self.rings(p, ring)
         {
@@ -222,6 +217,18 @@ impl Tx {
         }
         p.leave();
         Ok(Put::Bytes(put?.0))
+    }
+
+    /// Notes how much of the receive buffer was in use, if a put has just found no room.
+    #[inline]
+    fn note_starved(&mut self, p: &impl Provider) {
+        #[allow(clippy::cast_possible_truncation)] // (only whether it has changed)
+        let starved = self.flow.counts().starved as u32;
+        if starved != self.starved {
+            self.starved = starved;
+            let held = u32::try_from(self.flow.held(p.taken()));
+            self.peak = self.peak.max(held.unwrap_or(u32::MAX));
+        }
     }
 
     /// Fills the region in place: `fill` is given memory and says how much of it it filled.
