@@ -5,7 +5,7 @@
 
 use super::{MOST, threads};
 use crate::probe::{Access, is_known};
-use crate::sockets::{Socket, parked, recv, send};
+use crate::sockets::{Socket, parked, quick};
 use std::ffi::{c_int, c_void};
 
 /// Whether calls may be quick now: nobody cancels threads, nothing is parked, held in place, or asked for.
@@ -31,7 +31,7 @@ pub(super) unsafe fn take(
         return None;
     }
     // SAFETY: probed.
-    unsafe { recv::quick(s, fd, buf.cast(), n, flags) }.map(usize::cast_signed)
+    unsafe { quick::take(s, fd, buf.cast(), n, flags) }.map(usize::cast_signed)
 }
 
 /// Sends all of a small buffer. `None`, and nothing done, if there is more to it.
@@ -50,5 +50,5 @@ pub(super) unsafe fn give(
         return None;
     }
     // SAFETY: probed.
-    unsafe { send::quick(s, fd, buf.cast(), n, flags) }.then_some(n.cast_signed())
+    unsafe { quick::give(s, fd, buf.cast(), n, flags) }.then_some(n.cast_signed())
 }

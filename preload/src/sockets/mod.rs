@@ -21,6 +21,7 @@ pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod parked;
 pub(crate) mod pool;
+pub(crate) mod quick;
 pub(crate) mod ready;
 pub(crate) mod recv;
 pub(crate) mod residual;

@@ -3,7 +3,9 @@
 use super::counted::{Counting, What};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, coarse, demote, engage, held, large, parked, residual, seats, wired};
+use super::{
+    Phase, Socket, coarse, demote, engage, held, large, parked, quick, residual, seats, wired,
+};
 use crate::epoll::registered;
 use crate::epoll::set::Set;
 use crate::signals::since::Since;
@@ -61,6 +63,15 @@ pub(crate) unsafe fn recv(
     if s.phase() == Phase::Attached
         && let Some(p) = s.segment()
     {
+        let (to, room) = walk.chunk();
+        if waits
+            && room == walk.left()
+            // SAFETY: the caller's promise.
+            && let Some(n) = unsafe { quick::take_soon(s, p, fd, to, room, flags) }
+        {
+            walk.advance(n);
+            return Ok(n);
+        }
         // SAFETY: the caller's promise.
         let got = unsafe { once(s, p, fd, walk, how) }?;
         if let Got::Bytes(n) = got
@@ -79,42 +90,6 @@ pub(crate) unsafe fn recv(
     unsafe { rest(s, fd, walk, flags, how, None, since) }
 }
 
-/// [`recv`], where it is what it mostly is: one buffer, nothing special asked for, and bytes in the ring. `None`, and
-/// nothing done, otherwise. Nothing is parked ([`parked::is_idle`]).
-///
-/// # Safety
-/// `to` is writable for `len` bytes.
-#[inline(always)]
-pub(crate) unsafe fn quick(
-    s: &'static Socket,
-    fd: i32,
-    to: *mut u8,
-    len: usize,
-    flags: i32,
-) -> Option<usize> {
-    const PLAIN: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
-    if flags & !PLAIN != 0
-        || len >= large::WAKES
-        || s.phase() != Phase::Attached
-        || s.lowat.load(Ordering::Relaxed) > 1
-        || s.starving.load(Ordering::Relaxed) != 0
-    {
-        return None;
-    }
-    let p = s.segment()?;
-    let mut rx = s.rx.lock_alone()?;
-    // SAFETY: the caller's promise.
-    let n = unsafe { rx.read_quick(p, to, len, s.record.messages_sent.load(Ordering::Relaxed)) }?;
-    s.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
-    let due = rx.take_due();
-    drop(rx);
-    if due.any() {
-        serve(s, p, fd, due);
-    }
-    count(s, n);
-    Some(n)
-}
-
 #[inline]
 fn counted(s: &Socket, n: usize, how: How) -> usize {
     if !how.peek && n > 0 {
@@ -127,7 +102,7 @@ fn counted(s: &Socket, n: usize, how: How) -> usize {
 }
 
 #[inline]
-fn count(s: &Socket, n: usize) {
+pub(super) fn count(s: &Socket, n: usize) {
     record::add(&s.record.bytes_received, n as u64);
     record::add(&s.record.messages_received, 1);
 }
@@ -190,7 +165,7 @@ unsafe fn once(
 }
 
 /// Does on the sending half what a read has asked for.
-fn serve(s: &'static Socket, p: &impl Provider, fd: i32, due: Due) {
+pub(super) fn serve(s: &'static Socket, p: &impl Provider, fd: i32, due: Due) {
     // (A peer that has closed would answer a bell with a reset.)
     if !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
@@ -410,7 +385,7 @@ unsafe fn inside(
         let (to, room) = walk.chunk();
         if target == 1 && walk.done() == 0 && room == walk.left() && parked::is_idle() {
             // SAFETY: the caller's promise.
-            if let Some(n) = unsafe { quick(s, fd, to, room, flags) } {
+            if let Some(n) = unsafe { quick::take(s, fd, to, room, flags) } {
                 walk.advance(n);
                 return Ok(n);
             }

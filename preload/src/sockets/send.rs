@@ -76,46 +76,9 @@ pub(crate) unsafe fn send(
     unsafe { rest(s, fd, walk, flags, waits, since) }
 }
 
-/// [`send`], where it is what it mostly is: one small buffer, and the ring has room. False,
-/// and nothing done, otherwise.
-///
-/// # Safety
-/// `from` is readable for `len` bytes.
-#[inline(always)]
-pub(crate) unsafe fn quick(
-    s: &'static Socket,
-    fd: i32,
-    from: *const u8,
-    len: usize,
-    flags: i32,
-) -> bool {
-    if flags & !FLAGS != 0
-        || len == 0
-        || len > Tx::QUICK
-        || len >= policy::large()
-        || s.phase() != Phase::Attached
-        || s.tx_shut.load(Ordering::Relaxed)
-    {
-        return false;
-    }
-    let Some(p) = s.segment().filter(|&p| !is_gone(s, p)) else {
-        return false;
-    };
-    let Some(mut tx) = s.tx.lock_alone() else {
-        return false;
-    };
-    // SAFETY: the caller's promise.
-    let sent = unsafe { tx.put_quick(p, fd, from, len) };
-    drop(tx);
-    if sent {
-        whole(s, fd, len);
-    }
-    sent
-}
-
 /// All of it has gone at once.
 #[inline]
-fn whole(s: &'static Socket, fd: i32, n: usize) -> usize {
+pub(super) fn whole(s: &'static Socket, fd: i32, n: usize) -> usize {
     // A peer that died while it was awake shows only in the kernel. (Reading the clock costs as
     // much as the rest of a small send: now and then.)
     if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {

@@ -48,6 +48,12 @@ impl Company {
     pub(crate) const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
+
+    /// Whether it was found so.
+    #[inline]
+    pub(crate) fn is_known(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// How long to look, learnt from how long the sleeps after it were. In microseconds; `u32::MAX` until
@@ -98,7 +104,7 @@ pub(crate) fn spin(
         return look(0);
     }
     let mut now = clock::ticks();
-    if !company.0.load(Ordering::Relaxed) {
+    if !company.is_known() {
         for turn in 0..PAUSES {
             if look(turn) {
                 return true;
