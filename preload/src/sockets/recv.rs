@@ -64,7 +64,9 @@ pub(crate) unsafe fn recv(
         && let Some(p) = s.segment()
     {
         let (to, room) = walk.chunk();
+        // (a large buffer is shown to the sender first)
         if waits
+            && !how.lingers
             && room == walk.left()
             // SAFETY: the caller's promise.
             && let Some(n) = unsafe { quick::take_soon(s, p, fd, to, room, flags) }

@@ -37,6 +37,9 @@ const LEAST: u64 = 32 * 1024;
 const MOST: u64 = 256 * 1024;
 const PAGE: u64 = 4096;
 
+/// Bytes up to which two claims are enough. (Of more, whoever comes late would be left too little.)
+const HALVED: u64 = 256 * 1024;
+
 /// How long (µs) a source waits for a sink that is in the middle of a piece; then it takes the claim back.
 const PATIENCE_US: u64 = 1_000;
 
@@ -164,10 +167,12 @@ pub fn large() -> usize {
     LARGE.load(Ordering::Relaxed)
 }
 
-/// How much to claim of what is left: whole pages, so that no page is copied to twice.
+/// How much to claim of what is left of so much: whole pages, so that no page is copied to twice. Each claim costs a call
+/// of the kernel, so what is copied in a few microseconds is halved once, one half for each side.
 #[must_use]
-pub fn chunk(left: u64) -> u64 {
-    (left / 2).next_multiple_of(PAGE).clamp(LEAST, MOST)
+pub fn chunk(total: u64, left: u64) -> u64 {
+    let of = if total <= HALVED { total } else { left };
+    (of / 2).next_multiple_of(PAGE).clamp(LEAST, MOST)
 }
 
 /// [`PATIENCE_US`] in ticks.
@@ -178,7 +183,40 @@ pub fn patience() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{COMES_US, MOST_DOUBT, after, allowance, owed_after};
+    use super::{
+        COMES_US, HALVED, LEAST, MOST, MOST_DOUBT, PAGE, after, allowance, chunk, owed_after,
+    };
+
+    /// The claims of one message.
+    fn claims(total: u64) -> Vec<u64> {
+        let mut left = total;
+        let mut all = Vec::new();
+        while left > 0 {
+            let len = chunk(total, left).min(left);
+            all.push(len);
+            left -= len;
+        }
+        all
+    }
+
+    #[test]
+    fn short_messages_are_halved_once_and_long_ones_follow_who_is_idle() {
+        assert_eq!(claims(LEAST), [LEAST]);
+        assert_eq!(claims(2 * LEAST), [LEAST, LEAST]);
+        assert_eq!(claims(128 << 10), [64 << 10, 64 << 10]);
+        assert_eq!(claims(HALVED), [HALVED / 2, HALVED / 2]);
+        let long = claims(1 << 20);
+        assert!(
+            long.iter().all(|&n| n <= MOST) && long.last() == Some(&LEAST),
+            "{long:?}"
+        );
+        for total in (1..600).map(|n| n * 1000) {
+            let all = claims(total);
+            assert_eq!(all.iter().sum::<u64>(), total);
+            let whole = all.iter().rev().skip(1).all(|n| n.is_multiple_of(PAGE));
+            assert!(whole, "{all:?}");
+        }
+    }
 
     #[test]
     fn clients_that_come_late_are_soon_waited_for_no_longer_and_again_once_they_come() {

@@ -216,7 +216,8 @@ impl Segment {
         let claims = claims(self.peer(), self.mine(), number);
         if let Ok(peer) = self.peer_process() {
             let proof = self.proof(peer);
-            while let Claim::Chunk(c) = claims.claim_to_pull(limit, policy::chunk) {
+            let chunk = |left| policy::chunk(limit - base, left);
+            while let Claim::Chunk(c) = claims.claim_to_pull(limit, chunk) {
                 #[allow(clippy::cast_possible_truncation)]
                 let (at, wanted) = ((c.offset - base) as usize, c.len as usize);
                 let whole = to.is_none_or(|to| {

@@ -260,7 +260,8 @@ impl Segment {
         let knock = offset_of!(Side, home) + offset_of!(Home, knock);
         let knock = self.in_page(peer, Whose::Peers, knock);
         let is_posted = || sink.load(Ordering::Acquire) == posted;
-        while let Claim::Chunk(c) = claims.claim_to_push(total, policy::chunk, is_posted) {
+        let chunk = |left| policy::chunk(total, left);
+        while let Claim::Chunk(c) = claims.claim_to_push(total, chunk, is_posted) {
             #[allow(clippy::cast_possible_truncation)]
             let (offset, len) = (c.offset as usize, c.len as usize);
             // SAFETY: a chunk lies inside what is advertised.

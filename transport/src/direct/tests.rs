@@ -241,12 +241,16 @@ fn dies_after(chunks: u64, amid: bool) {
     let total = bytes.len() as u64;
     let mut dead = 0;
     for _ in 0..chunks {
-        if let Claim::Chunk(c) = claims.claim_to_pull(total, policy::chunk) {
+        if let Claim::Chunk(c) = claims.claim_to_pull(total, |left| policy::chunk(total, left)) {
             assert!(claims.pulled(c, true));
             dead += c.len;
         }
     }
-    let began = amid && matches!(claims.claim_to_pull(total, policy::chunk), Claim::Chunk(_));
+    let began = amid
+        && matches!(
+            claims.claim_to_pull(total, |left| policy::chunk(total, left)),
+            Claim::Chunk(_)
+        );
     sink.bury_reader();
     let mut rest = vec![0u8; bytes.len()];
     let mut got = 0;
