@@ -4,6 +4,7 @@
 //! for something. Reads of the peer are answered as they come.
 
 mod receive;
+mod writer;
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -98,9 +99,15 @@ impl End {
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         let (out, queued) = mpsc::channel::<Vec<u8>>();
         let mut sink = tcp.try_clone().unwrap();
+        let whole_trailers = options.siw && terms.crc;
         let writer = std::thread::spawn(move || {
             while let Ok(bytes) = queued.recv() {
-                if sink.write_all(&bytes).is_err() {
+                let written = if whole_trailers {
+                    writer::write_for_siw(&mut sink, &bytes)
+                } else {
+                    sink.write_all(&bytes)
+                };
+                if written.is_err() {
                     return;
                 }
             }
