@@ -7,12 +7,15 @@
 use super::ending::is_gone;
 use super::spin::{self, is_hogged};
 use super::{Phase, Socket, large, parked, recv, send};
-use flowctl::Word;
+use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
+use transport::direct::Direct as _;
 use transport::direct::policy;
 use transport::doorbell;
-use transport::provider::Provider;
+use transport::provider::{End, Provider as _};
 use transport::sdp::{Leg, Tx};
+use transport::shm::layout::FIN_NONE;
+use transport::shm::segment::Segment;
 
 /// Flags of a receive that say nothing here.
 const PLAIN: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
@@ -40,6 +43,9 @@ pub(crate) unsafe fn take(
     }
     let p = s.segment()?;
     let mut rx = s.rx.lock_alone()?;
+    if s.phase() != Phase::Attached {
+        return None; // since the look above
+    }
     // SAFETY: the caller's promise.
     let n = unsafe { rx.read_quick(p, to, len, s.record.messages_sent.load(Ordering::Relaxed)) }?;
     s.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
@@ -59,7 +65,7 @@ pub(crate) unsafe fn take(
 /// As there.
 pub(super) unsafe fn take_soon(
     s: &'static Socket,
-    p: &impl Provider,
+    p: Segment,
     fd: i32,
     to: *mut u8,
     len: usize,
@@ -70,9 +76,27 @@ pub(super) unsafe fn take_soon(
     if !alone || s.rx_leg() != Leg::Fast || p.armed() & doorbell::DATA != 0 || !parked::is_idle() {
         return None;
     }
-    let at = s.rx_at.load(Ordering::Relaxed);
+    // What the quick way leaves to the other is not to be waited for here.
+    if flags & !PLAIN != 0
+        || len == 0
+        || s.lowat.load(Ordering::Relaxed) > 1
+        || s.starving.load(Ordering::Relaxed) != 0
+        || p.has_adverts()
+        || p.finished() != FIN_NONE
+        || p.stated(End::Fast).is_some()
+    {
+        return None;
+    }
+    let (at, generation) = (
+        s.rx_at.load(Ordering::Relaxed),
+        s.generation.load(Ordering::Acquire),
+    );
     for _ in 0..spin::PAUSES {
         if p.told(Word::Produced).as_hearsay() != at {
+            // (it may have been closed meanwhile, and be another connection's)
+            if s.generation.load(Ordering::Acquire) != generation {
+                return None;
+            }
             // SAFETY: the caller's promise.
             return unsafe { take(s, fd, to, len, flags) };
         }
@@ -109,6 +133,9 @@ pub(crate) unsafe fn give(
     let Some(mut tx) = s.tx.lock_alone() else {
         return false;
     };
+    if s.phase() != Phase::Attached {
+        return false; // since the look above
+    }
     // SAFETY: the caller's promise.
     let sent = unsafe { tx.put_quick(p, fd, from, len) };
     drop(tx);

@@ -61,8 +61,9 @@ pub(crate) unsafe fn recv(
     parked::let_go();
     // The common case, once: attached and something there.
     if s.phase() == Phase::Attached
-        && let Some(p) = s.segment()
+        && let Some(&p) = s.segment()
     {
+        let generation = s.generation.load(Ordering::Acquire);
         let (to, room) = walk.chunk();
         // (a large buffer is shown to the sender first)
         if waits
@@ -74,6 +75,13 @@ pub(crate) unsafe fn recv(
             walk.advance(n);
             return Ok(n);
         }
+        let p = s
+            .segment()
+            .filter(|_| s.generation.load(Ordering::Acquire) == generation);
+        let Some(p) = p else {
+            // SAFETY: the caller's promise.
+            return unsafe { rest(s, fd, walk, flags, how, None, since) }; // closed since
+        };
         // SAFETY: the caller's promise.
         let got = unsafe { once(s, p, fd, walk, how) }?;
         if let Got::Bytes(n) = got
@@ -124,7 +132,7 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
-    if s.phase() == Phase::Plain {
+    if s.phase() != Phase::Attached {
         return Ok(Got::Kernel); // since the caller looked
     }
     rx.kernel_over |= s.is_over();
@@ -386,6 +394,8 @@ unsafe fn inside(
         // What was waited for is there, as a rule, and all that is asked for.
         let (to, room) = walk.chunk();
         if target == 1 && walk.done() == 0 && room == walk.left() && parked::is_idle() {
+            // (the number may have been closed and be another's by now)
+            let fd = s.live_fd(fd);
             // SAFETY: the caller's promise.
             if let Some(n) = unsafe { quick::take(s, fd, to, room, flags) } {
                 walk.advance(n);

@@ -27,6 +27,12 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::pair("dup2_while_reader_blocked", dup2_while_reader_blocked),
     Case::pair("close_while_reader_blocked", close_while_reader_blocked),
+    Case::pair("number_reused_while_reader_blocked", |s| {
+        number_reused_while_reader_blocked(s, false);
+    }),
+    Case::pair("alias_reused_while_reader_blocked", |s| {
+        number_reused_while_reader_blocked(s, true);
+    }),
     Case::pair("close_while_poll_blocked", close_while_poll_blocked),
     Case::pair("last_close_ends_stream", last_close_ends_stream),
     Case::pair("close_range_closes", close_range_closes).processes_only(),
@@ -157,6 +163,38 @@ fn close_while_reader_blocked(s: &Side) {
     } else {
         s.hear();
         log!(s, "{}", io::send(fd, b"late", libc::MSG_NOSIGNAL));
+    }
+    s.sync("done");
+}
+
+/// The number of a sleeping read is another connection's when it wakes up, and the sender waits for room by then: whatever
+/// is told to that goes to it alone.
+fn number_reused_while_reader_blocked(s: &Side, has_alias: bool) {
+    const ALL: usize = 3 << 20;
+    let fd = s.pair();
+    if s.a() {
+        let alias = has_alias.then(|| net::dup(fd).fd());
+        let (one, other) = net::unix_pair(libc::SOCK_STREAM);
+        let channel = *s;
+        let helper = once_asleep(move |_| {
+            net::dup2(one, fd).ok();
+            channel.tell(1);
+        });
+        let mut buf = vec![0; 400_000];
+        log!(s, "{}", io::recv(fd, &mut buf[..], 0).0 > 0);
+        helper.join().unwrap();
+        if let Some(alias) = alias {
+            // (how much the first has read is a matter of pace)
+            while io::recv(alias, &mut buf[..], 0).0 > 0 {}
+        }
+        log!(s, "{}", io::recv(other, &mut buf[..], libc::MSG_DONTWAIT));
+    } else {
+        s.hear();
+        let sent = io::send_all(fd, &vec![7; ALL]);
+        if has_alias {
+            log!(s, "{sent}");
+        }
+        net::close(fd).ok();
     }
     s.sync("done");
 }

@@ -216,10 +216,19 @@ impl Segment {
         let claims = claims(self.peer(), self.mine(), number);
         if let Ok(peer) = self.peer_process() {
             let proof = self.proof(peer);
-            let chunk = |left| policy::chunk(limit - base, left);
+            let chunk = |left| policy::chunk(limit.saturating_sub(base), left);
             while let Claim::Chunk(c) = claims.claim_to_pull(limit, chunk) {
+                // (the word is the peer's too)
+                let at = c
+                    .offset
+                    .checked_sub(base)
+                    .filter(|_| c.offset + c.len <= limit);
+                let Some(at) = at.and_then(|at| usize::try_from(at).ok()) else {
+                    claims.pulled(c, false);
+                    break;
+                };
                 #[allow(clippy::cast_possible_truncation)]
-                let (at, wanted) = ((c.offset - base) as usize, c.len as usize);
+                let wanted = c.len as usize;
                 let whole = to.is_none_or(|to| {
                     // SAFETY: what is claimed lies between base and limit, and so inside the buffer.
                     let copied = unsafe {

@@ -3,7 +3,8 @@
 //! to go on, looks are kept a moment apart, and each finds several messages.
 //!
 //! Not for a reader that sends as well, for somebody waits for its answers; nor where more time than that passes
-//! between looks anyway. Bytes that are known of are never waited for.
+//! between looks anyway. Bytes that this side has counted are never waited for (what epoll has reported may be: a reader
+//! of one connection after the other then comes to each a moment later).
 
 use crate::clock;
 

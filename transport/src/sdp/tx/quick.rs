@@ -42,11 +42,10 @@ impl Tx {
         };
         let mut fits = !flow.is_short(len);
         if !fits || flow.accepted() - self.looked >= WARM {
-            self.looked = flow.accepted();
-            // (a lie is found again)
             if flow.granted(p).is_err() {
-                return false;
+                return false; // (the general way looks too, and finds the lie)
             }
+            self.looked = flow.accepted();
         }
         fits &= !flow.is_short(len);
         if !flow.takes(len) {
