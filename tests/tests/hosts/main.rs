@@ -2,6 +2,7 @@
 //! their bytes. What the wire does to packets must change nothing but speed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod adverts;
 mod programs;
 mod wire;
 

@@ -1,13 +1,16 @@
 //! What the wire does: loss and reordering by the kernel's own packet filter, and what somebody who listens sees.
 
+use super::adverts::exchange;
 use super::programs::fetch;
 use super::{Scene, assert_iwarp, server};
 use shunt_tests::apps::{LONG, have};
 use shunt_tests::netns::{DEVICE, Host};
+use shunt_tests::run::Job;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Drops packets on both hosts, by this chance in a thousand.
-fn lose(scene: &Scene, per_mille: u32) {
+pub(super) fn lose(scene: &Scene, per_mille: u32) {
     let chance = per_mille.to_string();
     for host in [Host::One, Host::Two] {
         let nft = |words: &[&str]| scene.hosts.run(host, "nft", words);
@@ -63,15 +66,8 @@ fn can_reorder(scene: &Scene, words: &[&str]) -> bool {
     .is_ok()
 }
 
-/// A dissector that nobody here wrote reads every frame of a connection, and finds none malformed.
-#[test]
-fn tshark_reads_what_goes_over_the_wire() {
-    if !have(&["tshark", "redis-server", "redis-cli"]) {
-        return;
-    }
-    let Some(mut scene) = Scene::new("on") else {
-        return;
-    };
+/// Listens on host one from here on.
+fn listen(scene: &mut Scene) -> (Job, PathBuf) {
     let capture = scene.stage.folder.path("capture");
     let file = capture.display().to_string();
     let start = scene.stage.plain("tshark");
@@ -81,6 +77,44 @@ fn tshark_reads_what_goes_over_the_wire() {
         shunt_tests::sys::wait::eventually(|| capture.metadata().is_ok_and(|m| m.len() > 0));
     assert!(begun, "tshark does not begin");
     std::thread::sleep(Duration::from_millis(500)); // (it writes its file's header before it listens)
+    (listener, capture)
+}
+
+/// What was heard, a line a packet with FPDUs: sums, what is malformed, opcodes. Nothing of it may be bad.
+fn dissect(scene: &mut Scene, listener: Job, capture: &Path) -> Vec<String> {
+    std::thread::sleep(Duration::from_millis(500));
+    listener.stop(libc::SIGINT);
+    let file = capture.display().to_string();
+    let fields = [
+        "iwarp_mpa.fpdu",
+        "iwarp_mpa.crc",
+        "_ws.malformed",
+        "_ws.expert.message",
+        "iwarp_rdma.opcode",
+    ];
+    let words = fields.iter().flat_map(|field| ["-e", field]);
+    let start = scene.stage.plain("tshark").args(["-r", &file]);
+    let start = start.args(["-T", "fields"]).args(words);
+    let read = start.start().finish(LONG);
+    read.expect_ok("tshark -r");
+    for bad in ["Malformed", "malformed", "Bad CRC", "bad CRC"] {
+        let line = read.stdout.lines().find(|l| l.contains(bad));
+        assert!(line.is_none(), "{line:?}");
+    }
+    let frames = read.stdout.lines().filter(|l| !l.starts_with('\t'));
+    frames.map(str::to_owned).collect()
+}
+
+/// A dissector that nobody here wrote reads every frame of a connection, and finds none malformed.
+#[test]
+fn tshark_reads_what_goes_over_the_wire() {
+    if !have(&["tshark", "redis-server", "redis-cli"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new("on") else {
+        return;
+    };
+    let (listener, capture) = listen(&mut scene);
     let (port, to) = ("7101", server());
     let words = [
         "--port",
@@ -101,31 +135,28 @@ fn tshark_reads_what_goes_over_the_wire() {
     let bench = scene.client(start, "redis-benchmark");
     assert_iwarp("redis-benchmark", &bench.report, 3, 6_000_000);
     job.stop(libc::SIGTERM);
-    std::thread::sleep(Duration::from_millis(500));
-    listener.stop(libc::SIGINT);
-    let fields = [
-        "-T",
-        "fields",
-        "-e",
-        "iwarp_mpa.fpdu",
-        "-e",
-        "iwarp_mpa.crc",
-        "-e",
-        "_ws.malformed",
-        "-e",
-        "_ws.expert.message",
-    ];
-    let start = scene.stage.plain("tshark").args(["-r", &file]).args(fields);
-    let read = start.start().finish(LONG);
-    read.expect_ok("tshark -r");
-    let frames = read
-        .stdout
-        .lines()
-        .filter(|l| !l.split('\t').next().unwrap_or("").is_empty())
-        .count();
+    let frames = dissect(&mut scene, listener, &capture).len();
     assert!(frames > 200, "only {frames} packets with FPDUs were seen");
-    for bad in ["Malformed", "malformed", "Bad CRC", "bad CRC"] {
-        let line = read.stdout.lines().find(|l| l.contains(bad));
-        assert!(line.is_none(), "{line:?}");
+}
+
+/// It reads adverts, Reads and their answers, too.
+#[test]
+fn tshark_reads_what_is_advertised() {
+    if !have(&["tshark", "python3"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new("on") else {
+        return;
+    };
+    let (listener, capture) = listen(&mut scene);
+    exchange(&mut scene, 4);
+    let lines = dissect(&mut scene, listener, &capture);
+    // (RFC 5040 section 4: 1 is a Read Request, 2 its answer)
+    for opcode in ["0x01", "0x02"] {
+        let seen = lines.iter().filter(|line| {
+            let opcodes = line.rsplit('\t').next().unwrap_or("");
+            opcodes.split(',').any(|word| word == opcode)
+        });
+        assert!(seen.count() > 3, "opcode {opcode}: {:?}", lines.last());
     }
 }

@@ -113,6 +113,10 @@ pub enum Message<'a> {
     GivenBack {
         payload: &'a [u8],
     },
+    /// Source: what was not read yet of the buffer that it has advertised last comes as Data. A Read of it that was
+    /// not answered before this message is not answered any more. (Shunt's own: SrcAvailCancel waits for the sink's word, and
+    /// so for a program that may be elsewhere.)
+    Withdraw,
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -155,6 +159,7 @@ impl<'a> Message<'a> {
             Self::TakeBack => Mid::TakeBack,
             Self::PlainLater => Mid::PlainLater,
             Self::GivenBack { .. } => Mid::GivenBack,
+            Self::Withdraw => Mid::Withdraw,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -189,6 +194,7 @@ impl<'a> Message<'a> {
             | Self::TakeBack
             | Self::PlainLater
             | Self::GivenBack { .. }
+            | Self::Withdraw
             | Self::SendSm
             | Self::SrcAvailCancel
             | Self::SinkAvailCancel

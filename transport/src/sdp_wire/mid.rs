@@ -31,6 +31,8 @@ pub enum Mid {
     TakeBack = 0x44,
     PlainLater = 0x45,
     GivenBack = 0x46,
+    /// Also: the buffer that was advertised last is not to be read any more.
+    Withdraw = 0x47,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
@@ -40,7 +42,7 @@ pub enum Mid {
 pub const RING_TERMS: usize = 44;
 
 impl Mid {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -63,6 +65,7 @@ impl Mid {
         Self::TakeBack,
         Self::PlainLater,
         Self::GivenBack,
+        Self::Withdraw,
         Self::SinkAvail,
         Self::SrcAvail,
         Self::Data,

@@ -128,6 +128,7 @@ impl<'a> Received<'a> {
             Mid::TakeBack => Message::TakeBack,
             Mid::PlainLater => Message::PlainLater,
             Mid::GivenBack => Message::GivenBack { payload },
+            Mid::Withdraw => Message::Withdraw,
             Mid::DisConn => Message::DisConn,
             Mid::AbortConn => Message::AbortConn,
             Mid::Hello | Mid::HelloAck => return Err(Violation::Unexpected),

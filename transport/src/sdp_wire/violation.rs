@@ -42,6 +42,7 @@ violations! {
     Port "a port is not 0",
     AdvertLength "an advertised buffer has 1 byte to 2 GiB",
     AdvertPayload "what SrcAvail carries is the beginning of the buffer that it advertises",
+    WrittenLength "RdmaWrCompl says what was written to the buffer that is advertised",
     SmallAdvert "a sink advertises buffers larger than its receive buffers",
     Mode "a mode is buffered, combined or pipelined",
     Service "SuspComm begins with the constants of the service identifier",

@@ -1,6 +1,7 @@
 //! What the two halves of one side tell each other, without a lock: the receiver what has come and what the peer
 //! has acknowledged, the sender what it has told.
 
+use super::adverts::Adverts;
 use super::riding::Riding;
 use crate::clock;
 use crate::sdp_wire::header::Seq;
@@ -50,6 +51,8 @@ pub struct Common {
     asked: AtomicU32,
     /// The ring by which the octets go, or are about to, and how far both sides are with that.
     pub ring: Riding,
+    /// What the halves tell each other of advertised buffers.
+    pub adverts: Adverts,
 }
 
 /// How far both sides are with bytes that one of them has received and will not read by the library: the other takes
@@ -74,6 +77,8 @@ pub(super) const SUSP_COMM_ACK: u32 = 1;
 pub(super) const CH_RCV_BUF_ACK: u32 = 2;
 pub(super) const SEND_SM: u32 = 4;
 pub(super) const SINK_CANCEL_ACK: u32 = 8;
+pub(super) const RDMA_RD_COMPL: u32 = 16;
+pub(super) const SINK_AVAIL: u32 = 32;
 
 /// A sleep until something comes is short (µs); so many in a row make a stream.
 const SHORT_US: u64 = 200;
@@ -114,6 +119,7 @@ impl Common {
             back: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             ring: Riding::new(),
+            adverts: Adverts::new(),
         }
     }
 
@@ -194,11 +200,11 @@ impl Common {
     }
 
     /// Whether a peer that reads what is under way may have something to say of it: it frees receive buffers of which
-    /// there are few, or has a ring. What it says to a connection that is closed by then would be answered with a reset,
+    /// there are few, has a ring, or reads what was advertised. What it says to a connection that is closed by then would be answered with a reset,
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.ring.is_wanted() || self.half() <= FEW
+        self.ring.is_wanted() || self.half() <= FEW || self.adverts.were_made()
     }
 
     /// This is so from now on.

@@ -8,6 +8,7 @@
 //! | [`In`] | octets that came, the FPDU that is being read, bytes ready to be read | the receiving lock |
 //! | [`Riding`] | how the octets come to go by a ring (`crate::ring`) | nothing: atomics |
 //! | [`Common`] | the few words by which the two tell each other | nothing: atomics |
+//! | [`Adverts`] | those of advertised buffers | nothing: atomics |
 //! | [`set_up`] | MPA Request and Reply with Hello and HelloAck in their private data | nothing: pure |
 //!
 //! Called by `preload::sockets::wired`, which owns the locks and does the waiting; nothing here waits. A [`Wire`]
@@ -18,6 +19,7 @@
 //! kept here and goes first. Whatever the peer writes is checked by `iwarp` and `sdp_wire`; what breaks a rule ends
 //! the stream with the Terminate that the RFC names.
 
+mod adverts;
 mod common;
 mod incoming;
 mod noted;
@@ -31,10 +33,11 @@ pub mod set_up;
 )]
 mod tests;
 
+pub use adverts::Adverts;
 pub use common::{Common, Return};
 pub use incoming::{In, State};
 pub use noted::Turn;
-pub use outgoing::{AGE_US, GATHERED, Gathered, Out, Sent};
+pub use outgoing::{AGE_US, GATHERED, Gathered, Out, PATIENCE_US, Sent};
 pub use riding::{Due, Riding};
 
 use crate::iwarp::mpa::setup::Terms;
@@ -56,6 +59,8 @@ pub struct Agreed {
     /// Bytes of a receive buffer, and how many were posted at first: this side's, and the peer's.
     pub own: (u32, u16),
     pub peer: (u32, u16),
+    /// From how many bytes on this side advertises its buffers, if it does.
+    pub adverts: Option<usize>,
 }
 
 /// What this side has heard since it asked.

@@ -5,6 +5,7 @@
 //! speak first. Markers are not asked for: nothing here needs them to find its way. A request without a Hello that
 //! holds is declined with the reject bit, and so is one by a program that has spoken already.
 
+use super::adverts::READS;
 use super::{Agreed, RECEIVE_SIZE};
 use crate::iwarp::NoRoom;
 use crate::iwarp::mpa::setup::{Answer, Fault, Heard, Initiator, Reads, Responder, Wants};
@@ -26,12 +27,14 @@ pub struct Want {
     pub crc: bool,
     /// Receive buffers: bytes of each, and how many. With few of them they are the flow control.
     pub buffers: (u32, u16),
+    /// From how many bytes on this side advertises its buffers, if it does.
+    pub adverts: Option<usize>,
 }
 
 impl Want {
     /// By these settings.
     #[must_use]
-    pub fn new(terms: &Terms, crc: bool) -> Self {
+    pub fn new(terms: &Terms, crc: bool, adverts: Option<usize>) -> Self {
         let buffers = if terms.scheme == Scheme::Credit {
             let size = terms.slot;
             let count = u16::try_from(terms.slots).unwrap_or(u16::MAX);
@@ -39,7 +42,11 @@ impl Want {
         } else {
             (RECEIVE_SIZE, MANY)
         };
-        Self { crc, buffers }
+        Self {
+            crc,
+            buffers,
+            adverts,
+        }
     }
 
     const fn mpa(&self) -> Wants {
@@ -47,8 +54,8 @@ impl Want {
             markers: false,
             crc: self.crc,
             reads: Some(Reads {
-                ird: 1,
-                ord: 1,
+                ird: READS,
+                ord: READS,
                 least_ord: 0,
                 rtr: RtrSet::only(Rtr::Write),
             }),
@@ -59,10 +66,10 @@ impl Want {
         Side {
             minor: MINOR,
             bufs: self.buffers.1,
-            max_adverts: 1,
+            max_adverts: 2, // (one of a source, one of a sink)
             receive_size: self.buffers.0,
-            ord: 1,
-            ird: 1,
+            ord: READS,
+            ird: READS,
         }
     }
 }
@@ -120,6 +127,7 @@ impl Asker {
                     Agreed {
                         mpa,
                         own: self.want.buffers,
+                        adverts: self.want.adverts,
                         peer: (side.receive_size, side.bufs),
                     },
                     used,
@@ -172,6 +180,7 @@ pub fn answer(bytes: &[u8], want: Want, declines: bool, out: &mut [u8]) -> Verdi
         let agreed = Agreed {
             mpa,
             own: want.buffers,
+            adverts: want.adverts,
             peer: (hello.side.receive_size, hello.side.bufs),
         };
         return Verdict::Agreed {

@@ -1,5 +1,6 @@
 //! Two ends on a pair of sockets, in one thread: whatever pieces the kernel takes and gives, the bytes are the same.
 
+mod adverts;
 mod back;
 #[cfg(target_arch = "x86_64")]
 // (elsewhere a single step does not get through a pair of exclusive accesses)
@@ -201,7 +202,11 @@ fn pair(wants: [Want; 2], buffer: i32) -> [End; 2] {
 }
 
 const fn want(crc: bool, buffers: (u32, u16)) -> Want {
-    Want { crc, buffers }
+    Want {
+        crc,
+        buffers,
+        adverts: None,
+    }
 }
 
 #[test]

@@ -64,6 +64,9 @@ pub(crate) unsafe fn receive(
                 incoming.read(&wire.common, fd, walk, how.discard)
             }
         };
+        if n == 0 && how.waits && !how.peek && incoming.state() == State::Open {
+            incoming.advertise(&wire.common, walk.left());
+        }
         let heard = incoming.be_patient(false);
         if news && !heard {
             s.kernel_news.store(true, Ordering::Release);
@@ -116,6 +119,9 @@ pub(super) fn after(s: &'static Socket, fd: i32, wire: &'static Wire, state: Sta
     }
     if wire.common.due.load(Ordering::Acquire) {
         serve_due(s, fd);
+    }
+    if wire.common.adverts.take_news() && s.sleepers() > 0 {
+        rouse::sleepers(s); // one of them may have advertised its buffer
     }
     riding::settle(s, fd, wire);
     if wire.common.to_plain.load(Ordering::Acquire) {
@@ -201,6 +207,7 @@ pub(crate) unsafe fn send(
             }
             // SAFETY: the lock is held, and the caller's promise.
             let mut out = unsafe { wire.out() };
+            out.be_waiting(flags & libc::MSG_DONTWAIT == 0 && !s.nonblock.load(Ordering::Relaxed));
             // SAFETY: as above.
             let sent = unsafe { out.send(&wire.common, fd, walk, flags & libc::MSG_MORE) };
             if out.is_by_ring() {
@@ -354,13 +361,21 @@ pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
 
 /// Brings the record up to date with what was counted.
 pub(crate) fn note(s: &Socket) {
-    let counts = wire(s).and_then(|wire| {
-        let _tx = s.tx.lock().ok()?;
+    let Some(wire) = wire(s) else { return };
+    let mut advertised = 0;
+    if let Ok(_tx) = s.tx.lock() {
         // SAFETY: the lock is held while it is looked at.
-        Some(unsafe { wire.out() }.counts())
-    });
-    if let Some((messages, starved)) = counts {
+        let out = unsafe { wire.out() };
+        let (messages, starved) = out.counts();
+        let (read, written) = out.advertised();
+        advertised += read + written;
         s.record.wire_messages.store(messages, Ordering::Relaxed);
         s.record.no_credit.store(starved, Ordering::Relaxed);
     }
+    if let Ok(_rx) = s.rx.lock() {
+        // SAFETY: as above.
+        advertised += unsafe { wire.incoming() }.read_bytes();
+    }
+    let zcopy = &s.record.zcopy_bytes;
+    zcopy.fetch_max(advertised, Ordering::Relaxed);
 }

@@ -16,6 +16,7 @@ use flowctl::Scheme;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::clock;
+use transport::direct::policy::Mode;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rules::Iwarp;
@@ -63,7 +64,9 @@ pub(crate) fn may_be_asked(s: &Socket, has_board: bool, peer: Option<Endpoint>) 
 /// says so.
 fn want(rides: bool) -> Want {
     let settings = world::settings();
-    Want::new(&settings.terms, settings.crc.unwrap_or(!rides))
+    // (what goes by the kernel is copied by it in any case: adverts gain nothing here, so a person has to ask for them)
+    let adverts = matches!(settings.zcopy, Mode::Sync | Mode::Async).then_some(settings.zcopy_min);
+    Want::new(&settings.terms, settings.crc.unwrap_or(!rides), adverts)
 }
 
 fn set_wire(s: &Socket, at: NonNull<Wire>) {

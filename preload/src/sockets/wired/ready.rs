@@ -7,7 +7,7 @@ use super::super::{Phase, Socket, rouse, wait};
 use super::{ending, io, is_current, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
-use transport::wire::State;
+use transport::wire::{PATIENCE_US, State};
 
 const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -130,7 +130,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
 /// there are not told of.
 pub(crate) fn nap(s: &Socket) -> u64 {
     let several = s.is_shared() || s.waiters.load(Ordering::Relaxed) > 1;
-    if super::is_wired(s) && several {
+    if wire(s).is_some_and(|wire| wire.common.adverts.is_awaited()) {
+        PATIENCE_US * 1000
+    } else if super::is_wired(s) && several {
         SEVERAL_NS
     } else {
         u64::MAX

@@ -44,6 +44,20 @@ impl ReadRequest {
         put(&self.source_offset.to_be_bytes());
     }
 
+    /// Its octets.
+    #[must_use]
+    pub fn octets(&self) -> [u8; READ_REQUEST] {
+        let mut octets = [0; READ_REQUEST];
+        let mut at = 0;
+        self.write(|bytes| {
+            if let Some(place) = octets.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+            at += bytes.len();
+        });
+        octets
+    }
+
     /// What is left of it after `octets`: this is what a Terminate tells of a Read that was under way (RFC 5040 section
     /// 4.8).
     #[must_use]

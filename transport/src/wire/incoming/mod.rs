@@ -5,9 +5,11 @@
 //! goes from the kernel straight to the program's buffer. `parse` follows the FPDUs, `read` moves bytes; `shared` is for
 //! streams that several processes hold.
 
+mod advert;
 mod parse;
 mod read;
 mod shared;
+mod written;
 
 use super::noted::Noted;
 use super::set_up::LONGEST;
@@ -122,6 +124,17 @@ pub struct In {
     given_end: usize,
     /// Bytes that have gone out again.
     passed: u64,
+    /// What is read of the peer's buffers: the one that it advertises, the number of the last, whether the FPDU at the front ends it,
+    /// whether the sending half is to be told, and bytes in all.
+    read: Option<advert::Read>,
+    sink: u32,
+    ends_read: bool,
+    asks: bool,
+    /// What the peer writes to, and how both count.
+    writes: written::Writes,
+    /// From how many bytes on this side advertises a reader's buffer.
+    least: usize,
+    read_bytes: u64,
     raw: [u8; RAW],
     ready: [u8; READY],
     back: [u8; GIVEN],
@@ -153,6 +166,8 @@ impl In {
             (&raw mut (*at).error).write(None);
             (&raw mut (*at).ahead).write(None);
             (&raw mut (*at).terminate).write(None);
+            (&raw mut (*at).read).write(None);
+            (&raw mut (*at).writes).write(written::Writes::default());
             (&raw mut (*at).link).write(Rx::new());
         }
     }
@@ -169,6 +184,7 @@ impl In {
             receive_buffers: agreed.own.1.into(),
             ..Settings::new(StreamId(0), &agreed.mpa, reads, agreed.own.0)
         });
+        let _ = self.stream.rtr(); // (the sending half says it)
         self.crc = agreed.mpa.crc;
         self.deframer = Deframer::new(Markers::OFF, self.crc);
         self.seq = Sequence::new(agreed.own.1, agreed.peer.1);
@@ -177,6 +193,7 @@ impl In {
             peer: agreed.peer.0,
         };
         self.posted = agreed.own.1.into();
+        self.least = agreed.adverts.unwrap_or(usize::MAX);
         self.stage = Stage::Header;
         common.set_buffers(agreed.own.1);
         common.tell_heard(&self.seq.heard());

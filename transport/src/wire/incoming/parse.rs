@@ -5,9 +5,9 @@
 //! could say that it is wrong. With one it is handed on when the sum has been.
 
 use super::{Common, HEADERS, In, Open, Stage};
-use crate::iwarp::ddp::Regions;
+use crate::iwarp::ddp::TAGGED;
 use crate::iwarp::mpa::{CRC, Error, Found, LENGTH, Ulpdu, pad};
-use crate::iwarp::rdmap::{Breach, Event, Violation};
+use crate::iwarp::rdmap::{Breach, Event, TaggedKind, Violation};
 use crate::sdp_wire;
 use crate::sdp_wire::message::Message;
 use crate::sdp_wire::mid::Mid;
@@ -44,6 +44,7 @@ impl In {
             common.tell_heard(&self.seq.heard());
             self.note_due(common);
         }
+        self.tell_reading(common);
     }
 
     fn skip(&mut self, left: usize, common: &Common) -> bool {
@@ -55,6 +56,9 @@ impl In {
         }
         if std::mem::take(&mut self.ends_message) {
             self.free();
+        }
+        if std::mem::take(&mut self.ends_read) {
+            self.end_read(common);
         }
         self.stage = if self.ends_mode {
             Stage::Plain
@@ -126,7 +130,12 @@ impl In {
             let len = usize::from(u16::from_be_bytes(*length));
             // (of a large payload only its headers may have come; only data has the short ones)
             let plain_data = rest.get(DDP) == Some(&(Mid::Data as u8)) && len >= FIRST;
-            let need = if plain_data { HEADERS } else { FIRST } - LENGTH;
+            let tagged = rest.first().is_some_and(|control| control & 0x80 != 0);
+            let need = match (tagged, plain_data) {
+                (true, _) => TAGGED,
+                (false, true) => HEADERS - LENGTH,
+                (false, false) => FIRST - LENGTH,
+            };
             let Some(front) = rest.get(..len.min(need)) else {
                 return false;
             };
@@ -137,8 +146,8 @@ impl In {
         let front = front.get(..copied).unwrap_or_default();
         common.heard.store(true, Ordering::Release);
         let tail = pad(len) + CRC;
-        let mut nowhere = Regions::<()>::new(0);
-        let event = self.stream.receive(Ulpdu::hollow(front, len), &mut nowhere);
+        let mut regions = self.regions(common, front);
+        let event = self.stream.receive(Ulpdu::hollow(front, len), &mut regions);
         let (headers, payload) = match event {
             Err(breach) => {
                 self.broken(&breach);
@@ -160,8 +169,38 @@ impl In {
                 self.reset = true;
                 return true;
             }
-            // A "ready to receive"; Reads of nothing, which nobody may rely on; what follows an end.
-            Ok(Event::Nothing | Event::Tagged { .. } | Event::ReadRequest) => (len, 0),
+            Ok(Event::Tagged {
+                kind: TaggedKind::ReadResponse(_),
+                last,
+                ..
+            }) => {
+                let payload = len.saturating_sub(TAGGED);
+                self.answer_came(payload, last);
+                (TAGGED, payload)
+            }
+            Ok(Event::Tagged {
+                kind: TaggedKind::Write,
+                place: Some(((), offset)),
+                ..
+            }) => {
+                let payload = len.saturating_sub(TAGGED);
+                if !self.writes.came(offset, payload) {
+                    let breach = self.stream.fail(Violation::TaggedBounds);
+                    self.broken(&breach);
+                    return true;
+                }
+                self.read_bytes += payload as u64;
+                (TAGGED, payload)
+            }
+            Ok(Event::ReadRequest) => {
+                if let Err(breach) = self.asked_to_answer(common, &regions) {
+                    self.broken(&breach);
+                    return true;
+                }
+                (len, 0)
+            }
+            // A "ready to receive"; what follows an end.
+            Ok(Event::Nothing | Event::Tagged { .. }) => (len, 0),
         };
         self.start += LENGTH + headers;
         let brings_back = std::mem::take(&mut self.brings_back);
@@ -225,7 +264,7 @@ impl In {
             let left = u32::try_from(total - payload).unwrap_or(u32::MAX);
             self.message = Some(Open { left, data });
         }
-        self.act(common, &message)?;
+        self.act(common, &message, total.saturating_sub(head))?;
         self.brings_back = message.mid() == Mid::GivenBack;
         if self.brings_back {
             // Only who waits for them gets any, and no part of a message alone.
@@ -236,7 +275,13 @@ impl In {
         Ok(if data { head } else { payload })
     }
 
-    fn act(&mut self, common: &Common, message: &Message<'_>) -> Result<(), sdp_wire::Violation> {
+    /// What a message means whose payload has so many bytes.
+    fn act(
+        &mut self,
+        common: &Common,
+        message: &Message<'_>,
+        payload: usize,
+    ) -> Result<(), sdp_wire::Violation> {
         if self.fin && !matches!(message, Message::Data { payload: [], .. }) {
             // Behind its DisConn a source has nothing more to say but what serves the other direction.
             match message {
@@ -247,12 +292,15 @@ impl In {
                 _ => {}
             }
         }
+        self.note_writes(common, message, payload)?;
         match message {
             Message::DisConn => {
+                self.drop_read();
                 self.fin = true;
                 common.note_finished();
             }
             Message::Plain => {
+                self.drop_read();
                 self.ends_mode = true;
                 common.note_return(Return::Whole);
                 common.to_plain.store(true, Ordering::Release);
@@ -262,6 +310,7 @@ impl In {
                 common.to_plain.store(true, Ordering::Release);
             }
             Message::PlainLater => {
+                self.drop_read();
                 self.ends_mode = true;
                 common.note_return(Return::Awaited);
                 // (who has asked has something to give back first)
@@ -277,8 +326,16 @@ impl In {
             }
             Message::SuspComm { .. } => common.ask(super::super::common::SUSP_COMM_ACK),
             Message::ChRcvBuf { .. } => common.ask(super::super::common::CH_RCV_BUF_ACK),
-            // The buffer is not looked at: its bytes are asked for as data.
-            Message::SrcAvail { .. } => common.ask(super::super::common::SEND_SM),
+            Message::SrcAvail { advert, .. } => self.begin_read(common, advert, payload)?,
+            Message::Withdraw => self.drop_read(),
+            // (a SendSm for the buffer before may have been taken for one of this: in any case it goes on here)
+            Message::Data { .. } if payload > 0 => self.drop_read(),
+            Message::SendSm | Message::RdmaRdCompl { .. } => {
+                let as_data = matches!(message, Message::SendSm);
+                if !common.adverts.heard_done(as_data) {
+                    return Err(sdp_wire::Violation::Unexpected);
+                }
+            }
             Message::SinkAvailCancel => common.ask(super::super::common::SINK_CANCEL_ACK),
             _ => {}
         }

@@ -4,7 +4,7 @@
 //! What the kernel had given to the dead lies among the raw octets, and is read by the next; or it went to the dead's own
 //! buffers, and is lost with them as what a process has read is by kernel TCP.
 
-use super::{Common, In, Open, Stage};
+use super::{Common, In, Open, Stage, advert, written};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Deframer;
 use crate::iwarp::rdmap::Stream;
@@ -50,6 +50,10 @@ pub(super) struct State {
     ready_start: usize,
     ready_end: usize,
     ahead: Option<Errno>,
+    read: Option<advert::Read>,
+    sink: u32,
+    ends_read: bool,
+    writes: written::Writes,
     target: Target,
 }
 
@@ -81,6 +85,10 @@ impl In {
             ready_start: self.ready_start,
             ready_end: self.ready_end,
             ahead: self.ahead,
+            read: self.read,
+            sink: self.sink,
+            ends_read: self.ends_read,
+            writes: self.writes,
             target,
         }
     }
@@ -128,6 +136,10 @@ impl In {
         self.octets = state.octets + came as u64;
         self.last = state.last;
         self.ahead = state.ahead;
+        (self.read, self.sink) = (state.read, state.sink);
+        self.ends_read = state.ends_read;
+        self.writes = state.writes;
+        self.asks = true; // (to be told again is harmless)
         // (what a ring has left is known to the call only that saw to it; and nobody knows how far both had agreed)
         self.reset = state.reset || self.is_by_ring() || common.settles.load(Ordering::Acquire);
         let lost = match state.target {

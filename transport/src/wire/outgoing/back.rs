@@ -44,7 +44,10 @@ impl Out {
             && self.is_by_kernel()
         {
             let next = if waits { Mode::Waiting } else { Mode::Plain };
-            self.say_and(common, fd, &end, |out| out.mode = next)?;
+            self.say_and(common, fd, &end, |out| {
+                out.mode = next;
+                out.end_advert(common);
+            })?;
         }
         if self.flush(common, fd, 0)? && self.mode == Mode::Plain {
             self.send_early(common, fd)?;

@@ -4,7 +4,7 @@
 use super::{HEAD, Mode, Out, PENDING};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Parts;
-use crate::sdp_wire::message::Message;
+use crate::sdp_wire::message::{self, Message};
 use crate::sys::{Result, net};
 use crate::wire::{Common, Due, RECEIVE_SIZE, Return, common};
 use std::sync::atomic::Ordering;
@@ -86,7 +86,30 @@ impl Out {
         if self.mode == Mode::Plain {
             return Ok(());
         }
+        if !self.complete_writes(common, fd, true)? {
+            common.due.store(true, Ordering::Release); // once the peer allows it
+        }
+        let ours = common.adverts.offered();
         let answers = [
+            (
+                common::SINK_AVAIL,
+                Message::SinkAvail {
+                    advert: message::Advert {
+                        len: ours.len,
+                        stag: ours.stag,
+                        address: ours.address,
+                    },
+                    non_discards: ours.kept,
+                    payload: &[],
+                },
+            ),
+            (
+                common::RDMA_RD_COMPL,
+                Message::RdmaRdCompl {
+                    len: common.adverts.to_tell(),
+                    pipelined: self.advertising.is_on(),
+                },
+            ),
             (common::SUSP_COMM_ACK, Message::SuspCommAck),
             (common::SEND_SM, Message::SendSm),
             (common::SINK_CANCEL_ACK, Message::SinkCancelAck),
@@ -96,13 +119,17 @@ impl Out {
             ),
         ];
         self.serve_ring(common, fd)?;
+        self.ask_reads(common, fd)?;
         for (what, message) in answers {
             if common.asked() & what != 0 && self.say(common, fd, &message)? {
                 common.answered(what);
             }
         }
         if self.finish_due && !self.finished {
-            self.say_and(common, fd, &Message::DisConn, |out| out.finished = true)?;
+            self.say_and(common, fd, &Message::DisConn, |out| {
+                out.finished = true;
+                out.end_advert(common);
+            })?;
         }
         self.numbers.seq.hear(&common.heard());
         let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());

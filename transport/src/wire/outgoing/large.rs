@@ -16,6 +16,7 @@ const TAIL: usize = 3 + CRC;
 #[derive(Clone, Copy)]
 struct Framed {
     head: [u8; HEAD],
+    head_len: usize,
     tail: [u8; TAIL],
     tail_len: usize,
     payload: usize,
@@ -24,7 +25,7 @@ struct Framed {
 }
 
 impl Out {
-    /// Sends as much as the kernel takes of a large message.
+    /// Sends as much as the kernel takes of a large message; with `answers`, of what the peer reads of it.
     ///
     /// # Errors
     /// As send(2).
@@ -37,10 +38,12 @@ impl Out {
         fd: i32,
         walk: &mut Walk,
         more: i32,
+        answers: bool,
     ) -> Result<Sent> {
         let before = self.numbers;
         let mut framed = [Framed {
             head: [0; HEAD],
+            head_len: HEAD,
             tail: [0; TAIL],
             tail_len: 0,
             payload: 0,
@@ -51,7 +54,15 @@ impl Out {
         let mut count = 0;
         for slot in &mut framed {
             // SAFETY: passed on to the caller.
-            if ahead.left() == 0 || !unsafe { self.frame_large(&mut ahead, slot, &mut list) } {
+            let framed = ahead.left() > 0
+                && unsafe {
+                    if answers {
+                        self.frame_answer(common, &mut ahead, slot, &mut list)
+                    } else {
+                        self.frame_large(&mut ahead, slot, &mut list)
+                    }
+                };
+            if !framed {
                 break;
             }
             count += 1;
@@ -77,12 +88,12 @@ impl Out {
         self.numbers = before;
         let done = walk.done();
         for fpdu in framed.iter().take(count) {
-            let whole = HEAD + fpdu.payload + fpdu.tail_len;
+            let whole = fpdu.head_len + fpdu.payload + fpdu.tail_len;
             if left == 0 {
                 break;
             }
             self.numbers = fpdu.after;
-            self.messages += 1;
+            self.messages += u64::from(!answers);
             if left < whole {
                 // SAFETY: passed on to the caller.
                 unsafe { self.keep(walk, fpdu, left) };
@@ -105,7 +116,7 @@ impl Out {
         }
         let head_at = list.len;
         list.len += 1;
-        let want = ahead.left().min(self.most);
+        let want = ahead.left().min(self.payload_most());
         let mut payload = 0;
         while payload < want && list.len + 1 < ENTRIES {
             let (at, here) = ahead.chunk();
@@ -117,23 +128,61 @@ impl Out {
             ahead.advance(n);
             payload += n;
         }
-        let Some(head) = self.data_head(payload) else {
+        let Some(head) = self.payload_head(payload) else {
             list.len = head_at;
             return false;
         };
+        self.complete(slot, list, head_at, head.bytes(), payload);
+        true
+    }
+
+    /// Lists the next answer, likewise. The walk's chunk holds all of it.
+    unsafe fn frame_answer(
+        &mut self,
+        common: &Common,
+        ahead: &mut Walk,
+        slot: &mut Framed,
+        list: &mut List,
+    ) -> bool {
+        if list.len + 3 > ENTRIES {
+            return false;
+        }
+        let Some((head, payload)) = self.answer_head(common) else {
+            return false;
+        };
+        let head_at = list.len;
+        list.len += 1;
+        let (at, _) = ahead.chunk();
+        list.push(at, payload);
+        ahead.advance(payload);
+        self.complete(slot, list, head_at, head.bytes(), payload);
+        true
+    }
+
+    /// Puts around a payload what frames it.
+    fn complete(
+        &self,
+        slot: &mut Framed,
+        list: &mut List,
+        head_at: usize,
+        head: &[u8],
+        payload: usize,
+    ) {
         let ulpdu = head.len() + payload;
         #[allow(clippy::cast_possible_truncation)] // (bounded by `most`)
         let field = (ulpdu as u16).to_be_bytes();
+        slot.head_len = LENGTH + head.len();
         let (first, rest) = slot.head.split_at_mut(LENGTH);
         first.copy_from_slice(&field);
-        rest.copy_from_slice(&head);
+        if let Some(rest) = rest.get_mut(..head.len()) {
+            rest.copy_from_slice(head);
+        }
         slot.payload = payload;
         slot.tail_len = pad(ulpdu) + CRC;
         slot.tail = [0; TAIL];
         slot.after = self.numbers;
-        list.set(head_at, slot.head.as_mut_ptr(), HEAD);
+        list.set(head_at, slot.head.as_mut_ptr(), slot.head_len);
         list.push(slot.tail.as_mut_ptr(), slot.tail_len);
-        true
     }
 
     /// Keeps what the kernel has not taken of an FPDU, of which `gone` octets went. The walk is at its payload.
@@ -142,8 +191,9 @@ impl Out {
     /// The walk's buffers are readable.
     unsafe fn keep(&mut self, walk: &Walk, fpdu: &Framed, gone: usize) {
         (self.start, self.end) = (0, 0);
-        self.put_behind(fpdu.head.get(gone.min(HEAD)..).unwrap_or_default());
-        let mut skip = gone.saturating_sub(HEAD);
+        let head = fpdu.head.get(..fpdu.head_len).unwrap_or_default();
+        self.put_behind(head.get(gone.min(head.len())..).unwrap_or_default());
+        let mut skip = gone.saturating_sub(fpdu.head_len);
         let mut part = walk.part(fpdu.payload);
         let first = skip.min(fpdu.payload);
         part.skip(first);

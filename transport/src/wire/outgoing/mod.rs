@@ -3,16 +3,20 @@
 //! Small messages, and all with a sum, are put together here, in one copy, and go in one piece; large ones without go
 //! from where they lie, with what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
 //! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way, `control`
-//! what SDP says of its own, `back` the end of RDMA mode, `gather` small messages that go together; `shared` is for streams
+//! what SDP says of its own, `advert` buffers that the peer reads, `back` the end of RDMA mode, `gather` small messages that go together; `shared` is for streams
 //! that several processes hold.
 
+mod advert;
 mod back;
 mod control;
 mod gather;
 mod large;
 mod shared;
 mod small;
+mod written;
 
+pub use advert::PATIENCE_US;
+pub(super) use advert::piece;
 #[cfg(test)]
 pub(super) use gather::STREAK;
 pub use gather::{AGE_US, GATHERED, Gathered};
@@ -28,8 +32,10 @@ use crate::sdp::Walk;
 use crate::sdp_wire::header::HEADER;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result, net};
+use advert::{Advertising, Turns};
 use gather::Streak;
 use std::sync::atomic::Ordering;
+use written::Writes;
 
 /// Octets that can wait here to go.
 const PENDING: usize = 256 * 1024;
@@ -60,6 +66,8 @@ struct Numbers {
     framer: Framer,
     seq: Sequence,
     message: u32,
+    turns: Turns,
+    writes: Writes,
 }
 
 /// How this direction goes.
@@ -102,6 +110,7 @@ pub struct Out {
     from_early: bool,
     /// Bytes that had come back and were sent once more.
     passed: u64,
+    advertising: Advertising,
     noted: Noted<shared::State>,
     pending: [u8; PENDING],
     early: [u8; EARLY],
@@ -120,7 +129,10 @@ impl Out {
                 framer: Framer::new(Markers::OFF, false),
                 seq: Sequence::new(0, 0),
                 message: 1,
+                turns: Turns::default(),
+                writes: Writes::default(),
             });
+            (&raw mut (*at).advertising).write(Advertising::OFF);
             (&raw mut (*at).mode).write(Mode::Undecided);
             (&raw mut (*at).link).write(Tx::new());
             (&raw mut (*at).streak).write(Streak::default());
@@ -141,7 +153,10 @@ impl Out {
             framer: Framer::new(Markers::wanted(self.markers), self.crc),
             seq: Sequence::new(agreed.own.1, agreed.peer.1),
             message: 1,
+            turns: Turns::default(),
+            writes: Writes::default(),
         };
+        self.advertising = Advertising::new(agreed.adverts);
         if agreed.mpa.role == Role::Initiator
             && let Some(rtr) = agreed.mpa.rtr
         {
@@ -359,22 +374,36 @@ impl Out {
             // SAFETY: as above.
             return unsafe { self.put_plain(common, fd, walk) };
         }
-        if !self.has_credit(common) {
+        self.look_for_sink(common);
+        // SAFETY: passed on to the caller.
+        if let Some(sent) = unsafe { self.go_on_with_advert(common, fd, walk) }? {
+            return Ok(sent);
+        }
+        if !self.has_credit(common) || !self.complete_writes(common, fd, false)? {
             self.starved += 1;
             return Ok(Sent::NoCredit);
+        }
+        if more == 0 && !self.writes() {
+            // SAFETY: as above.
+            if let Some(sent) = unsafe { self.advertise(common, fd, walk) }? {
+                return Ok(sent);
+            }
         }
         // With a sum the bytes are copied once and summed as they are copied: a program that writes to its buffer
         // meanwhile would else send what does not match, where the kernel just sends one or the other.
         // So they are where the rest must not be lost with this process.
         let copies = self.markers || self.crc || self.noted.is_on();
-        let sent = if walk.left() <= SMALL.min(self.most) || copies {
+        let sent = if walk.left() <= SMALL.min(self.payload_most()) || copies {
             // SAFETY: passed on to the caller.
-            unsafe { self.send_small(common, fd, walk, more, false) }
+            unsafe { self.send_small(common, fd, walk, more, false, false) }
         } else {
             // SAFETY: as above.
-            unsafe { self.send_large(common, fd, walk, more) }
+            unsafe { self.send_large(common, fd, walk, more, false) }
         };
         common.tell_told(&self.numbers.seq.told());
+        if self.writes() && sent.is_ok() && !self.complete_writes(common, fd, walk.left() == 0)? {
+            common.due.store(true, Ordering::Release); // once it can be said
+        }
         sent
     }
 
@@ -413,9 +442,16 @@ impl Out {
             return unsafe { self.put_plain(common, fd, walk) };
         }
         self.numbers.seq.hear(&common.heard());
+        self.look_for_sink(common);
+        if !self.withdraw(common, fd)? || !self.complete_writes(common, fd, true)? {
+            return Ok(Sent::NoCredit);
+        }
         // SAFETY: as above.
-        let sent = unsafe { self.send_small(common, fd, walk, 0, true) };
+        let sent = unsafe { self.send_small(common, fd, walk, 0, true, false) };
         common.tell_told(&self.numbers.seq.told());
+        if self.writes() {
+            common.due.store(true, Ordering::Release); // to say how much it was
+        }
         sent
     }
 

@@ -14,9 +14,36 @@ const AT_ONCE: usize = 3;
 /// Octets of an FPDU, at most: its length is a word of 16 bits; a marker in each 512, pad and sum.
 const LONGEST: usize = LENGTH + (1 << 16) + (1 << 16) / 512 * 4 + 8;
 
+/// What stands in front of a payload, behind the length.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    bytes: [u8; HEAD - LENGTH],
+    len: usize,
+}
+
+impl Head {
+    pub(super) const fn new() -> Self {
+        Self {
+            bytes: [0; HEAD - LENGTH],
+            len: 0,
+        }
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
 impl Out {
     /// One message, put together here, or as many as a few FPDUs hold: the kernel is then called once, and fills its packets.
-    /// With `keep` it counts as sent even if none of it went.
+    /// With `keep` it counts as sent even if none of it went; with `answers` it is what the peer reads of an advertised buffer.
     pub(super) unsafe fn send_small(
         &mut self,
         common: &Common,
@@ -24,6 +51,7 @@ impl Out {
         walk: &mut Walk,
         more: i32,
         keep: bool,
+        answers: bool,
     ) -> Result<Sent> {
         let before = self.numbers;
         let at = self.end;
@@ -34,15 +62,20 @@ impl Out {
         let mut ends = [(at, 0, before); AT_ONCE];
         let mut count = 0;
         for end in ends.iter_mut().take(most) {
-            let len = ahead.left().min(self.most);
-            let Some(head) = self.data_head(len) else {
+            let head = if answers {
+                self.answer_head(common)
+            } else {
+                let len = ahead.left().min(self.payload_most());
+                self.payload_head(len).map(|head| (head, len))
+            };
+            let Some((head, len)) = head else {
                 if count == 0 {
                     return Ok(Sent::NoCredit);
                 }
                 break;
             };
             // SAFETY: passed on to the caller.
-            unsafe { self.frame_walk(&head, &mut ahead.part(len), len) };
+            unsafe { self.frame_walk(head.bytes(), &mut ahead.part(len), len) };
             ahead.skip(len);
             *end = (self.end, ahead.done(), self.numbers);
             count += 1;
@@ -77,30 +110,27 @@ impl Out {
                     count = begun + 1;
                 }
                 walk.skip(len);
-                self.messages += count as u64;
+                self.messages += if answers { 0 } else { count as u64 };
                 Ok(Sent::Bytes(len))
             }
             Err(e) => Err(e),
         }
     }
 
-    /// What stands in front of the next message of data, DDP header first. Nothing without credit.
-    pub(super) fn data_head(&mut self, len: usize) -> Option<[u8; HEAD - LENGTH]> {
+    /// What stands in front of the next bytes of the program's: of a message of data, or of an RDMA Write where the peer has a buffer
+    /// for it. Nothing without credit, or if that buffer is full.
+    pub(super) fn payload_head(&mut self, len: usize) -> Option<Head> {
+        if self.writes() {
+            return self.write_head(len);
+        }
         let header = self.numbers.seq.send(true, false)?;
+        self.numbers.writes.payload_sent();
         let mut bsdh = [0; HEADER];
         let total = u32::try_from(HEADER + len).unwrap_or(u32::MAX);
         header.write_data(total, &mut bsdh);
-        let mut head = [0; HEAD - LENGTH];
-        let ddp = self.next_untagged(false);
-        let mut at = 0;
-        let mut put = |bytes: &[u8]| {
-            if let Some(place) = head.get_mut(at..at + bytes.len()) {
-                place.copy_from_slice(bytes);
-                at += bytes.len();
-            }
-        };
-        ddp.write(&mut put);
-        put(&bsdh);
+        let mut head = Head::new();
+        self.next_untagged(false).write(|bytes| head.put(bytes));
+        head.put(&bsdh);
         Some(head)
     }
 

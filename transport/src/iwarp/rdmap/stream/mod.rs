@@ -171,6 +171,11 @@ impl Stream {
         self.outstanding.len()
     }
 
+    /// The peer has said, by the upper layer, that it answers none of the Reads that are outstanding.
+    pub const fn forget_reads(&mut self) {
+        self.outstanding = Few::new();
+    }
+
     /// Whether nothing more can be sent or received.
     #[must_use]
     pub const fn is_ended(&self) -> bool {
