@@ -40,6 +40,11 @@ impl Source {
         self.sent = self.sent.next();
     }
 
+    /// So many adverts have come that another one followed before a message was sent: the sink had dropped each of them.
+    pub const fn passed_over(&mut self, adverts: u32) {
+        self.sent = Seq(self.sent.0.wrapping_sub(adverts));
+    }
+
     /// Takes in the next advert of the sink: whether it counts.
     ///
     /// # Errors

@@ -212,6 +212,7 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else {
         return end_unasked(s, fd);
     };
+    io::note(s); // (the counts are there as long as the state is)
     if s.linger_zero.load(Ordering::Acquire) {
         return net::reset_on_close(fd);
     }
@@ -257,6 +258,7 @@ pub(super) fn is_to_hear(wire: &Wire) -> bool {
 
 /// The socket is done with: its state goes.
 pub(crate) fn let_go(s: &Socket) {
+    io::note(s);
     let tx = s.tx.lock();
     let at = s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel);
     drop(tx);

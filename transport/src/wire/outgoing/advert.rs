@@ -17,7 +17,7 @@ use crate::iwarp::mpa::{LARGEST_ULPDU, Parts};
 use crate::iwarp::rdmap::{Opcode, READ_REQUEST, ReadRequest, queue};
 use crate::sdp::Walk;
 use crate::sdp_wire::message::{self, Message};
-use crate::sys::Result;
+use crate::sys::{Result, net};
 use crate::wire::Common;
 use crate::wire::adverts::{self, Asked, PIECE, Reading};
 use std::sync::atomic::Ordering;
@@ -253,6 +253,7 @@ impl Out {
         self.messages += 1;
         walk.skip(with);
         self.flush(common, fd, 0)?; // (what the kernel does not take waits here, and goes next)
+        self.hurry(fd);
         common.adverts.note_awaited(with == 0);
         Ok(Some(if with == 0 {
             Sent::NoCredit
@@ -324,8 +325,16 @@ impl Out {
         }
         if self.numbers.turns.advert.is_none() {
             self.end_advert(common);
+            self.hurry(fd);
         }
         sent
+    }
+
+    /// What is little and somebody waits for it is not kept back for an acknowledgement.
+    pub(super) fn hurry(&self, fd: i32) {
+        if self.link.is_kernel() {
+            net::push(fd);
+        }
     }
 
     /// What stands in front of the next answer, and how many bytes it has: nothing if none is to be given.
@@ -364,6 +373,9 @@ impl Out {
             self.numbers.turns.sink = reading.sink;
             self.numbers.turns.pieces = 0;
         }
+        if self.numbers.turns.pieces >= reading.allowed {
+            return Ok(());
+        }
         while self.numbers.turns.pieces < reading.allowed {
             if super::PENDING - self.end < 256 {
                 common.due.store(true, Ordering::Release); // once there is room
@@ -385,7 +397,9 @@ impl Out {
             head.extend_from_slice(&request.octets());
             self.frame(&head, &mut Parts::one(&[]), 0);
         }
-        self.flush(common, fd, 0).map(|_| ())
+        self.flush(common, fd, 0)?;
+        self.hurry(fd);
+        Ok(())
     }
 }
 

@@ -123,6 +123,9 @@ impl Out {
         for (what, message) in answers {
             if common.asked() & what != 0 && self.say(common, fd, &message)? {
                 common.answered(what);
+                if what & (common::RDMA_RD_COMPL | common::SINK_AVAIL) != 0 {
+                    self.hurry(fd);
+                }
             }
         }
         if self.finish_due && !self.finished {

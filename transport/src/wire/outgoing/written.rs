@@ -54,6 +54,9 @@ impl Out {
             return;
         };
         let writes = &mut self.numbers.writes;
+        // (of several the peer had dropped all but the last, for messages that were on their way)
+        let missed = turn.wrapping_sub(writes.turn).saturating_sub(1);
+        writes.counted.passed_over(missed);
         writes.turn = turn;
         if writes.counted.counts(sink.kept) == Ok(true) {
             writes.open = Some(Open {
@@ -123,7 +126,9 @@ impl Out {
         let said = self.say_and(common, fd, &message, |out| {
             out.numbers.writes.open = None;
         })?;
-        if !said {
+        if said {
+            self.hurry(fd);
+        } else {
             self.advertising.written -= u64::from(open.written);
         }
         Ok(said)
