@@ -404,7 +404,7 @@ impl Wait {
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
         let half = s.woken_hard.load(Ordering::Acquire);
         let naps = parked::nap(large::nap(self.want, s))
-            .min(wired::nap(s))
+            .min(wired::nap(s, self.want))
             .min(seats::nap(s, self.want))
             .min(nap);
         let errno = real::errno();

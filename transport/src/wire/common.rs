@@ -204,7 +204,7 @@ impl Common {
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.ring.is_wanted() || self.half() <= FEW || self.adverts.were_made()
+        self.ring.is_wanted() || self.half() <= FEW || self.adverts.were_used()
     }
 
     /// This is so from now on.

@@ -277,7 +277,8 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
             // SAFETY: the lock is held while it is looked at.
             let mut out = unsafe { wire.out() };
             let _ = out.flush_all(&wire.common, fd);
-            out.may_take(&wire.common).then(|| out.takes(&wire.common))
+            let settled = !matches!(out.settle_adverts(&wire.common, fd), Ok(false));
+            (settled && out.may_take(&wire.common)).then(|| out.takes(&wire.common))
         })
     };
     let free = s.phase() == Phase::Opening

@@ -128,10 +128,11 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
 
 /// How long (ns) a sleep may be at once: whoever reads takes all that has come from the kernel, which others that sleep
 /// there are not told of.
-pub(crate) fn nap(s: &Socket) -> u64 {
+pub(crate) fn nap(s: &Socket, want: wait::Want) -> u64 {
     let several = s.is_shared() || s.waiters.load(Ordering::Relaxed) > 1;
-    if wire(s).is_some_and(|wire| wire.common.adverts.is_awaited()) {
-        PATIENCE_US * 1000
+    let room = !matches!(want, wait::Want::Data);
+    if room && wire(s).is_some_and(|wire| wire.common.adverts.were_made()) {
+        PATIENCE_US * 1000 // (another's send may have taken back what this one waits for)
     } else if super::is_wired(s) && several {
         SEVERAL_NS
     } else {

@@ -38,7 +38,9 @@ fn may_send(s: &Socket) -> bool {
         // SAFETY: the lock is held while it is looked at.
         let mut out = unsafe { wire.out() };
         let room = !out.is_by_ring() || has_room(wire);
-        room && !out.is_unsettled() && out.has_credit(&wire.common)
+        room && !out.is_unsettled()
+            && out.has_credit(&wire.common)
+            && !out.waits_for_word(&wire.common)
     })
 }
 

@@ -148,6 +148,8 @@ pub struct Adverts {
     /// Source, by the receiving half: the peer's buffer that may be written to, and that the peer wishes to advertise some.
     theirs: Slot,
     wished: AtomicBool,
+    /// By the sending half: it has said that this direction is pipelined.
+    pipelined: AtomicBool,
     /// Sink, by the receiving half: the buffer that is to be advertised.
     ours: Slot,
     /// A sleeping sender has something to look at.
@@ -187,6 +189,7 @@ impl Adverts {
             told: AtomicU32::new(0),
             theirs: Slot::new(),
             wished: AtomicBool::new(false),
+            pipelined: AtomicBool::new(false),
             ours: Slot::new(),
             news: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
@@ -210,10 +213,16 @@ impl Adverts {
         }
     }
 
-    /// Whether adverts were ever made here: then words of the peer may be on their way that nobody waits for.
+    /// Whether buffers of what is sent here were ever advertised.
     #[must_use]
     pub fn were_made(&self) -> bool {
         self.issued.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether any were, of either kind: then words of the peer may be on their way that nobody waits for.
+    #[must_use]
+    pub fn were_used(&self) -> bool {
+        self.were_made() || self.ours.name.load(Ordering::Acquire) != 0
     }
 
     /// Whether something has come since that the sender of an advertised buffer waits for; asked once.
@@ -292,6 +301,11 @@ impl Adverts {
         })
     }
 
+    /// Source: the turn behind all that were asked so far.
+    pub(in crate::wire) fn last_turn(&self) -> u32 {
+        self.put.load(Ordering::Acquire)
+    }
+
     /// Source: those before this turn are answered, or void.
     pub(in crate::wire) fn note_taken(&self, turn: u32) {
         if self.taken.load(Ordering::Relaxed) != turn {
@@ -367,6 +381,15 @@ impl Adverts {
     /// Source: the peer wishes this direction to be pipelined.
     pub(in crate::wire) fn wish(&self) {
         self.wished.store(true, Ordering::Release);
+    }
+
+    /// Source: this direction is pipelined: the peer may advertise buffers.
+    pub(in crate::wire) fn note_pipelined(&self) {
+        self.pipelined.store(true, Ordering::Release);
+    }
+
+    pub(in crate::wire) fn is_pipelined(&self) -> bool {
+        self.pipelined.load(Ordering::Acquire)
     }
 
     pub(in crate::wire) fn is_wished(&self) -> bool {

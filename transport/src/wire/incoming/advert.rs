@@ -204,7 +204,7 @@ impl In {
     }
 
     /// Whether several processes hold the stream: it could not be told whose death leaves which Read.
-    const fn is_shared_now(&self) -> bool {
+    pub(super) const fn is_shared_now(&self) -> bool {
         self.noted.is_on()
     }
 }

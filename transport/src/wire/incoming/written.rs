@@ -110,6 +110,7 @@ impl In {
             || self.writes.is_open()
             || self.read.is_some()
             || len <= self.sizes.own
+            || self.is_shared_now()
             || self.has_end()
             || self.ends_mode
             || common.asked() & common::SINK_AVAIL != 0
@@ -130,7 +131,10 @@ impl In {
     }
 
     /// The peer advertises a buffer.
-    pub(super) fn sink_came(&mut self, common: &Common, advert: &Advert, kept: u32) {
+    fn sink_came(&mut self, common: &Common, advert: &Advert, kept: u32) -> Result<(), Violation> {
+        if !common.adverts.is_pipelined() {
+            return Err(Violation::AdvertMode);
+        }
         self.writes.theirs = self.writes.theirs.wrapping_add(1);
         common.adverts.heard_sink(
             self.writes.theirs,
@@ -141,6 +145,7 @@ impl In {
                 kept,
             },
         );
+        Ok(())
     }
 
     /// What a message of the peer's means for adverts of sinks.
@@ -170,7 +175,7 @@ impl In {
             ..
         } = message
         {
-            self.sink_came(common, advert, *non_discards);
+            self.sink_came(common, advert, *non_discards)?;
         }
         Ok(())
     }

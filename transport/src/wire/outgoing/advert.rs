@@ -134,18 +134,16 @@ impl Out {
             return Ok(None);
         };
         common.adverts.note_awaited(false);
-        if common.adverts.is_wanted_as_data(advert.number) {
-            self.end_advert(common);
-            self.advertising.not_before = clock::ticks() + clock::us(PAUSE_US);
-            return Ok(None);
-        }
         let (at, here) = walk.chunk();
-        let is_own = at.addr() == advert.next && here >= advert.left as usize;
+        // (who is answered with SendSm takes it back all the same: the word may be for the buffer before)
+        let is_own = at.addr() == advert.next
+            && here >= advert.left as usize
+            && !common.adverts.is_wanted_as_data(advert.number);
         if is_own && !self.noted.is_on() && self.next_asked(common).is_some() {
             // SAFETY: passed on to the caller.
             return unsafe { self.answer(common, fd, walk) }.map(Some);
         }
-        if is_own && !self.noted.is_on() && !self.is_overdue() {
+        if is_own && !self.noted.is_on() && self.advertising.waits && !self.is_overdue() {
             common.adverts.note_awaited(true);
             return Ok(Some(Sent::NoCredit));
         }
@@ -153,6 +151,37 @@ impl Out {
             return Ok(Some(Sent::NoCredit));
         }
         Ok(None)
+    }
+
+    /// Whether a sender that waits for the peer's word on a buffer has to wait on.
+    pub fn waits_for_word(&mut self, common: &Common) -> bool {
+        let turns = self.numbers.turns;
+        if !common.adverts.is_awaited()
+            || self.noted.is_on()
+            || self.is_overdue()
+            || common.adverts.sink(self.numbers.writes.turn()).is_some()
+        {
+            return false;
+        }
+        match turns.advert {
+            Some(advert) => {
+                !common.adverts.is_wanted_as_data(advert.number)
+                    && self.next_asked(common).is_none()
+            }
+            None => turns.issued > 0 && !turns.withdrawn && !common.adverts.is_done(turns.issued),
+        }
+    }
+
+    /// What is open of either kind ends as far as it can, for bytes that cannot wait. False if that cannot be said now.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn settle_adverts(&mut self, common: &Common, fd: i32) -> Result<bool> {
+        if self.mode != Mode::Rdma {
+            return Ok(true);
+        }
+        self.look_for_sink(common);
+        Ok(self.withdraw(common, fd)? && self.complete_writes(common, fd, true)?)
     }
 
     /// Whether the peer has had its time.
@@ -284,6 +313,9 @@ impl Out {
     pub(super) fn end_advert(&mut self, common: &Common) {
         self.numbers.turns.advert = None;
         common.adverts.close();
+        // (what has been asked of it and not answered is void)
+        self.numbers.turns.turn = common.adverts.last_turn();
+        common.adverts.note_taken(self.numbers.turns.turn);
         common.adverts.note_awaited(false);
     }
 

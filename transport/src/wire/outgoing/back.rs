@@ -47,6 +47,7 @@ impl Out {
             self.say_and(common, fd, &end, |out| {
                 out.mode = next;
                 out.end_advert(common);
+                out.end_writes();
             })?;
         }
         if self.flush(common, fd, 0)? && self.mode == Mode::Plain {

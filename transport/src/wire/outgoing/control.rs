@@ -4,7 +4,7 @@
 use super::{HEAD, Mode, Out, PENDING};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Parts;
-use crate::sdp_wire::message::{self, Message};
+use crate::sdp_wire::message::Message;
 use crate::sys::{Result, net};
 use crate::wire::{Common, Due, RECEIVE_SIZE, Return, common};
 use std::sync::atomic::Ordering;
@@ -89,27 +89,7 @@ impl Out {
         if !self.complete_writes(common, fd, true)? {
             common.due.store(true, Ordering::Release); // once the peer allows it
         }
-        let ours = common.adverts.offered();
         let answers = [
-            (
-                common::SINK_AVAIL,
-                Message::SinkAvail {
-                    advert: message::Advert {
-                        len: ours.len,
-                        stag: ours.stag,
-                        address: ours.address,
-                    },
-                    non_discards: ours.kept,
-                    payload: &[],
-                },
-            ),
-            (
-                common::RDMA_RD_COMPL,
-                Message::RdmaRdCompl {
-                    len: common.adverts.to_tell(),
-                    pipelined: self.advertising.is_on(),
-                },
-            ),
             (common::SUSP_COMM_ACK, Message::SuspCommAck),
             (common::SEND_SM, Message::SendSm),
             (common::SINK_CANCEL_ACK, Message::SinkCancelAck),
@@ -123,15 +103,16 @@ impl Out {
         for (what, message) in answers {
             if common.asked() & what != 0 && self.say(common, fd, &message)? {
                 common.answered(what);
-                if what & (common::RDMA_RD_COMPL | common::SINK_AVAIL) != 0 {
-                    self.hurry(fd);
-                }
             }
+        }
+        for what in [common::RDMA_RD_COMPL, common::SINK_AVAIL] {
+            self.say_of_adverts(common, fd, what)?;
         }
         if self.finish_due && !self.finished {
             self.say_and(common, fd, &Message::DisConn, |out| {
                 out.finished = true;
                 out.end_advert(common);
+                out.end_writes();
             })?;
         }
         self.numbers.seq.hear(&common.heard());

@@ -419,7 +419,7 @@ impl Out {
         let most = if self.is_too_early(common) {
             EARLY - self.early_end
         } else {
-            self.most
+            self.payload_most()
         };
         if most < SMALL { most } else { SMALL }
     }
@@ -442,8 +442,7 @@ impl Out {
             return unsafe { self.put_plain(common, fd, walk) };
         }
         self.numbers.seq.hear(&common.heard());
-        self.look_for_sink(common);
-        if !self.withdraw(common, fd)? || !self.complete_writes(common, fd, true)? {
+        if !self.settle_adverts(common, fd)? {
             return Ok(Sent::NoCredit);
         }
         // SAFETY: as above.

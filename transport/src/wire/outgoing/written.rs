@@ -9,11 +9,11 @@ use super::small::Head;
 use super::{Mode, Out};
 use crate::iwarp::ddp::{self, Stag, Tagged};
 use crate::iwarp::rdmap::Opcode;
-use crate::sdp_wire::message::{Half, Message};
+use crate::sdp_wire::message::{self, Half, Message};
 use crate::sdp_wire::mode;
 use crate::sdp_wire::stale;
 use crate::sys::Result;
-use crate::wire::Common;
+use crate::wire::{Common, common};
 
 /// The peer's buffer.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,10 @@ pub(super) struct Writes {
 impl Writes {
     pub(super) const fn is_pipelined(&self) -> bool {
         self.pipelined
+    }
+
+    pub(super) const fn turn(&self) -> u32 {
+        self.turn
     }
 
     /// A message with payload is sent, not written.
@@ -134,6 +138,46 @@ impl Out {
         Ok(said)
     }
 
+    /// Nothing more is written.
+    pub(super) const fn end_writes(&mut self) {
+        self.numbers.writes.open = None;
+    }
+
+    /// Says, as a sink, what the receiving half has asked for: that a buffer was read, or that there is one. What is to be said
+    /// is looked at once it is known that it is whole; and it is not asked for any more before it is said, so that it is never said twice.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub(super) fn say_of_adverts(&mut self, common: &Common, fd: i32, what: u32) -> Result<()> {
+        if common.asked() & what == 0 {
+            return Ok(());
+        }
+        let message = if what == common::SINK_AVAIL {
+            let ours = common.adverts.offered();
+            Message::SinkAvail {
+                advert: message::Advert {
+                    len: ours.len,
+                    stag: ours.stag,
+                    address: ours.address,
+                },
+                non_discards: ours.kept,
+                payload: &[],
+            }
+        } else {
+            Message::RdmaRdCompl {
+                len: common.adverts.to_tell(),
+                pipelined: self.advertising.is_on(),
+            }
+        };
+        common.answered(what);
+        if self.say(common, fd, &message)? {
+            self.hurry(fd);
+        } else {
+            common.ask(what);
+        }
+        Ok(())
+    }
+
     /// Changes this direction's mode to pipelined, as the peer wishes: it would advertise its buffers. False if that cannot be said now.
     ///
     /// # Errors
@@ -145,6 +189,7 @@ impl Out {
         };
         self.say_and(common, fd, &change, |out| {
             out.numbers.writes.pipelined = true;
+            common.adverts.note_pipelined();
         })
     }
 }

@@ -260,3 +260,42 @@ fn wait_long(end: &End) {
     unsafe { wire.incoming() }.advertise(&wire.common, 1 << 20);
     end.serve();
 }
+
+#[test]
+fn reads_that_became_void_take_no_place() {
+    let w = advertising(want(false, (65536, 32768)), 65_536);
+    let mut ends = pair([w, w], 2_000_000);
+    let mut random = Random(3);
+    ends[1].receive(&mut random);
+    for round in 0..4 {
+        let mut message = Message::new(&ends[0], 2_000_000);
+        message.send(&mut ends[0]);
+        while ends[1].received < ends[0].sent {
+            ends[1].receive(&mut random);
+        }
+        ends[0].receive(&mut random); // what it has asked for
+        ends[0].send(&mut random, 10); // another call takes the buffer back
+        while ends[1].received < ends[0].sent {
+            ends[1].receive(&mut random);
+        }
+        ends[0].receive(&mut random);
+        assert_eq!(ends[0].state(), State::Open, "round {round}");
+        std::thread::sleep(std::time::Duration::from_millis(120)); // (until it advertises again)
+    }
+}
+
+#[test]
+fn a_call_that_cannot_wait_goes_on_where_another_gave_up() {
+    let w = advertising(want(false, (65536, 32768)), 65_536);
+    let mut ends = pair([w, w], 2_000_000);
+    let mut random = Random(3);
+    ends[1].receive(&mut random);
+    let mut message = Message::new(&ends[0], 200_000);
+    message.send(&mut ends[0]);
+    assert_eq!(message.send(&mut ends[0]), Sent::NoCredit);
+    let rest = &mut message.buffer[message.at..];
+    let mut walk = Walk::one(rest.as_mut_ptr(), rest.len());
+    let (wire, fd) = (ends[0].wire(), ends[0].fd.as_raw_fd());
+    let sent = unsafe { wire.out().send(&wire.common, fd, &mut walk, 0) };
+    assert!(matches!(sent, Ok(Sent::Bytes(_))), "{sent:?}");
+}
