@@ -132,7 +132,8 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
-    if s.phase() != Phase::Attached {
+    // (where the other end has not answered yet, it is asked here too)
+    if s.phase() == Phase::Plain {
         return Ok(Got::Kernel); // since the caller looked
     }
     rx.kernel_over |= s.is_over();
