@@ -10,7 +10,7 @@
 use crate::epoll::ticket::{self, Taker};
 use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::wired::{self, mover};
-use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats};
+use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled};
 use crate::world::World;
 use crate::{alloc, guard, mapper, report, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -113,6 +113,7 @@ pub(crate) extern "C" fn in_child() {
         family::part();
     }
     operator::restart();
+    stalled::restart();
     for set in &w.sets {
         set.reset();
     }

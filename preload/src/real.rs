@@ -152,6 +152,7 @@ next! {
     execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int, execveat;
     kill(pid: libc::pid_t, signal: c_int) -> c_int, kill;
     tgkill(process: libc::pid_t, thread: libc::pid_t, signal: c_int) -> c_int, tgkill;
+    prlimit64(process: libc::pid_t, what: c_int, new: *const libc::rlimit, old: *mut libc::rlimit) -> c_int, prlimit64;
     prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int, prctl;
 }
 

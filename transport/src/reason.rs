@@ -57,6 +57,7 @@ reasons! {
     Splice "splice" "splice was used on the socket",
     RawSyscall "raw_syscall" "the program makes raw system calls on the socket",
     Seccomp "seccomp" "the process entered a system-call sandbox",
+    Stalled "stalled" "the reader has taken nothing for seconds, or both ends waited for room: the kernel's buffers hold more",
     AdapterFailed "adapter_failed" "the RDMA adapter, its link or the peer's has failed, or was given up: software iWARP goes on",
     PeerDemoted "peer_demoted" "the other end went back to kernel TCP",
     PeerWentRound "peer_went_round" "bytes of the other end came by the kernel, round its library",

@@ -5,7 +5,7 @@
 //! ONESHOT ones once until modified; ERR and HUP are always reported.
 
 use super::set::Set;
-use crate::sockets::{Phase, Socket, parked, ready, wired};
+use crate::sockets::{Phase, Socket, fences, parked, ready, wired};
 use std::sync::atomic::Ordering;
 use transport::doorbell::Ticket;
 use transport::provider::Provider;
@@ -261,7 +261,8 @@ impl Entry {
             return false;
         }
         if let Some(s) = self.socket() {
-            let attached = s.phase() == Phase::Attached;
+            // (an offer may be answered during the sleep, and bytes follow at once)
+            let attached = matches!(s.phase(), Phase::Announced | Phase::Attached);
             let blind = self.unwatched && wired::ring_event(s).is_some();
             if wired::is_wired(s)
                 && (blind
@@ -277,6 +278,7 @@ impl Entry {
             }
             return attached
                 && s.segment().is_some_and(|p| {
+                    fences::pace(s, p);
                     let new = p.wish(ready::wishes(poll_bits(self.events)));
                     if had_ticket {
                         p.disarm_by(); // (a bell that answers an old ticket would count for nothing)
@@ -303,12 +305,21 @@ impl Entry {
             && s.set_count.load(Ordering::Acquire) <= 1
             && !s.is_shared()
             && let Some(p) = s.segment()
-            && p.wish_by(ready::wishes(poll_bits(self.events)), ticket)
+            && {
+                fences::pace(s, p);
+                p.wish_by(ready::wishes(poll_bits(self.events)), ticket)
+            }
         {
             self.waker = Waker::Ticket;
             return true;
         }
         false
+    }
+
+    /// Whether a heavy barrier is due after a wish by a ticket.
+    pub(super) fn owes_barrier(&self) -> bool {
+        let segment = self.socket().and_then(|s| s.segment());
+        segment.is_none_or(|p| !p.is_fenced())
     }
 
     /// Whether its last wish was by a ticket, which is good for that sleep only: it cannot be left to its bell.

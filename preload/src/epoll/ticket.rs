@@ -74,8 +74,11 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
         {
             // One that is about to be left to its bell needs one of its own.
             let by = ticket.filter(|_| e.idle < patience);
-            if by.is_some_and(|t| e.wish_by(t)) {
-                (new, used) = (true, true);
+            if let Some(t) = by
+                && e.wish_by(t)
+            {
+                used = true;
+                new |= e.owes_barrier();
             } else {
                 new |= e.wish();
             }

@@ -10,7 +10,7 @@ use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::spin;
-use crate::sockets::{operator, parked};
+use crate::sockets::{operator, parked, stalled};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sys::{Errno, Result, barrier};
@@ -122,7 +122,7 @@ fn run(
     };
     loop {
         parked::before_wait();
-        operator::attend();
+        parked::attend();
         if spin(set, ep, out, mask, call, since, deadline)? {
             // What the kernel had all along belongs to the same answer, and so does what came before.
             let cold = set.lock().is_some_and(|l| l.has_cold());
@@ -195,7 +195,9 @@ fn sleep(
         Ok(())
     } else {
         // A nap that ends early is a sleep that is looked after and begun again.
-        let nap = parked::nap(left.unwrap_or(u64::MAX)).min(ticket::nap(ticket));
+        let nap = parked::nap(left.unwrap_or(u64::MAX))
+            .min(ticket::nap(ticket))
+            .min(stalled::nap_among_others());
         let nap = Some(nap).filter(|&ns| ns != u64::MAX);
         // (epoll_wait is never restarted)
         if mask.is_null() {

@@ -5,6 +5,7 @@
 //! All may be called in a child that borrows its parent's memory (vfork). Answers, errors too, are the
 //! kernel's and libc's.
 
+use super::limits::AsSet;
 use crate::environment::{self, Words};
 use crate::real::{self, other, set_errno};
 use crate::sockets::demote::{Unread, begin_many, demote, demote_one_of_many};
@@ -90,7 +91,15 @@ fn with_environment<R>(
 fn exec(envp: Words, call: impl FnMut(Words) -> c_int) -> c_int {
     before_exec();
     let is_too_big = |r: &c_int| *r < 0 && real::errno() == libc::E2BIG;
-    with_environment(envp, is_too_big, call)
+    let mut call = call;
+    with_environment(envp, is_too_big, |envp| {
+        let limits = AsSet::now();
+        let r = call(envp);
+        let e = real::errno();
+        drop(limits);
+        set_errno(e);
+        r
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -15,6 +15,7 @@ pub(crate) mod exec;
 pub(crate) mod fds;
 mod forks;
 pub(crate) mod io;
+mod limits;
 mod memory;
 pub(crate) mod message;
 pub(crate) mod process;

@@ -63,6 +63,10 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             if s.fin_sent.load(Ordering::Acquire) {
                 return kernel(libc::SHUT_WR);
             }
+            if owes(s) {
+                wake_senders(s, fd);
+                return 0;
+            }
             let shut = send::finish(s, fd);
             wake_senders(s, fd);
             if let Some(p) = s.segment() {
@@ -84,7 +88,11 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             s.woken_hard.store(true, Ordering::Release);
             let e = real::errno();
             let told = send::finish(s, fd) == Ok(true) && first;
-            let r = kernel(libc::SHUT_RDWR);
+            let r = kernel(if owes(s) {
+                libc::SHUT_RD
+            } else {
+                libc::SHUT_RDWR
+            });
             if told && r < 0 {
                 // The peer has heard the word already, and has closed: there was a connection when this began.
                 real::set_errno(e);
@@ -94,6 +102,11 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         }
         _ => kernel(how),
     }
+}
+
+/// Whether the kernel has yet to be given what the peer has given back: the end follows that (`demote`).
+fn owes(s: &Socket) -> bool {
+    s.tx.lock().is_ok_and(|tx| tx.owes())
 }
 
 /// With the half that was shut before, if this is the other one: an end that neither sends nor receives any more

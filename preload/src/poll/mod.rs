@@ -17,7 +17,7 @@ use crate::epoll::registered;
 use crate::epoll::set::Set;
 use crate::real;
 use crate::signals::since::{Hold, Since};
-use crate::sockets::{Socket, operator, parked, ready, spin, wired};
+use crate::sockets::{Socket, parked, ready, spin, wired};
 use crate::table::{self, Entry};
 use array::Array;
 use sleep::sleep;
@@ -102,7 +102,7 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     let mut asked = false;
     loop {
         parked::before_wait();
-        operator::attend();
+        parked::attend();
         // One that has gone back to the kernel meanwhile is among the others now.
         let foreign = has_foreign(all);
         n = spin(all, &mut copy, foreign, since, deadline);

@@ -11,7 +11,7 @@ use crate::signals::since::{self, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::seats::SHARED_NAP_NS;
 use crate::sockets::wait::{ROOM_NAP_NS, Want, prepare};
-use crate::sockets::{Socket, operator, parked, ready, recv, rouse, wired};
+use crate::sockets::{Phase, Socket, fences, operator, parked, ready, recv, rouse, stalled, wired};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::doorbell;
@@ -111,10 +111,18 @@ pub(super) fn sleep(
                 counting.add(What::ForRoom(s));
                 event = event.or_else(rouse::event);
                 if let Some(p2) = s.segment() {
+                    fences::pace(s, p2);
                     p2.arm(ready::wishes(p.events));
                 }
             }
             Some(Ours::Set(set)) if set.wish_all() => sys::barrier::heavy(),
+            // (the offer may be answered during the sleep, and bytes follow at once)
+            Some(Ours::Socket(s)) if s.phase() == Phase::Announced => {
+                if let Some(p2) = s.segment() {
+                    fences::pace(s, p2);
+                    p2.arm(ready::wishes(p.events));
+                }
+            }
             _ => {}
         }
     }
@@ -134,7 +142,9 @@ pub(super) fn sleep(
             } else {
                 u64::MAX
             };
-            let nap = parked::nap(time.unwrap_or(u64::MAX)).min(most);
+            let nap = parked::nap(time.unwrap_or(u64::MAX))
+                .min(most)
+                .min(stalled::nap());
             let nap = Some(nap).filter(|&ns| ns != u64::MAX);
             // (poll and select are never restarted)
             let every = copy.slice();

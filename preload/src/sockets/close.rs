@@ -10,11 +10,12 @@ use crate::epoll::registered;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::provider::Provider;
 use transport::sdp::Leg;
 use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET, State, generation};
 use transport::sys::fd::{Fd, as_fd};
-use transport::sys::net;
+use transport::sys::{Errno, net, time};
 
 /// Forgets what a descriptor number stands for, before it is closed or replaced.
 pub(crate) fn forget(fd: i32) {
@@ -205,6 +206,9 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
 /// The last words in the segment: end of file, or reset if something was left unread.
 fn say_goodbye(s: &Socket, fd: i32) {
     let Some(p) = s.segment() else { return };
+    if s.tx_leg() == Leg::Last {
+        settle(s, p, fd);
+    }
     let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock()) else {
         return;
     };
@@ -233,6 +237,26 @@ fn say_goodbye(s: &Socket, fd: i32) {
         rx.take_bells(p, fd, usize::MAX);
     }
 }
+
+/// What the peer has given back goes before the end; if its program leaves no room for it for long, a reset does.
+fn settle(s: &Socket, p: &impl Provider, fd: i32) {
+    let begun = clock::ticks();
+    while let Ok(mut tx) = s.tx.lock()
+        && tx.owes()
+    {
+        let sent = tx.settle(p, fd);
+        drop(tx);
+        if sent == Err(Errno::AGAIN) && clock::ticks() - begun < clock::us(SETTLE_US) {
+            let _ = time::nap(500);
+        } else if sent.is_err() {
+            net::reset_on_close(fd);
+            return;
+        }
+    }
+}
+
+/// How long (µs) a close may wait for the kernel's room for what is owed.
+const SETTLE_US: u64 = 3_000_000;
 
 /// On the first leg, whether all data has been read and only bells are left.
 fn only_bells(rx: &transport::sdp::Rx, p: &impl Provider, fd: i32) -> bool {

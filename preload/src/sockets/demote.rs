@@ -15,7 +15,7 @@ use transport::provider::{End, Provider};
 use transport::reason::Reason;
 use transport::sdp::{Leg, Rx};
 use transport::shm::layout::FIN_SHUT;
-use transport::sys::{self, net};
+use transport::sys::{self, Errno, net};
 
 /// How long (µs) a peer may be in the middle of a put before it is not waited for any more. A put is a copy
 /// of at most a buffer; the rest is for a peer that was preempted.
@@ -131,6 +131,19 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
     }
 }
 
+/// Whether what the peer gives back would follow what is unread by then: on the first leg that lies on the kernel
+/// connection, where a bell behind it would be taken for a byte.
+fn can_follow_kernel(s: &Socket, p: &impl Provider, rx: &Rx) -> bool {
+    if rx.leg() == Leg::First {
+        // (a bell comes of a put, and is counted within it)
+        p.disarm(doorbell::DATA);
+        p.disarm_by();
+        wait_for_put(p);
+        return s.sleepers() == 0 && rx.bells_outstanding(p) == 0;
+    }
+    rx.leg() == Leg::Fast
+}
+
 /// Threads of this process that sleep on the connection are woken by bells, which [`cut`] takes: those
 /// whose bell has come leave first.
 fn let_sleepers_leave(s: &Socket, p: &impl Provider) {
@@ -184,8 +197,8 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let heard = !closed && !super::ending::is_gone(s, p);
     // (nor one that has followed already, and may have sent by the kernel since)
     let heard = heard && p.stated(End::Fast).is_none();
-    let give_back =
-        (unread == Unread::GiveBack && heard && rx.leg() == Leg::Fast).then(|| rx.fast_bytes());
+    let give_back = (unread == Unread::GiveBack && heard && can_follow_kernel(s, p, &rx))
+        .then(|| rx.fast_bytes());
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
     p.stop_peer(give_back);
     // (A peer that wished for nothing may still sleep on it, for its end; one that is gone would answer. Where
@@ -218,7 +231,23 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
                 is_given_back(p)
             }
     };
-    let stays = rx.leave_in_kernel(p);
+    let first = rx.leg() == Leg::First;
+    // (what the peer sent by the kernel and has not come yet, where that is known)
+    let to_come = p
+        .stated(End::Kernel)
+        .filter(|_| first)
+        .map_or(0, |end| end.saturating_sub(rx.kernel_bytes()))
+        .saturating_sub(net::unread(fd) as u64);
+    let stays = if given && !stuck && first {
+        if rx.bells_outstanding(p) > 0 {
+            s.broken.store(true, Ordering::Release); // it would be taken for a byte
+        }
+        rx.leave_rest_to_kernel();
+        Ok(true)
+    } else {
+        rx.leave_in_kernel(p)
+    };
+    let all_here = !given && (stays != Ok(true) || to_come == 0);
     match if stays == Ok(true) {
         Ok(Vec::new())
     } else {
@@ -248,7 +277,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     }
     // The peer may have gone first and asked for its unread bytes: once plain, nothing would send them.
     let begun = clock::ticks();
-    while tx.settle(p, fd) == Err(sys::Errno::AGAIN) {
+    while tx.settle(p, fd) == Err(Errno::AGAIN) {
         if clock::ticks() - begun > clock::us(SETTLE_US) {
             s.broken.store(true, Ordering::Release);
             break;
@@ -258,7 +287,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     s.mirror_rx(&rx);
     s.mirror_tx(&tx);
     drop((tx, rx));
-    if p.finished() == FIN_SHUT {
+    if p.finished() == FIN_SHUT && all_here {
         // The peer's end is a word in the segment until it follows, which may be much later: what is read
         // here ends with what the kernel has, as after its FIN.
         // SAFETY: no pointers.
@@ -324,19 +353,51 @@ fn follow(s: &'static Socket, fd: i32) {
     {
         tx.end_fast(p);
         let begun = clock::ticks();
-        let mut settled = tx.settle(p, fd).is_ok();
-        while !settled && clock::ticks() - begun < clock::us(PUT_US / 10) {
+        while tx.settle(p, fd) == Err(Errno::AGAIN)
+            && clock::ticks() - begun < clock::us(PUT_US / 10)
+        {
             sys::yield_core();
-            settled = tx.settle(p, fd).is_ok();
         }
         s.mirror_tx(&tx);
-        if settled && s.tx_shut.load(Ordering::Acquire) {
-            // What was a word in the segment has to be a FIN now.
-            // SAFETY: no pointers.
-            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        if tx.owes() {
+            drop(tx);
+            super::parked::note(s, fd);
+            super::parked::keep_awake();
+            return;
         }
+        settled(s, fd);
     }
     finish_if_over(s, fd, Reason::PeerDemoted);
+}
+
+/// All that was owed has gone by the kernel.
+fn settled(s: &Socket, fd: i32) {
+    if s.tx_shut.load(Ordering::Acquire) {
+        // What was a word in the segment has to be a FIN now.
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+    }
+}
+
+/// Sends more of what is owed by the kernel, which had no room for all of it. True if it still has not.
+#[cold]
+pub(super) fn go_on_settling(s: &'static Socket, fd: i32) -> bool {
+    let (Phase::Attached, Some(p)) = (s.phase(), s.segment()) else {
+        return false;
+    };
+    {
+        let Ok(mut tx) = s.tx.lock() else { return true };
+        if tx.leg() != Leg::Last || !tx.owes() {
+            return false;
+        }
+        if tx.settle(p, fd) == Err(Errno::AGAIN) {
+            return true;
+        }
+        s.mirror_tx(&tx);
+    }
+    settled(s, fd);
+    finish_if_over(s, fd, Reason::PeerDemoted);
+    false
 }
 
 /// Once both directions are on their last leg with nothing owed, the connection is plain.

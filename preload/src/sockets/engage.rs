@@ -5,7 +5,7 @@
 //! willing opens its fast leg. Until then bytes go by the kernel, counted.
 
 use super::demote::become_plain;
-use super::{Phase, Socket, Way, seats, wired};
+use super::{Phase, Socket, Way, fences, seats, wired};
 use crate::epoll::registered;
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -202,7 +202,10 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: u32) {
     let Some(state) = w.targets().state_word(&ticket) else {
         return;
     };
-    segment.state_barriers();
+    segment.state_barriers(fences::are_frequent());
+    if can_rest(s) {
+        segment.disarm(doorbell::DATA);
+    }
     // SAFETY: the phase is Fresh, and this thread alone changes it, under the registry lock.
     unsafe {
         s.set_segment(Some(segment));
@@ -278,7 +281,7 @@ fn look(
     let receive = u64::from(s.rcvbuf.load(Ordering::Relaxed));
     match f.claim(&claim, receive, can_rest(s)) {
         Ok(segment) => {
-            segment.state_barriers();
+            segment.state_barriers(fences::are_frequent());
             // SAFETY: as in `announce`.
             unsafe {
                 s.set_segment(Some(segment));

@@ -12,7 +12,7 @@
 //!
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
 
-use super::{Phase, Socket, coarse, operator, wired};
+use super::{Phase, Socket, coarse, demote, operator, stalled, wired};
 use crate::guard;
 use crate::world;
 use flowctl::Word;
@@ -20,6 +20,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
 use transport::provider::Provider;
+use transport::sdp::Leg;
+use transport::sys::time;
 
 /// How long (µs) a reader leaves parked bytes with their sender.
 const PATIENCE_US: u64 = 20_000;
@@ -49,6 +51,9 @@ pub(crate) fn note(s: &'static Socket, fd: i32) {
     if wired::is_wired(s) {
         keep_awake(); // (its octets go with the next call on it)
         return;
+    }
+    if s.tx_leg() == Leg::Last {
+        return; // (likewise)
     }
     post(s);
 }
@@ -85,6 +90,13 @@ pub(crate) fn let_go() -> bool {
     }
     guard::reap();
     operator::attend()
+}
+
+/// Streams that are to go back to the kernel do: an operator's wish, or a reader that takes nothing. What a wait looks at each
+/// time. True if some may have gone. Two loads if there is nothing.
+#[inline]
+pub(crate) fn attend() -> bool {
+    operator::attend() | stalled::attend()
 }
 
 /// Whether [`let_go`] has nothing to do. Three loads.
@@ -129,6 +141,27 @@ pub(crate) fn before_wait() {
 pub(crate) fn before_death() {
     if TAKEN.load(Ordering::Relaxed) > 0 && !world::is_foreign() {
         before_wait();
+        settle_owed();
+    }
+}
+
+/// How long (µs) the end of the process may wait for the kernel's room for what is owed.
+const OWED_US: u64 = 3_000_000;
+
+/// What is owed by the kernel goes before the process ends: nobody could send it any more.
+pub(crate) fn settle_owed() {
+    let owes = || {
+        PARKED.iter().any(|place| {
+            // SAFETY: null, or a socket, which is never freed.
+            let s = unsafe { place.load(Ordering::Acquire).as_ref() };
+            s.is_some_and(|s| s.phase() == Phase::Attached && s.tx_leg() == Leg::Last)
+        })
+    };
+    let begun = clock::ticks();
+    while TAKEN.load(Ordering::Relaxed) > 0 && owes() && clock::ticks() - begun < clock::us(OWED_US)
+    {
+        before_wait();
+        let _ = time::nap(500);
     }
 }
 
@@ -190,6 +223,15 @@ fn post(s: &'static Socket) {
     }
     // A socket that was closed meanwhile has let go of its bytes then; what is here now has none parked,
     // or parked them itself.
+    if s.tx_leg() == Leg::Last {
+        if let Some(fd) = stalled::number(s, s.parked_fd.load(Ordering::Relaxed))
+            && demote::go_on_settling(s, s.live_fd(fd))
+            && keep(s, fd)
+        {
+            keep_awake();
+        }
+        return;
+    }
     if s.phase() == Phase::Attached
         && let Some(p) = s.segment()
         && let Ok(mut tx) = s.tx.lock()

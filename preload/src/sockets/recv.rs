@@ -2,6 +2,7 @@
 
 use super::counted::{Counting, What};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
+use super::peek::{goes_on_elsewhere, grows, peek_on};
 use super::wait::{Wait, Want};
 use super::{
     Phase, Socket, coarse, demote, engage, held, large, parked, quick, residual, seats, wired,
@@ -16,7 +17,7 @@ use transport::provider::{End, Provider};
 use transport::record;
 use transport::sdp::rx::{Due, How};
 use transport::sdp::{Got, Leg, Walk};
-use transport::sys::{Errno, Result, net, time};
+use transport::sys::{Errno, Result, net};
 
 /// Flags that are served here; any other goes to the kernel.
 pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
@@ -402,52 +403,6 @@ unsafe fn inside(
                 walk.advance(n);
                 return Ok(n);
             }
-        }
-    }
-}
-
-/// Whether bytes that follow those just read are there, but come another way: by the kernel, after the
-/// fast leg. (The kernel ends a read at urgent data.)
-fn goes_on_elsewhere(s: &Socket, fd: i32) -> bool {
-    let other = s.phase() == Phase::Plain
-        || s.phase() == Phase::Attached
-            && s.segment().is_some_and(|p| p.stated(End::Fast).is_some());
-    other && net::unread(fd) > 0 && net::ready_now(fd, libc::POLLPRI) & libc::POLLPRI == 0
-}
-
-/// Looks on at what lies behind the fast leg, unless a bell that would be taken for that may be for
-/// another thread.
-fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
-    let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
-        return;
-    };
-    if s.sleepers() > 0 {
-        return;
-    }
-    let Ok(mut rx) = s.rx.lock() else { return };
-    let bells = rx.bells_taken();
-    let _ = rx.peek_on(p, fd, walk);
-    let took_bells = rx.bells_taken() != bells;
-    drop(rx);
-    if took_bells {
-        registered::kick_others(s, std::ptr::null());
-    }
-}
-
-/// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.
-fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
-    loop {
-        if super::options::unread(s, fd) as u64 > had {
-            return true;
-        }
-        check_kernel(s, fd);
-        let over = if wired::is_wired(s) {
-            wired::is_ended(s)
-        } else {
-            s.segment().is_none_or(|p| ending(s, p) != Ending::Open)
-        };
-        if over || time::nap(500).is_err() {
-            return false;
         }
     }
 }

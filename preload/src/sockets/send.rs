@@ -4,7 +4,7 @@ use super::counted::{Counting, What};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, held, large, operator, parked, wired};
+use super::{Phase, Socket, demote, engage, held, large, operator, parked, stalled, wired};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -405,7 +405,11 @@ fn inside(
         }
         s.no_room.fetch_add(1, Ordering::Relaxed);
         s.note_flow();
+        stalled::note(s, fd);
         if dont_wait {
+            if stalled::attend() && s.phase() != Phase::Attached {
+                continue;
+            }
             if walk.done() == 0 && is_due(s) && check_kernel(s, fd) {
                 continue;
             }

@@ -12,7 +12,7 @@
 
 use super::counted::{Counting, What};
 use super::spin;
-use super::{Phase, Socket, engage, large, operator, parked, seats, wired};
+use super::{Phase, Socket, engage, fences, large, operator, parked, seats, stalled, wired};
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
@@ -227,7 +227,7 @@ impl Wait {
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
     pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32, partial: bool) -> Result<()> {
         parked::before_wait();
-        if parked::let_go() {
+        if parked::let_go() | stalled::attend() {
             return Ok(()); // perhaps this very stream; look again
         }
         super::recv::upkeep(s, fd);
@@ -252,6 +252,9 @@ impl Wait {
         }
         let begun = clock::ticks();
         let r = self.sleep(s, fd);
+        if self.want == Want::Data && s.rx_leg() == Leg::First {
+            rest(s); // (a bell now would lie behind what has woken it)
+        }
         let slept = clock::ticks() - begun;
         s.budget.learn(slept);
         if !looks {
@@ -285,6 +288,7 @@ impl Wait {
             if !prepare(s, fd, &counting) {
                 return Ok(()); // others are on their way out of the kernel; look again
             }
+            fences::pace(s, p);
             p.arm(match self.want {
                 Want::Data => doorbell::DATA,
                 Want::Room => doorbell::SPACE,
@@ -304,7 +308,7 @@ impl Wait {
             }
             // The direction may move to its fast leg during the sleep.
             if self.want == Want::Data
-                && s.phase() == Phase::Attached
+                && matches!(s.phase(), Phase::Announced | Phase::Attached)
                 && let Some(p) = s.segment()
             {
                 p.arm(doorbell::DATA);
@@ -328,6 +332,10 @@ impl Wait {
         };
         let mut both = [entry(fd), entry(event)];
         let errno = real::errno();
+        let nap = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: ROOM_NAP_NS.min(stalled::nap()).cast_signed(),
+        };
         let counting = Counting::more();
         counting.add(What::ForRoom(s));
         let slept = if may_go(s, self.want) || s.phase() != Phase::Attached {
@@ -335,7 +343,7 @@ impl Wait {
         } else {
             since::sleep(self.since, |mask| {
                 // SAFETY: two pollfds, a time-out, a mask or null.
-                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, &raw const NAP, mask) };
+                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, &raw const nap, mask) };
                 real::result(r as isize)
             })
         };
@@ -417,6 +425,7 @@ impl Wait {
         {
             return self.block_among_others(s, fd, event);
         }
+        let naps = naps.min(stalled::nap());
         let slice = if half { HALF_NAP_NS } else { naps };
         let left = match deadline {
             0 => u64::MAX,
@@ -492,10 +501,6 @@ const HALF_NAP_NS: u64 = 1_000_000;
 /// How long a sleep for room may be at once: the event that ends it is taken back after a while, and a
 /// process that was stopped meanwhile has not seen it.
 pub(crate) const ROOM_NAP_NS: u64 = 500_000_000;
-static NAP: libc::timespec = libc::timespec {
-    tv_sec: 0,
-    tv_nsec: ROOM_NAP_NS.cast_signed(),
-};
 
 /// Waits for one descriptor, `ns` nanoseconds at most.
 fn poll_one(fd: i32, events: i16, ns: u64, mask: *const libc::sigset_t) -> Result<i16> {

@@ -97,7 +97,9 @@ fn pings(s: &Side, fd: Fd, set: Fd, rounds: u32) {
             io::send_all(fd, b"p").ok();
             io::recv_exact(fd, 1);
         } else {
-            log!(s, "{}", epoll_wait(set, 4, -1));
+            // (who is woken by one of several names may look before the others are told)
+            let woken = epoll_wait(set, 4, -1).ret.ok();
+            log!(s, "{} {}", woken > 0, epoll_wait(set, 4, 0));
             io::recv(fd, &mut byte, 0).ok();
             io::send_all(fd, &byte).ok();
         }

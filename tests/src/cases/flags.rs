@@ -10,6 +10,9 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("peek_grows", peek_grows),
     Case::pair("peek_waits", peek_waits),
     Case::pair("peek_waitall", peek_waitall),
+    Case::pair("peek_waitall_urgent", peek_waitall_urgent)
+        .any_path("urgent data may go by the kernel"),
+    Case::pair("peek_waitall_late", peek_waitall_late),
     Case::pair("waitall_pieces", waitall_pieces),
     Case::pair("waitall_cut_short", waitall_cut_short),
     Case::pair("waitall_larger_than_buffers", waitall_larger_than_buffers),
@@ -128,6 +131,45 @@ fn peek_waitall(s: &Side) {
             io::recv(fd, &mut buf, libc::MSG_WAITALL),
             text(&buf)
         );
+    }
+    s.sync("done");
+}
+
+/// A look that wants more than comes before urgent data ends there.
+fn peek_waitall_urgent(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"one").ok();
+        io::send(fd, b"!", libc::MSG_OOB).ok();
+        io::send_all(fd, b"behind").ok();
+        s.sync("sent");
+    } else {
+        s.sync("sent");
+        wait::wait_for(fd, libc::POLLPRI);
+        let mut buf = [b'.'; 5];
+        let both = libc::MSG_PEEK | libc::MSG_WAITALL;
+        log!(s, "{} {}", io::recv(fd, &mut buf, both), text(&buf));
+        log!(s, "{}", text(&io::recv_exact(fd, 3).0));
+    }
+    s.sync("done");
+}
+
+/// The whole is waited for on a connection that has carried nothing before, too, or its end.
+fn peek_waitall_late(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        for part in [&b"some"[..], b"mo", b"last"] {
+            io::send_all(fd, part).ok();
+            std::thread::sleep(wait::millis(30));
+        }
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    } else {
+        let mut buf = [b'.'; 6];
+        let both = libc::MSG_PEEK | libc::MSG_WAITALL;
+        log!(s, "{} {}", io::recv(fd, &mut buf, both), text(&buf));
+        log!(s, "{}", text(&io::recv_exact(fd, 6).0));
+        let mut buf = [b'.'; 6];
+        log!(s, "{} {}", io::recv(fd, &mut buf, both), text(&buf));
     }
     s.sync("done");
 }

@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("address_space_small", address_space_small)
         .processes_only()
         .any_path("no address space to spare"),
+    Case::pair("address_space_of_its_own", address_space_of_its_own).processes_only(),
     Case::pair("file_size_zero", file_size_zero)
         .processes_only()
         .any_path("no shared memory to be had"),
@@ -101,7 +102,34 @@ fn twenty_rounds(s: &Side) {
 fn address_space_small(s: &Side) {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
-    proc::limit(libc::RLIMIT_AS, pages * 4096 + (1 << 20));
+    // (by the bare call: as somebody else would set it who counts what the library has mapped)
+    let bytes = pages * 4096 + (1 << 20);
+    let new = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    let what = libc::c_long::from(libc::RLIMIT_AS);
+    let none = std::ptr::null::<libc::rlimit>();
+    crate::sys::call!(libc::syscall(
+        libc::SYS_prlimit64,
+        0,
+        what,
+        &raw const new,
+        none
+    ))
+    .ok();
+    twenty_rounds(s);
+}
+
+/// A program that limits itself, by what it uses: it gets what it has allowed itself, and is told what it has set.
+fn address_space_of_its_own(s: &Side) {
+    for (what, bytes) in [(libc::RLIMIT_AS, 400 << 20), (libc::RLIMIT_DATA, 100 << 20)] {
+        proc::limit(what, bytes);
+        log!(s, "{}", proc::limit(what, bytes));
+        log!(s, "{}", proc::limit(what, bytes) == bytes);
+    }
+    let room = vec![1u8; 48 << 20];
+    log!(s, "{}", room.iter().map(|b| u64::from(*b)).sum::<u64>());
     twenty_rounds(s);
 }
 

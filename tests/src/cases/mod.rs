@@ -24,6 +24,7 @@ mod epoll_threads;
 mod executed;
 mod firsts;
 mod flags;
+mod full;
 mod handlers;
 mod held;
 mod held_stream;
@@ -211,6 +212,7 @@ pub fn all() -> Vec<Case> {
         death::CASES,
         limits::CASES,
         bulk::CASES,
+        full::CASES,
         zcopy::CASES,
         zcopy_read::CASES,
         zcopy_send::CASES,

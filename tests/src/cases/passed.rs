@@ -11,6 +11,16 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("pass_epoll_set", pass_epoll_set),
     Case::moving("pass_with_unread", pass_with_unread),
     Case::moving("pass_with_much_unread", pass_with_much_unread),
+    Case::moving("pass_on_both_legs", |s| {
+        pass_on_both_legs(s, 300_000, false)
+    }),
+    Case::moving("pass_on_both_legs_full", |s| {
+        pass_on_both_legs(s, 1_800_000, false)
+    }),
+    Case::moving("pass_on_both_legs_shut", |s| {
+        pass_on_both_legs(s, 300_000, true)
+    }),
+    Case::moving("pass_on_one_leg_shut", |s| pass_on_both_legs(s, 1000, true)),
     Case::moving("pass_after_a_peek", pass_after_a_peek),
     Case::moving("pass_before_any_byte", |s| pass_before_any_byte(s, 0)),
     Case::moving("pass_long_before_any_byte", |s| {
@@ -152,6 +162,55 @@ fn pass_with_much_unread(s: &Side) {
         net::shutdown(fd, libc::SHUT_WR).ok();
         log!(s, "{}", text(&io::recv_exact(fd, 2).0));
         log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
+    }
+    s.sync("done");
+}
+
+/// Some of what is unread came by the kernel, before the ends had agreed, and the rest since: the next reader has all of it
+/// in order, though the peer only waits for an answer.
+fn pass_on_both_legs(s: &Side, early: usize, shuts: bool) {
+    const LATE: usize = 400_000;
+    let child = s.a().then(|| {
+        stranger(*s, move |side, got| {
+            std::thread::sleep(wait::millis(100));
+            let (bytes, _) = io::recv_exact(got, early + LATE - 4);
+            log!(side, "{} {:x}", bytes.len(), hash(&bytes));
+            if shuts {
+                log!(side, "end {}", io::recv(got, &mut [0; 4], 0));
+            }
+            io::send_all(got, b"ok").ok();
+        })
+    });
+    let fd = s.open();
+    let bytes = Random::new(45).bytes(early + LATE);
+    if let Some((channel, child)) = child {
+        s.sync("early");
+        log!(s, "{:x}", hash(&io::recv_exact(fd, 4).0));
+        s.sync("seen");
+        s.sync("late");
+        pass::send_fd(channel, fd);
+        net::close(fd).ok();
+        log!(s, "{}", proc::wait_child(child));
+    } else {
+        // (between hosts these wait for the other end's first call)
+        std::thread::scope(|t| {
+            let sender = t.spawn(|| io::send_all(fd, &bytes[..early]).ok());
+            std::thread::sleep(wait::millis(50));
+            s.sync("early");
+            s.sync("seen");
+            sender.join().unwrap();
+        });
+        // (the answer is waited for where what was given back can be sent)
+        let sender = std::thread::spawn(move || {
+            io::send_all(fd, &bytes[early..]).ok();
+            if shuts {
+                net::shutdown(fd, libc::SHUT_WR).ok();
+            }
+            text(&io::recv_exact(fd, 2).0)
+        });
+        std::thread::sleep(wait::millis(50));
+        s.sync("late");
+        log!(s, "{}", sender.join().unwrap());
     }
     s.sync("done");
 }

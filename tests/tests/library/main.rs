@@ -5,6 +5,7 @@ mod command;
 mod demote;
 mod exports;
 mod flow;
+mod names;
 mod portmap;
 mod rules;
 mod settings;

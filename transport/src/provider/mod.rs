@@ -69,7 +69,7 @@ pub trait Provider: Outbox + Inbox + Direct {
     /// The peer's `FIN_*` word.
     fn finished(&self) -> u32;
 
-    /// Wishes to be rung for `what` (`crate::doorbell`). True if the wish is new: then
+    /// Wishes to be rung for `what` (`crate::doorbell`). True if the wish is new and its barrier due: then
     /// `sys::barrier::heavy` comes before the look that decides about sleeping.
     fn wish(&self, what: u32) -> bool;
 

@@ -184,7 +184,7 @@ impl Provider for Segment {
 
     #[inline]
     fn wish(&self, what: u32) -> bool {
-        doorbell::wish(&self.mine().bell.armed, what)
+        doorbell::wish(&self.mine().bell.armed, what) && !self.is_fenced()
     }
 
     #[inline]

@@ -171,6 +171,10 @@ pub struct Bell {
     /// Not 0: this side serves several connections at once, and is to be told when each put was made
     /// ([`Busy::put_at`]).
     pub ordered: AtomicU32,
+    /// For this side alone: which barrier it issues when it arms (`shm::fences`).
+    pub mode: AtomicU32,
+    /// For this side alone: messages that had been counted at the last sleep.
+    pub slept_at: AtomicU32,
 }
 
 /// Whether this side is in the middle of a put, for the other side to see. Not a lock: what keeps this

@@ -2,6 +2,7 @@
 //! (one per connection), and one side's view of a slot.
 
 pub mod arena;
+mod fences;
 pub mod layout;
 pub mod segment;
 

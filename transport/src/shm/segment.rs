@@ -175,17 +175,11 @@ impl Segment {
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
 
-    /// States that this side's barriers are heavy where they are rare. Before the peer can look.
-    pub fn state_barriers(&self) {
-        let heavy = u32::from(crate::sys::barrier::is_light());
-        self.mine().bell.heavy.store(heavy, Ordering::SeqCst);
-    }
-
     /// Whether this side's own barriers may be light. Not a matter of trust: a peer that lies here can
     /// only miss its own bells.
     #[inline]
     pub(crate) fn is_light(&self) -> bool {
-        self.peer().bell.heavy.load(Ordering::Relaxed) != 0 && crate::sys::barrier::is_light()
+        self.peer().bell.heavy.load(Ordering::Acquire) != 0 && crate::sys::barrier::is_light()
     }
 
     /// Puts all words back to their start. The client does this before it announces the slot.
@@ -260,6 +254,8 @@ impl Segment {
             bell.armed
                 .store(crate::doorbell::DATA.into(), Ordering::Relaxed);
             bell.heavy.store(0, Ordering::Relaxed);
+            bell.mode.store(0, Ordering::Relaxed);
+            bell.slept_at.store(0, Ordering::Relaxed);
             bell.ordered.store(0, Ordering::Relaxed);
             busy.putting.store(0, Ordering::Relaxed);
             stop.stop.store(0, Ordering::Relaxed);

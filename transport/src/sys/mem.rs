@@ -13,6 +13,8 @@ pub struct Mapping {
     len: usize,
     /// Others of this process may still be looking when its owner goes: see [`retire`].
     shared: bool,
+    /// Bytes that count as data of the program's (RLIMIT_DATA).
+    data: u64,
 }
 
 /// Addresses of shared memory that has gone, as pages of base and length: empty memory is there for
@@ -118,11 +120,16 @@ impl Mapping {
     fn map_as(len: usize, prot: i32, flags: i32, fd: i32, offset: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let at = unsafe { syscall!(mmap, 0, len, prot, flags, fd, offset) }?;
+        let is_data = flags & libc::MAP_PRIVATE != 0;
+        let data = if is_data { len as u64 } else { 0 };
+        MAPPED.fetch_add(len as u64, Ordering::Relaxed);
+        DATA.fetch_add(data, Ordering::Relaxed);
         let base = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).ok_or(Errno::NOMEM)?;
         Ok(Self {
             base,
             len,
             shared: false,
+            data,
         })
     }
 
@@ -158,8 +165,19 @@ impl Mapping {
     }
 }
 
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+static DATA: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of address space that are mapped here, as RLIMIT_AS and RLIMIT_DATA count them: most of them are reserved only.
+#[must_use]
+pub fn mapped() -> (u64, u64) {
+    (MAPPED.load(Ordering::Relaxed), DATA.load(Ordering::Relaxed))
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
+        MAPPED.fetch_sub(self.len as u64, Ordering::Relaxed);
+        DATA.fetch_sub(self.data, Ordering::Relaxed);
         if self.shared {
             return retire(self.base, self.len);
         }

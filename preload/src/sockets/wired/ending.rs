@@ -104,11 +104,6 @@ pub(crate) fn is_reset(s: &Socket) -> bool {
     state(s) == Some(State::Reset)
 }
 
-/// Whether nothing more will come.
-pub(crate) fn is_ended(s: &Socket) -> bool {
-    matches!(state(s), Some(State::Eof | State::Reset))
-}
-
 /// Once both directions have ended the kernel connection can end as TCP's would.
 pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
     if s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.load(Ordering::Acquire) {

@@ -264,6 +264,7 @@ pub(crate) fn at_exit(ends: bool) {
     if world::is_foreign() {
         return;
     }
+    parked::settle_owed();
     if STARTED.load(Ordering::Relaxed) {
         let_all_go(ends);
     }

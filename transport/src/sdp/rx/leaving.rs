@@ -53,6 +53,11 @@ impl Rx {
         Ok(can)
     }
 
+    /// The peer sends all that is unread of the fast leg once more, by the kernel: it follows what lies there of the first leg.
+    pub fn leave_rest_to_kernel(&mut self) {
+        self.leg = Leg::Last;
+    }
+
     /// The peer will put no more: gathers everything unread, on whatever leg, for private use. The fast
     /// leg is then over.
     ///

@@ -1,0 +1,75 @@
+//! Looks that leave the bytes where they are, as far as they go beyond one leg: over the border to the next, and with
+//! MSG_WAITALL, which waits for all without taking any. Called by `recv`.
+
+use super::ending::{Ending, ending};
+use super::recv::check_kernel;
+use super::{Phase, Socket, ready, wired};
+use crate::epoll::registered;
+use transport::clock;
+use transport::provider::{End, Provider};
+use transport::sdp::Walk;
+use transport::sys::{net, time};
+
+/// Whether bytes that follow those just read are there, but come another way: by the kernel, after the
+/// fast leg. (The kernel ends a read at urgent data.)
+pub(super) fn goes_on_elsewhere(s: &Socket, fd: i32) -> bool {
+    let other = s.phase() == Phase::Plain
+        || s.phase() == Phase::Attached
+            && s.segment().is_some_and(|p| p.stated(End::Fast).is_some());
+    other && net::unread(fd) > 0 && net::ready_now(fd, libc::POLLPRI) & libc::POLLPRI == 0
+}
+
+/// Looks on at what lies behind the fast leg, unless a bell that would be taken for that may be for
+/// another thread.
+pub(super) fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
+    let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
+        return;
+    };
+    if s.sleepers() > 0 {
+        return;
+    }
+    let Ok(mut rx) = s.rx.lock() else { return };
+    let bells = rx.bells_taken();
+    let _ = rx.peek_on(p, fd, walk);
+    let took_bells = rx.bells_taken() != bells;
+    drop(rx);
+    if took_bells {
+        registered::kick_others(s, std::ptr::null());
+    }
+}
+
+/// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.
+pub(super) fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
+    let most = net::timeout(fd, libc::SO_RCVTIMEO);
+    let begun = clock::monotonic_ns();
+    loop {
+        let fd = s.live_fd(fd);
+        if most > 0 && clock::monotonic_ns() - begun > most {
+            return false;
+        }
+        if ready::is_unsettled(s) {
+            ready::settle(s, fd);
+            return true;
+        }
+        let kernel = net::ready_now(fd, libc::POLLPRI | libc::POLLRDHUP);
+        if kernel & libc::POLLPRI != 0 {
+            return false; // (the kernel ends a read at urgent data)
+        }
+        check_kernel(s, fd);
+        let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+        let over = if wired::is_wired(s) {
+            ready::bits(s, fd, libc::POLLIN | libc::POLLRDHUP, true) & ends != 0
+        } else if let Some(p) = s.segment() {
+            ending(s, p) != Ending::Open
+        } else {
+            s.is_over() || kernel & ends != 0
+        };
+        // (what came before the end counts)
+        if super::options::unread(s, fd) as u64 > had {
+            return true;
+        }
+        if over || time::nap(500).is_err() {
+            return false;
+        }
+    }
+}
