@@ -50,6 +50,10 @@ fn forget_socket(s: &'static Socket, fd: i32) {
         if let Ok(r) = unsafe { transport::syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) } {
             let hidden = Fd::own(as_fd(r)).hide().leak();
             s.shadow.store(hidden, Ordering::Release);
+            // Who is at the kernel connection by the old number has left it then, and who comes next finds the new one
+            // under the lock (`live_fd`): the number may be another connection's in a moment.
+            drop(s.tx.lock());
+            drop(s.rx.lock());
             if s.waiters.load(Ordering::Acquire) > 0 {
                 return;
             }

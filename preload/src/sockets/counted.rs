@@ -10,7 +10,7 @@
 //! Called by everything that waits. The log is touched inside a critical section only.
 
 use super::Socket;
-use super::close;
+use super::{close, lock};
 use crate::epoll::set::Set;
 use crate::signals::thread::{Thread, enter, here, leave};
 use std::ffi::c_void;
@@ -219,6 +219,16 @@ fn frame() -> usize {
     let here = 0u8;
     std::hint::black_box(&raw const here).addr()
 }
+
+/// Whether a call for so many bytes is to be counted before it begins: its copy takes so long that another thread may well
+/// close the descriptor under it, and as in the kernel the call goes on. (Counting costs as much as a small copy.)
+#[inline]
+pub(super) fn takes_long(len: usize) -> bool {
+    len >= LONG && !lock::is_single_threaded()
+}
+
+/// A copy of so many bytes takes a few microseconds.
+const LONG: usize = 65_536;
 
 /// What one call is counted for; all of it is taken back with this.
 #[derive(Debug)]

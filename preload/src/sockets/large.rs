@@ -46,7 +46,7 @@ pub(super) fn call_sender(s: &'static Socket, p: &impl Provider, fd: i32) {
         && p.must_ring(transport::doorbell::TAKEN)
         && let Ok(mut tx) = s.tx.lock()
     {
-        tx.ring(p, fd);
+        tx.ring(p, s.live_fd(fd));
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) fn in_ring(s: &'static Socket, p: &impl Provider, fd: i32) -> Option<
     if p.must_ring(transport::doorbell::TAKEN)
         && let Ok(mut tx) = s.tx.lock()
     {
-        tx.ring(p, fd);
+        tx.ring(p, s.live_fd(fd));
     }
     comes_by_ring(s, false);
     shown()
@@ -138,7 +138,7 @@ pub(super) fn await_taken(
             return Ok(false);
         }
         held::lift(walk);
-        let Some(comes) = tx.advertise(p, fd, walk) else {
+        let Some(comes) = tx.advertise(p, s.live_fd(fd), walk) else {
             return Ok(false);
         };
         here()
@@ -181,7 +181,7 @@ pub(super) unsafe fn put_late(s: &Socket, fd: i32, walk: &mut Walk, since: Since
         && !is_over(walk, since)
     {
         // SAFETY: the caller's promise.
-        let _ = unsafe { tx.put_late(p, fd, walk) };
+        let _ = unsafe { tx.put_late(p, s.live_fd(fd), walk) };
     }
 }
 

@@ -1,6 +1,6 @@
 //! Receiving on a socket that is not plain. Called by the hooks of read, recv and their kin.
 
-use super::counted::{Counting, What};
+use super::counted::{Counting, What, takes_long};
 use super::ending::{Ending, ending, is_gone, settle_both_shut};
 use super::peek::{goes_on_elsewhere, grows, peek_on};
 use super::wait::{Wait, Want};
@@ -62,6 +62,7 @@ pub(crate) unsafe fn recv(
     parked::let_go();
     // The common case, once: attached and something there.
     if s.phase() == Phase::Attached
+        && !takes_long(walk.left())
         && let Some(&p) = s.segment()
     {
         let generation = s.generation.load(Ordering::Acquire);
@@ -133,6 +134,7 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
+    let fd = s.live_fd(fd);
     // (where the other end has not answered yet, it is asked here too)
     if s.phase() == Phase::Plain {
         return Ok(Got::Kernel); // since the caller looked
@@ -182,7 +184,7 @@ pub(super) fn serve(s: &'static Socket, p: &impl Provider, fd: i32, due: Due) {
     if !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
     {
-        tx.serve(p, fd, due);
+        tx.serve(p, s.live_fd(fd), due);
     }
     if s.is_shared()
         // (whoever holds it may have been stopped)
@@ -242,7 +244,7 @@ unsafe fn kernel_once(
     }
     let flags = flags & (libc::MSG_PEEK | libc::MSG_TRUNC);
     let want = walk.left();
-    match rx.read_kernel(fd, walk, flags) {
+    match rx.read_kernel(s.live_fd(fd), walk, flags) {
         Ok(0) if want > 0 => Ok(Got::Eof),
         Ok(n) => {
             walk.skip(n);

@@ -1,6 +1,6 @@
 //! Sending on a socket that is not plain. Called by the hooks of write, send and their kin.
 
-use super::counted::{Counting, What};
+use super::counted::{Counting, What, takes_long};
 use super::ending::{Ending, ending_with, is_gone};
 use super::recv::{check_kernel, is_due};
 use super::wait::{Wait, Want};
@@ -47,6 +47,7 @@ pub(crate) unsafe fn send(
     let waits = may_wait && large::begins(s, walk.left()) && !dont_wait(s, flags);
     if s.phase() == Phase::Attached
         && !waits
+        && !takes_long(walk.left())
         && !s.tx_shut.load(Ordering::Relaxed)
         && let Some(p) = s.segment()
         && !is_gone(s, p)
@@ -188,6 +189,7 @@ pub(crate) fn send_from(
             let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
                 return Err(Errno::AGAIN);
             };
+            let fd = s.live_fd(fd);
             let gone = is_gone(s, p);
             if gone {
                 tx.end_fast(p);
@@ -285,7 +287,7 @@ fn copy_little(
             walk.skip(piece.done());
             return back.map(|()| Step::Moved);
         }
-        Ok(mut tx) => tx.write_kernel(s.segment(), fd, &mut piece, 0),
+        Ok(mut tx) => tx.write_kernel(s.segment(), s.live_fd(fd), &mut piece, 0),
         Err(_) => Err(Errno::AGAIN),
     };
     // A buffer may have room for a part only, and who could make more may be this very thread.
@@ -468,6 +470,7 @@ unsafe fn once(
     let Ok(mut tx) = s.tx.lock() else {
         return Err(Errno::AGAIN);
     };
+    let fd = s.live_fd(fd);
     if is_over(walk, since) {
         return Ok(Step::End);
     }

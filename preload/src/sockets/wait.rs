@@ -407,6 +407,7 @@ impl Wait {
 
     /// Blocks in the kernel, by libc's functions, which are cancellation points.
     fn block(&self, s: &'static Socket, fd: i32, kernel: bool, nap: u64) -> Result<()> {
+        let fd = s.live_fd(fd);
         let deadline = self.deadline.unwrap_or(0);
         let for_room = self.want != Want::Data;
         let own_timer = for_room && net::timeout(fd, libc::SO_RCVTIMEO) > 0;
@@ -467,6 +468,7 @@ impl Wait {
                 }
                 Err(Errno::INTR) if operator::knocked(errno) => Ok(()),
                 Err(e @ (Errno::INTR | Errno::AGAIN)) => Err(e),
+                Err(_) if s.live_fd(fd) != fd => Ok(()), // closed since: that says nothing of the stream
                 Err(e) if kernel => Err(e),
                 Err(_) => {
                     s.over.store(true, Ordering::Release);

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("several_readers_and_writers", several),
+    Case::pair("closed_under_sends", |s| closed_under(s, true)),
+    Case::pair("closed_under_reads", |s| closed_under(s, false)),
     Case::pair("exit_with_threads_inside", |s| ends(s, true))
         .processes_only()
         .any_path("the report is written while the process ends"),
@@ -69,6 +71,60 @@ fn several(s: &Side) {
         log!(s, "{}", all.iter().sum::<usize>());
     }
     s.sync("done");
+}
+
+/// Another thread closes the descriptor, or puts another in its place, while the bytes of a call are under way: the call
+/// goes on, and what takes the number sees nothing of it. Once they have begun to arrive, or can only have been read.
+fn closed_under(s: &Side, sends: bool) {
+    const MUCH: usize = 16 << 20;
+    /// More than the kernel keeps of what nobody reads.
+    const READ: usize = 12 << 20;
+    let close_soon = |fd: Fd, round: usize| {
+        let side = *s;
+        std::thread::spawn(move || {
+            side.hear();
+            std::thread::sleep(wait::millis(round as u64 % 3));
+            if round.is_multiple_of(2) {
+                return net::close(fd).ok();
+            }
+            let (other, watched) = net::unix_pair(libc::SOCK_STREAM);
+            net::dup2(other, fd).ok();
+            std::thread::sleep(wait::millis(3));
+            let stray = io::recv(watched, &mut [0], libc::MSG_DONTWAIT).0 > 0;
+            for fd in [other, fd, watched] {
+                net::close(fd).ok();
+            }
+            usize::from(stray)
+        })
+    };
+    for round in 0..12 {
+        let fd = s.pair();
+        if s.a() {
+            let data = vec![round as u8 + 1; MUCH];
+            if sends {
+                let closer = close_soon(fd, round);
+                log!(s, "{}", io::send(fd, &data, libc::MSG_NOSIGNAL));
+                log!(s, "{}", closer.join().unwrap());
+            } else {
+                io::send_all(fd, &data[..READ]).ok();
+                s.tell(1);
+                io::send_all(fd, &data[READ..]).ok();
+            }
+        } else if sends {
+            let first = io::recv_exact(fd, 100_000).0;
+            s.tell(1);
+            let (rest, last) = io::recv_to_end(fd);
+            let right = first.iter().chain(&rest).all(|&b| b == round as u8 + 1);
+            log!(s, "{} {right} {last}", first.len() + rest.len());
+        } else {
+            let mut buf = vec![0; MUCH];
+            let closer = close_soon(fd, round);
+            log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_WAITALL));
+            log!(s, "{}", closer.join().unwrap());
+            log!(s, "{}", buf.iter().all(|&b| b == round as u8 + 1));
+        }
+        s.sync("next");
+    }
 }
 
 static INSIDE: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];

@@ -37,6 +37,7 @@ pub(crate) unsafe fn receive(
         if !is_current(s, wire) {
             return Ok(None);
         }
+        let fd = s.live_fd(fd);
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
         if incoming.is_by_ring() {
@@ -205,6 +206,7 @@ pub(crate) unsafe fn send(
             if is_over(walk, since) || !is_current(s, wire) {
                 return Ok(Some(0)); // the caller asks too, and ends the call
             }
+            let fd = s.live_fd(fd);
             // SAFETY: the lock is held, and the caller's promise.
             let mut out = unsafe { wire.out() };
             out.be_waiting(flags & libc::MSG_DONTWAIT == 0 && !s.nonblock.load(Ordering::Relaxed));
@@ -274,6 +276,7 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
     let wire = wire(s)?;
     let may = || {
         s.tx.lock().ok().and_then(|_tx| {
+            let fd = s.live_fd(fd);
             // SAFETY: the lock is held while it is looked at.
             let mut out = unsafe { wire.out() };
             let _ = out.flush_all(&wire.common, fd);
@@ -320,7 +323,7 @@ pub(crate) unsafe fn take(s: &'static Socket, fd: i32, walk: &mut Walk) -> Resul
         return Err(Errno::AGAIN);
     }
     // SAFETY: the lock is held, and the caller's promise.
-    let sent = unsafe { wire.out().take(&wire.common, fd, walk) };
+    let sent = unsafe { wire.out().take(&wire.common, s.live_fd(fd), walk) };
     drop(tx);
     note_pending(s, fd);
     sent.map(|_| ())
@@ -345,6 +348,7 @@ pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
     }
     let (n, state, leaves) = {
         let Ok(_rx) = s.rx.lock() else { return 0 };
+        let fd = s.live_fd(fd);
         if !is_current(s, wire) {
             return net::unread(fd);
         }

@@ -235,7 +235,7 @@ pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
         }
         // SAFETY: the lock is held.
         let mut out = unsafe { wire.out() };
-        if out.serve(&wire.common, fd) == Err(Errno::CONNRESET) {
+        if out.serve(&wire.common, s.live_fd(fd)) == Err(Errno::CONNRESET) {
             wire.common.failed.store(true, Ordering::Release); // the program's next call tells
         }
         out.is_stuck(&wire.common)
