@@ -242,9 +242,13 @@ unsafe fn kernel_once(
         // SAFETY: the caller's promise.
         return unsafe { once(s, p, fd, walk, how) };
     }
+    let fd = s.live_fd(fd);
+    if ends_at_mark(s, fd, walk, flags) {
+        return Ok(Got::Empty);
+    }
     let flags = flags & (libc::MSG_PEEK | libc::MSG_TRUNC);
     let want = walk.left();
-    match rx.read_kernel(s.live_fd(fd), walk, flags) {
+    match rx.read_kernel(fd, walk, flags) {
         Ok(0) if want > 0 => Ok(Got::Eof),
         Ok(n) => {
             walk.skip(n);
@@ -358,6 +362,9 @@ unsafe fn inside(
                     next = Some(unsafe { kernel_once(s, fd, walk, flags, how) }?);
                     if matches!(next, Some(Got::Empty)) {
                         next = None;
+                        if ends_at_mark(s, fd, walk, flags) {
+                            return done(walk);
+                        }
                         if dont_wait {
                             return if walk.done() > 0 {
                                 done(walk)
@@ -372,6 +379,7 @@ unsafe fn inside(
                 }
                 continue;
             }
+            Got::Empty if ends_at_mark(s, fd, walk, flags) => return done(walk),
             Got::Empty => {}
         }
         if s.rx_shut.load(Ordering::Acquire) {
@@ -407,6 +415,20 @@ unsafe fn inside(
             }
         }
     }
+}
+
+/// Whether a call that waits for all of its bytes has some, and the next is an urgent one of the program's: as in the kernel
+/// it ends there. (Where bytes go by us the kernel has no urgent ones, or ours.)
+fn ends_at_mark(s: &Socket, fd: i32, walk: &Walk, flags: i32) -> bool {
+    if flags & libc::MSG_WAITALL == 0 || flags & libc::MSG_PEEK != 0 || walk.done() == 0 {
+        return false;
+    }
+    let by_kernel = match s.phase() {
+        Phase::Opening | Phase::Wired => wired::is_past_mode(s),
+        Phase::Attached => s.rx_leg() != Leg::Fast,
+        _ => true,
+    };
+    by_kernel && residual::left(s) == 0 && net::at_mark(fd)
 }
 
 /// One look at whatever leg the stream is on.

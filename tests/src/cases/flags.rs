@@ -12,6 +12,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("peek_waitall", peek_waitall),
     Case::pair("peek_waitall_urgent", peek_waitall_urgent)
         .any_path("urgent data may go by the kernel"),
+    Case::pair("waitall_urgent", |s| waitall_urgent(s, false))
+        .any_path("urgent data may go by the kernel"),
+    Case::pair("waitall_urgent_later", |s| waitall_urgent(s, true))
+        .any_path("urgent data may go by the kernel"),
     Case::pair("peek_waitall_late", peek_waitall_late),
     Case::pair("waitall_pieces", waitall_pieces),
     Case::pair("waitall_cut_short", waitall_cut_short),
@@ -150,6 +154,41 @@ fn peek_waitall_urgent(s: &Side) {
         let both = libc::MSG_PEEK | libc::MSG_WAITALL;
         log!(s, "{} {}", io::recv(fd, &mut buf, both), text(&buf));
         log!(s, "{}", text(&io::recv_exact(fd, 3).0));
+    }
+    s.sync("done");
+}
+
+/// So does a read; what follows is for the next.
+fn waitall_urgent(s: &Side, after: bool) {
+    let fd = s.pair();
+    if s.a() {
+        if after {
+            s.sync("reads");
+            std::thread::sleep(wait::millis(20));
+        }
+        io::send_all(fd, b"one").ok();
+        io::send(fd, b"!", libc::MSG_OOB).ok();
+        io::send_all(fd, b"behind").ok();
+        s.sync("sent");
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    } else {
+        let read = move || {
+            let mut buf = [b'.'; 8];
+            let n = io::recv(fd, &mut buf, libc::MSG_WAITALL);
+            format!("{n} {}", text(&buf))
+        };
+        if after {
+            s.sync("reads");
+            log!(s, "{}", read());
+            s.sync("sent");
+        } else {
+            s.sync("sent");
+            wait::wait_for(fd, libc::POLLPRI);
+            log!(s, "{}", read());
+        }
+        log!(s, "mark {:?}", net::ioctl_int(fd, net::SIOCATMARK));
+        log!(s, "{}", read());
+        log!(s, "{}", read());
     }
     s.sync("done");
 }

@@ -164,6 +164,17 @@ pub(crate) fn has_something(s: &Socket) -> bool {
     })
 }
 
+/// Whether what is read next are plain bytes, all of them with the kernel.
+pub(crate) fn is_past_mode(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held while it is looked at.
+            let incoming = unsafe { wire.incoming() };
+            incoming.is_past_mode() && incoming.held() == 0
+        })
+    })
+}
+
 /// Sends what can be sent now. `None`: no room; [`Socket::hungry`] then says whether it is the peer that has to say
 /// something first.
 ///
@@ -228,7 +239,7 @@ pub(crate) unsafe fn send(
             Ok(Sent::Full) => {
                 // (by a ring it is the peer that says when there is room; and if that has ended it says the rest)
                 riding::settle(s, fd, wire);
-                let ring = wire.common.ring.get().is_some();
+                let ring = riding::awaits_peer(s, wire);
                 s.hungry.store(ring, Ordering::Relaxed);
                 if ring && turn == 0 {
                     available(s, fd);
@@ -290,8 +301,8 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
         } else {
             net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT != 0
         };
-    let ring = wire.common.ring.get().is_some();
-    s.hungry.store(ring && !free, Ordering::Relaxed);
+    let hungry = !free && riding::awaits_peer(s, wire);
+    s.hungry.store(hungry, Ordering::Relaxed);
     if !free {
         riding::settle(s, fd, wire);
         return None;

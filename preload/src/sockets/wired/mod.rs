@@ -32,7 +32,7 @@ mod waiting;
 
 pub(crate) use ending::{begin_to_close, is_reset, let_go, shut};
 pub(crate) use io::{
-    available, flows, is_worth_looking, note, note_sleep, receive, room, send, take,
+    available, flows, is_past_mode, is_worth_looking, note, note_sleep, receive, room, send, take,
 };
 pub(crate) use leaving::demote;
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};

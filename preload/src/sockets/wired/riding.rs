@@ -53,6 +53,16 @@ pub(super) fn is_sending(s: &Socket, wire: &Wire) -> bool {
             .is_ok_and(|_tx| unsafe { wire.out() }.is_by_ring())
 }
 
+/// Whether a sender without room waits for the peer: not where its ring has ended, and all is the kernel's again.
+pub(super) fn awaits_peer(s: &Socket, wire: &Wire) -> bool {
+    wire.common.ring.get().is_some()
+        && s.tx.lock().is_ok_and(|_tx| {
+            // SAFETY: the lock is held while it is looked at.
+            let out = unsafe { wire.out() };
+            out.is_by_ring() || out.is_unsettled()
+        })
+}
+
 /// Bytes of the connection go by its ring.
 #[inline]
 pub(super) fn note(s: &Socket) {

@@ -107,6 +107,16 @@ pub fn unread(fd: i32) -> usize {
     }
 }
 
+/// Whether the next byte of this socket's reader is an urgent one.
+#[must_use]
+pub fn at_mark(fd: i32) -> bool {
+    const SIOCATMARK: u32 = 0x8905;
+    let mut at: i32 = 0;
+    // SAFETY: SIOCATMARK writes one int.
+    let r = unsafe { syscall!(ioctl, fd, SIOCATMARK, &raw mut at) };
+    r.is_ok() && at != 0
+}
+
 /// Whether an error waits on the socket and nothing before it: whoever receives now, be it only to look, takes the error
 /// that the program is to get.
 #[must_use]
