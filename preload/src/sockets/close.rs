@@ -51,9 +51,10 @@ fn forget_socket(s: &'static Socket, fd: i32) {
             let hidden = Fd::own(as_fd(r)).hide().leak();
             s.shadow.store(hidden, Ordering::Release);
             // Who is at the kernel connection by the old number has left it then, and who comes next finds the new one
-            // under the lock (`live_fd`): the number may be another connection's in a moment.
-            drop(s.tx.lock());
-            drop(s.rx.lock());
+            // under the lock (`live_fd`): the number may be another connection's in a moment. (Another process that has a lock
+            // may have been stopped, and has its own number.)
+            drop(s.tx.lock_soon());
+            drop(s.rx.lock_soon());
             if s.waiters.load(Ordering::Acquire) > 0 {
                 return;
             }
