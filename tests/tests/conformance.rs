@@ -64,13 +64,21 @@ fn chosen(case: &Case, wanted: &dyn Fn(&str) -> bool) -> Vec<Trial> {
     trials
 }
 
+/// Trials at a time. Most of a trial is waiting; SHUNT_TEST_WORKERS says otherwise.
+fn workers() -> usize {
+    let said = std::env::var("SHUNT_TEST_WORKERS").ok();
+    said.and_then(|n| n.parse().ok()).unwrap_or_else(|| {
+        std::thread::available_parallelism()
+            .map_or(3, |cores| cores.get() * 3 / 2)
+            .min(8)
+    })
+}
+
 fn run_all(plan: &[(Case, Vec<Trial>)]) -> ExitCode {
     let next = AtomicUsize::new(0);
     let passed = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
-    let workers = std::thread::available_parallelism()
-        .map_or(2, usize::from)
-        .min(8);
+    let workers = workers();
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

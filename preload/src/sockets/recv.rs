@@ -55,6 +55,7 @@ pub(crate) unsafe fn recv(
         discard: flags & libc::MSG_TRUNC != 0,
         lingers: waits && walk.left() >= policy::large(),
         waits,
+        whole: flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0,
         resumes: false,
         far: None,
     };
@@ -243,7 +244,7 @@ unsafe fn kernel_once(
         return unsafe { once(s, p, fd, walk, how) };
     }
     let fd = s.live_fd(fd);
-    if ends_at_mark(s, fd, walk, flags) {
+    if how.whole && walk.done() > 0 && !net::goes_on(fd) {
         return Ok(Got::Empty);
     }
     let flags = flags & (libc::MSG_PEEK | libc::MSG_TRUNC);
@@ -362,7 +363,7 @@ unsafe fn inside(
                     next = Some(unsafe { kernel_once(s, fd, walk, flags, how) }?);
                     if matches!(next, Some(Got::Empty)) {
                         next = None;
-                        if ends_at_mark(s, fd, walk, flags) {
+                        if ends_at_mark(s, fd, walk, how) {
                             return done(walk);
                         }
                         if dont_wait {
@@ -379,7 +380,7 @@ unsafe fn inside(
                 }
                 continue;
             }
-            Got::Empty if ends_at_mark(s, fd, walk, flags) => return done(walk),
+            Got::Empty if ends_at_mark(s, fd, walk, how) => return done(walk),
             Got::Empty => {}
         }
         if s.rx_shut.load(Ordering::Acquire) {
@@ -419,8 +420,8 @@ unsafe fn inside(
 
 /// Whether a call that waits for all of its bytes has some, and the next is an urgent one of the program's: as in the kernel
 /// it ends there. (Where bytes go by us the kernel has no urgent ones, or ours.)
-fn ends_at_mark(s: &Socket, fd: i32, walk: &Walk, flags: i32) -> bool {
-    if flags & libc::MSG_WAITALL == 0 || flags & libc::MSG_PEEK != 0 || walk.done() == 0 {
+fn ends_at_mark(s: &Socket, fd: i32, walk: &Walk, how: How) -> bool {
+    if !how.whole || walk.done() == 0 {
         return false;
     }
     let by_kernel = match s.phase() {

@@ -33,6 +33,10 @@ const MUTUAL_US: u64 = 1_000_000;
 /// How long (ns) a sleep is at most while there is such a sender.
 const NAP_NS: u64 = 100_000_000;
 
+/// What counts at most (µs) of the time between two looks: where the whole machine stood still, or both programs were
+/// stopped, the reader has not had its chance.
+const GAP_US: u64 = 250_000;
+
 /// The same in a set, where there is none yet but other threads may become one.
 const AMONG_OTHERS_NS: u64 = 1_000_000_000;
 
@@ -52,6 +56,8 @@ struct Place {
     /// What had been read here, and since when neither has moved.
     read: AtomicU64,
     still: AtomicU64,
+    /// When it was looked at last.
+    looked: AtomicU64,
 }
 
 static TAKEN: AtomicU32 = AtomicU32::new(0);
@@ -64,6 +70,7 @@ static ALL: [Place; PLACES] = [const {
         since: AtomicU64::new(0),
         read: AtomicU64::new(0),
         still: AtomicU64::new(0),
+        looked: AtomicU64::new(0),
     }
 }; PLACES];
 
@@ -95,8 +102,9 @@ pub(super) fn note(s: &'static Socket, fd: i32) {
         place.generation.store(generation, Ordering::Relaxed);
         place.taken.store(taken, Ordering::Relaxed);
         place.read.store(read, Ordering::Relaxed);
-        place.still.store(now, Ordering::Relaxed);
-        place.since.store(now, Ordering::Relaxed);
+        for time in [&place.still, &place.since, &place.looked] {
+            time.store(now, Ordering::Relaxed);
+        }
         place.socket.store(own, Ordering::Release);
         return;
     }
@@ -188,7 +196,6 @@ impl Place {
     }
 
     fn state(&self, s: &'static Socket) -> State {
-        let since = self.since.load(Ordering::Relaxed);
         // (one that was closed here may be in another process's hands, and be locked by it for good)
         let Some(fd) = number(s, self.fd.load(Ordering::Relaxed)) else {
             return State::Moves;
@@ -205,6 +212,10 @@ impl Place {
             return State::Moves;
         }
         let now = clock::ticks();
+        let gap = now.saturating_sub(self.looked.swap(now, Ordering::Relaxed));
+        let lost = gap.saturating_sub(clock::us(GAP_US));
+        self.still.fetch_add(lost, Ordering::Relaxed);
+        let since = self.since.fetch_add(lost, Ordering::Relaxed) + lost;
         if self.taken.swap(taken, Ordering::Relaxed) != taken {
             // What waits for a third of the buffer may still wait.
             let roomy =

@@ -12,9 +12,11 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("peek_waitall", peek_waitall),
     Case::pair("peek_waitall_urgent", peek_waitall_urgent)
         .any_path("urgent data may go by the kernel"),
-    Case::pair("waitall_urgent", |s| waitall_urgent(s, false))
+    Case::pair("waitall_urgent_inline", |s| waitall_urgent(s, false, 1))
         .any_path("urgent data may go by the kernel"),
-    Case::pair("waitall_urgent_later", |s| waitall_urgent(s, true))
+    Case::pair("waitall_urgent", |s| waitall_urgent(s, false, 0))
+        .any_path("urgent data may go by the kernel"),
+    Case::pair("waitall_urgent_later", |s| waitall_urgent(s, true, 0))
         .any_path("urgent data may go by the kernel"),
     Case::pair("peek_waitall_late", peek_waitall_late),
     Case::pair("waitall_pieces", waitall_pieces),
@@ -159,8 +161,9 @@ fn peek_waitall_urgent(s: &Side) {
 }
 
 /// So does a read; what follows is for the next.
-fn waitall_urgent(s: &Side, after: bool) {
+fn waitall_urgent(s: &Side, after: bool, inline: i32) {
     let fd = s.pair();
+    net::setopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, inline).ok();
     if s.a() {
         if after {
             s.sync("reads");

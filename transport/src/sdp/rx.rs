@@ -58,6 +58,8 @@ pub struct How {
     pub lingers: bool,
     /// The call waits where there is nothing.
     pub waits: bool,
+    /// It wants all of its bytes (MSG_WAITALL), and takes them: what it has is no reason to end, but urgent data is.
+    pub whole: bool,
     /// The buffer that such a read left posted still is.
     pub resumes: bool,
     /// The reading end of the sender's lane, or the place for it.

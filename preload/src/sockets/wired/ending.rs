@@ -254,6 +254,10 @@ pub(super) fn is_to_hear(wire: &Wire) -> bool {
 /// The socket is done with: its state goes.
 pub(crate) fn let_go(s: &Socket) {
     io::note(s);
+    let carried = s.record.transport.load(Ordering::Relaxed) != 0;
+    if carried && s.phase() == Phase::Wired && io::is_past_mode(s) {
+        s.record.set_demoted(Reason::PeerDemoted); // and the end came before this side had followed
+    }
     let tx = s.tx.lock();
     let at = s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel);
     drop(tx);

@@ -47,6 +47,7 @@ impl Rx {
     ) -> Result<Option<Got>> {
         let mut limit = usize::MAX;
         let mut flags = 0;
+        let goes_on = !(how.whole && walk.done() > 0) || net::goes_on(fd);
         let known = p.stated(End::Kernel);
         if let Some(end) = known {
             if self.kernel == end {
@@ -56,6 +57,9 @@ impl Rx {
                 return Ok(Some(Got::Broken));
             };
             limit = usize::try_from(left).unwrap_or(usize::MAX);
+        }
+        if !goes_on {
+            return Ok(Some(Got::Empty));
         }
         // While the end is not stated, bells and even the last leg's data may come in behind this leg's
         // bytes: they are looked at first, and taken once it is known how many are of this leg.

@@ -117,6 +117,16 @@ pub fn at_mark(fd: i32) -> bool {
     r.is_ok() && at != 0
 }
 
+/// Whether a call that has bytes already may take more: there are some, or the end, and no urgent one comes first (which a
+/// call of its own would step over).
+#[must_use]
+pub fn goes_on(fd: i32) -> bool {
+    let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    // (what has come by the end is all that comes: that is asked first)
+    let over = ready_now(fd, libc::POLLIN | libc::POLLRDHUP) & ends != 0;
+    (unread(fd) > 0 || over) && !at_mark(fd)
+}
+
 /// Whether an error waits on the socket and nothing before it: whoever receives now, be it only to look, takes the error
 /// that the program is to get.
 #[must_use]

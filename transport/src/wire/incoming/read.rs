@@ -193,7 +193,7 @@ impl In {
         };
         // With a sum to be made the octets have to pass by here: nobody may have them before it is.
         let direct = !self.crc || self.stage == Stage::Plain;
-        if self.stage == Stage::Plain && walk.done() > 0 && net::at_mark(fd) {
+        if self.stage == Stage::Plain && walk.done() > 0 && !net::goes_on(fd) {
             return false; // as in the kernel, a read that has something ends before an urgent byte
         }
         if !direct || left == 0 || discard || self.start < self.end {
