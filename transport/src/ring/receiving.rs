@@ -189,7 +189,12 @@ impl Rx {
             return Ok(n);
         }
         // SAFETY: the caller's promise.
-        unsafe { net::recv(fd, to, len, libc::MSG_DONTWAIT) }
+        let came = unsafe { net::recv(fd, to, len, libc::MSG_DONTWAIT) };
+        let ends = len > 0 && !self.shut && matches!(came, Ok(0) | Err(Errno::CONNRESET));
+        if let Some(ring) = ring.filter(|ring| ends && (!ring.is_over() || ring.is_to_land())) {
+            ring.peer_is_gone(); // before it has begun to send by the ring, where this side does already
+        }
+        came
     }
 
     /// Nothing if the kernel carries the stream by now.

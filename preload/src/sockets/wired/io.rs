@@ -239,8 +239,9 @@ pub(crate) unsafe fn send(
             Ok(Sent::Full) => {
                 // (by a ring it is the peer that says when there is room; and if that has ended it says the rest)
                 riding::settle(s, fd, wire);
-                let ring = riding::awaits_peer(s, wire);
-                s.hungry.store(ring, Ordering::Relaxed);
+                let ring = wire.common.ring.get().is_some();
+                let hungry = riding::awaits_peer(s, wire);
+                s.hungry.store(hungry, Ordering::Relaxed);
                 if ring && turn == 0 {
                     available(s, fd);
                     continue;
