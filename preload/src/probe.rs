@@ -6,7 +6,7 @@
 //! the program unmaps, protects or cuts something (`hooks::memory`). A page that goes some other way and is
 //! used again is not noticed: that program would crash here where the kernel would have said EFAULT.
 
-use crate::guard;
+use crate::{guard, signals};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use transport::syscall;
 
@@ -45,6 +45,10 @@ fn page_is_good(page: usize, access: Access) -> bool {
 
 #[cold]
 fn ask(page: usize, access: Access) -> bool {
+    // A sandbox may kill for a question. All connections are the kernel's there, and it looks for itself.
+    if signals::is_sandboxed() {
+        return true;
+    }
     let at = page * PAGE;
     let good = match access {
         // The kernel reads eight bytes of a signal set there, and then refuses the bogus `how`.

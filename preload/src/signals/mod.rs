@@ -64,7 +64,7 @@ pub(crate) fn sandboxed() {
     SANDBOXED.store(true, Ordering::SeqCst);
 }
 
-fn is_sandboxed() -> bool {
+pub(crate) fn is_sandboxed() -> bool {
     SANDBOXED.load(Ordering::Relaxed)
 }
 

@@ -18,6 +18,8 @@ pub(crate) const PAUSES: u32 = 60;
 const FOREIGN_US: u64 = 1;
 /// A yield that takes longer than this (µs) let a busy program run.
 const HOG_US: u64 = 60;
+/// Nobody who works for this thread takes so long (µs): a turn of a program that does not let go of the core by itself.
+const TURN_US: u64 = 1_000;
 /// How long (µs) such a discovery counts, at first and at most: each time doubles it, because finding
 /// out costs a turn of the busy program.
 const HOG_FOR_US: u64 = 20_000;
@@ -115,6 +117,7 @@ pub(crate) fn spin(
     now = now.max(clock::ticks());
     let budget = clock::us(u64::from(budget_us));
     let (foreign, hog) = (clock::us(FOREIGN_US), clock::us(HOG_US));
+    let turn_of_hog = clock::us(TURN_US);
     let mut spent = 0;
     let mut turn = PAUSES;
     while spent < budget && !since.any() {
@@ -123,11 +126,17 @@ pub(crate) fn spin(
         let took = after - now;
         now = after;
         company.0.store(took > foreign, Ordering::Relaxed);
-        if look(turn) {
+        let found = look(turn);
+        if took > turn_of_hog {
+            hogged(now); // (what was waited for may well have come during its turn)
+        }
+        if found {
             return true;
         }
         if took > hog {
-            hogged(now);
+            if took <= turn_of_hog {
+                hogged(now);
+            }
             return false;
         }
         spent += took.min(foreign).max(1);
