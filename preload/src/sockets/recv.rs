@@ -548,12 +548,19 @@ pub(crate) fn kernel_shows_to(
         s.kernel_news.store(true, Ordering::Release);
     }
     if bits & libc::POLLIN != 0
-        && s.rx_leg() == Leg::Fast
+        && s.phase() == Phase::Attached
+        && s.rx_leg() != Leg::Last
         && let Some(p) = s.segment()
     {
         let Ok(mut rx) = s.rx.lock() else {
             return false;
         };
+        // (a program that has read its first message, and sends since, has not looked whether another follows)
+        rx.pass_first(p);
+        s.mirror_rx(&rx);
+        if rx.leg() != Leg::Fast {
+            return false;
+        }
         let unread = net::unread(fd) as u64;
         let bells = rx.bells_outstanding(p);
         // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared

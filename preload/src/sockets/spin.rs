@@ -127,17 +127,13 @@ pub(crate) fn spin(
         now = after;
         company.0.store(took > foreign, Ordering::Relaxed);
         let found = look(turn);
-        if took > turn_of_hog {
-            hogged(now); // (what was waited for may well have come during its turn)
+        // (what was waited for may well have come during its turn)
+        let is_hog = took > if found { turn_of_hog } else { hog };
+        if is_hog {
+            hogged(now);
         }
-        if found {
-            return true;
-        }
-        if took > hog {
-            if took <= turn_of_hog {
-                hogged(now);
-            }
-            return false;
+        if found || is_hog {
+            return found;
         }
         spent += took.min(foreign).max(1);
         turn += 1;
