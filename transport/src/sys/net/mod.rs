@@ -217,6 +217,11 @@ pub fn push(fd: i32) {
     }
 }
 
+/// Acknowledges what has come, now (TCP_QUICKACK, tcp(7)).
+pub fn acknowledge(fd: i32) {
+    set(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &1i32);
+}
+
 /// Whether calls on the descriptor do not wait.
 #[must_use]
 pub fn is_nonblocking(fd: i32) -> bool {

@@ -378,6 +378,11 @@ impl In {
         match self.took(came) {
             Some(n) => {
                 self.end += n;
+                // The initiator's "ready to receive" comes alone where its program says nothing yet: what that says first
+                // would wait for the acknowledgement (Nagle's algorithm), and that for its delay.
+                if n > 0 && !common.heard.load(Ordering::Relaxed) {
+                    net::acknowledge(fd);
+                }
                 true
             }
             None => false,
