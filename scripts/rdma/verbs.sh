@@ -13,17 +13,28 @@ read -r filter </out/filter
 
 # cases NAME ARGUMENTS OF `ask`...
 cases() {
-    local name=$1 status
+    local name=$1 status serves=
     shift
     echo "$name:"
-    # The server of the cases before this has ended.
+    # Nothing that the server of the cases before this has said must look as if this one served.
+    order 'wait $server; rm -f /run/served' || return 1
     order "/run/adapter_peer serve $two:7000 >/run/served 2>&1 </dev/null & server=\$!" || return 1
     for _ in {1..100}; do
-        order "grep -q Ok /run/served" && break
+        order "grep -qs Ok /run/served" && serves=yes && break
         sleep 0.1
     done
+    if [ -z "$serves" ]; then
+        echo "$name: nobody serves; $(order 'cat /run/served')"
+        return 1
+    fi
     timeout 200 /run/adapter_peer ask $two:7000 "$@" | tee -a /run/all
     status=${PIPESTATUS[0]}
+    # 124: its time was over; 134: it lost its peer.
+    if [ "$status" -gt 1 ]; then
+        echo "$name: without totals, status $status"
+        ss -tnoH | head -4
+        dmesg | tail -12
+    fi
     order 'kill -0 $server 2>/dev/null && sleep 1; kill $server 2>/dev/null; cat /run/served' >/run/said
     sed '/^Ok/d; s/^/  two: /' /run/said
     return $status
@@ -35,8 +46,8 @@ well=0
 cases "clear wire" "$filter" "ip link set eth0 down" "ip link set eth0 up" || well=1
 cut='tc qdisc add dev eth0 root netem loss 100%'
 cases "packets vanish" "${filter:-a link}" "$cut" "tc qdisc del dev eth0 root" || well=1
-tc qdisc add dev eth0 root netem loss 2% && order tc qdisc add dev eth0 root netem loss 2% || exit 1
-cases "2% of the packets are lost" "${filter:-what is|a word|both|come and go}" || well=1
+tc qdisc add dev eth0 root netem loss 2% && order tc qdisc add dev eth0 root netem loss 2% &&
+    cases "2% of the packets are lost" "${filter:-what is|a word|both|come and go}" || well=1
 tc qdisc del dev eth0 root && order tc qdisc del dev eth0 root
 order exit
 grep -q '^test .* ok$' /run/all || well=1
