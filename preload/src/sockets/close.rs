@@ -43,6 +43,7 @@ fn forget_socket(s: &'static Socket, fd: i32) {
     }
     table::clear(fd);
     let last = s.refs.fetch_sub(1, Ordering::AcqRel) == 1;
+    super::wired::mover::closes(s, fd, last);
     if s.waiters.load(Ordering::Acquire) > 0 && s.shadow.load(Ordering::Acquire) < 0 {
         // Threads are inside, perhaps by this number: as in the kernel, the connection lives until they
         // have left. They go on with a hidden descriptor; the last one out ends it (`leave`).

@@ -12,6 +12,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("close_with_unread_bulk", close_with_unread_bulk),
     Case::pair("linger_zero", linger_zero),
     Case::pair("linger_zero_with_data_sent", linger_zero_with_data_sent),
+    Case::pair("linger_zero_at_once", linger_zero_at_once)
+        .any_path("nothing comes after a first message"),
     Case::pair("linger_waits", linger_waits),
     Case::pair("linger_readback", linger_readback),
     Case::pair("close_right_after_send", close_right_after_send),
@@ -156,6 +158,22 @@ fn linger_zero_with_data_sent(s: &Side) {
         log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
     }
     s.sync("done");
+}
+
+/// Nor what a client said first of all, to a server that had not looked yet. (Later words the kernel may still hold back.)
+fn linger_zero_at_once(s: &Side) {
+    for _ in 0..40 {
+        let fd = s.open();
+        if s.accepts() {
+            let (got, last) = io::recv_to_end(fd);
+            log!(s, "{} {last}", String::from_utf8_lossy(&got));
+            net::close(fd).ok();
+        } else {
+            io::send_all(fd, b"last words").ok();
+            net::linger(fd, true, 0).ok();
+            log!(s, "{}", net::close(fd));
+        }
+    }
 }
 
 /// With a linger time close waits, and the data arrive.

@@ -96,6 +96,17 @@ pub(super) fn watch(s: &'static Socket, fd: i32) {
     add(SET.load(Ordering::Acquire), fd, libc::EPOLLPRI, at);
 }
 
+/// The program is about to close this connection by this number. The kernel holds a file while it looks at it for a set, and
+/// who held it last closes it once he is back from the kernel: the mover, which may sleep on there for ever, while the peer
+/// waits for the end of the stream. It is looked at no more when this is over.
+///
+/// Whether it was watched by that number.
+pub(super) fn unwatch(fd: i32) -> bool {
+    let (set, op) = (SET.load(Ordering::Acquire), libc::EPOLL_CTL_DEL);
+    // SAFETY: no event is needed.
+    set >= 0 && unsafe { transport::syscall!(epoll_ctl, set, op, fd, 0) }.is_ok()
+}
+
 /// The program reads what has come.
 #[inline]
 pub(super) fn note_read() {

@@ -209,7 +209,7 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     };
     io::note(s); // (the counts are there as long as the state is)
     if s.linger_zero.load(Ordering::Acquire) {
-        return net::reset_on_close(fd);
+        return abort(s, wire, fd);
     }
     if has_unread(s, wire, fd) {
         return net::reset_on_close(fd);
@@ -228,8 +228,32 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
         return;
     }
     drop(out);
-    // The kernel's close leaves what it has to the kernel; what it has not goes on here. (Under the lock: who sends asks
-    // there whose the state is.)
+    // The kernel's close leaves what it has to the kernel; what it has not goes on here.
+    hand_over(s, tx, fd, mover::End::Orderly);
+}
+
+/// An aborting close (SO_LINGER with 0 seconds): the peer reads what the kernel would have sent by now, then a reset. What
+/// was sent before the peer had answered goes as soon as it has; what its window has no room for is dropped.
+fn abort(s: &'static Socket, wire: &'static Wire, fd: i32) {
+    net::reset_on_close(fd);
+    if s.has_others() || s.is_shared() || is_peer_gone(fd) {
+        return;
+    }
+    opening::hear_closing(s, fd, wire);
+    let Ok(tx) = s.tx.lock() else { return };
+    // SAFETY: the lock is held.
+    let mut out = unsafe { wire.out() };
+    let flushed = out.flush_all(&wire.common, fd);
+    net::push(fd);
+    if flushed.is_ok() && out.is_under_way(&wire.common) && out.is_too_early(&wire.common) {
+        drop(out);
+        hand_over(s, tx, fd, mover::End::Aborting);
+    }
+}
+
+/// The mover goes on with the connection, by a descriptor of its own, and ends it so. Under the lock of the sending
+/// direction: who sends asks there whose the state is.
+fn hand_over(s: &Socket, tx: impl Sized, fd: i32, end: mover::End) {
     // SAFETY: no pointers.
     let copy = unsafe { transport::syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) };
     let at = copy
@@ -237,7 +261,7 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
         .then(|| s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel));
     drop(tx);
     if let (Ok(copy), Some(at)) = (copy, at.and_then(NonNull::new)) {
-        mover::take_over(Fd::own(as_fd(copy)).hide(), at);
+        mover::take_over(Fd::own(as_fd(copy)).hide(), at, end);
     }
 }
 

@@ -38,6 +38,8 @@ const BEHIND_US: u64 = 10_000;
 /// How long (µs) a closed connection may take to send its last octets: as long as the kernel's own patience with a
 /// peer that has gone silent, about.
 const LINGER_US: u64 = 60_000_000;
+/// How long (µs) one whose close aborts it may take to get its answer, and to send what was sent before that.
+const ABORT_US: u64 = 5_000_000;
 /// How long (µs) a peer that has not ended its direction may take to hear that this side has, and what it said before that
 /// to come here.
 const LAST_WORDS_US: u64 = 20_000;
@@ -51,11 +53,21 @@ const LOOKS: u32 = 25;
 /// Each so many looks it is asked who rings, too.
 const ASK_EVERY: u32 = 8;
 
+/// How a connection that the program has closed is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// With everything that was sent, and the end of file.
+    Orderly,
+    /// By a reset, once what was sent early has gone.
+    Aborting,
+}
+
 /// A connection that the program has closed.
 #[derive(Debug)]
 struct Last {
     fd: Fd,
     wire: NonNull<Wire>,
+    end: End,
     since: u64,
     /// When all had gone and the kernel was told that this side has ended, in ticks; 0 before.
     ended: u64,
@@ -93,6 +105,16 @@ pub(super) fn watch(s: &'static Socket, fd: i32) {
     }
 }
 
+/// The program is about to close a descriptor of the connection, the last one or not ([`bell::unwatch`]).
+pub(crate) fn closes(s: &'static Socket, fd: i32, last: bool) {
+    if super::wire(s).is_some() && bell::unwatch(fd) && !last {
+        let other = super::own_fd(s, -1);
+        if other >= 0 {
+            bell::watch(s, other);
+        }
+    }
+}
+
 /// There is something to move.
 pub(super) fn wake() {
     if !AWAKE.swap(true, Ordering::SeqCst) && start() {
@@ -101,10 +123,11 @@ pub(super) fn wake() {
 }
 
 /// The program has closed this connection, of which something has not gone yet.
-pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>) {
+pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>, end: End) {
     LINGERING.lock().push(Last {
         fd,
         wire,
+        end,
         since: clock::ticks(),
         ended: 0,
     });
@@ -135,7 +158,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             pause = COURTESY_US;
         }
         let _ = time::nap(pause);
-        waits = parked::move_wired(YOUNG_US) != Left::Nothing || linger();
+        // (both: one that is stuck is not to keep others from their last octets)
+        waits = (parked::move_wired(YOUNG_US) != Left::Nothing) | linger();
         pause = if waits {
             (2 * pause).min(PAUSE_US)
         } else {
@@ -197,7 +221,11 @@ fn answer(s: &'static Socket) {
 fn linger() -> bool {
     let mut all = LINGERING.lock();
     all.retain_mut(|last| {
-        let late = clock::ticks() - last.since > clock::us(LINGER_US);
+        let patience = match last.end {
+            End::Orderly => LINGER_US,
+            End::Aborting => ABORT_US,
+        };
+        let late = clock::ticks() - last.since > clock::us(patience);
         let done = is_done(last) || late;
         if done {
             // SAFETY: the program's socket has given it up; nobody else has it.
@@ -222,6 +250,13 @@ fn is_done(last: &mut Last) -> bool {
         let mut incoming = wire.incoming();
         // (credits may come; bytes of the stream have nobody to read them, which the kernel says by a reset)
         let readable = incoming.is_readable(&wire.common, fd);
+        if last.end == End::Aborting {
+            let mut out = wire.out();
+            let gone = out.flush_all(&wire.common, fd).is_err();
+            return gone
+                || incoming.is_over()
+                || !out.is_under_way(&wire.common) && net::unsent(fd) == 0;
+        }
         if readable && incoming.has_bytes(fd) {
             net::reset_on_close(fd);
             return true;
@@ -302,7 +337,7 @@ fn let_all_go(ends: bool) {
         open.retain(|s| ending::is_parting(s, super::own_fd(s, -1), ends));
         !open.is_empty()
     };
-    while (parked::move_wired(0) != Left::Nothing || linger() || is_leaving())
+    while ((parked::move_wired(0) != Left::Nothing) | linger() || is_leaving())
         && clock::ticks() - begun < clock::us(EXIT_US)
     {
         let _ = time::nap(200);

@@ -20,6 +20,7 @@ use transport::direct::policy::Mode;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rules::Iwarp;
+use transport::sys::Errno;
 use transport::sys::diag;
 use transport::sys::net::{self, Endpoint};
 use transport::sys::time;
@@ -146,8 +147,12 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
     };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let rx = s.rx.lock();
-    // SAFETY: the buffer is that long.
-    let sent = unsafe { net::send(fd, request.as_ptr(), len, flags) };
+    let sent = if net::ready_now(fd, 0) == 0 {
+        // SAFETY: the buffer is that long.
+        unsafe { net::send(fd, request.as_ptr(), len, flags) }
+    } else {
+        Err(Errno::CONNRESET) // for the program, which the kernel tells of it once
+    };
     if sent != Ok(len) {
         // SAFETY: nobody has seen it.
         unsafe { Wire::release(at) };
@@ -296,7 +301,7 @@ fn look(s: &'static Socket, fd: i32) {
     }
     // SAFETY: the buffer is that long.
     let n = match unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) } {
-        Err(transport::sys::Errno::AGAIN | transport::sys::Errno::INTR) => return,
+        Err(Errno::AGAIN | Errno::INTR) => return,
         // Whatever it is, the kernel tells it.
         Ok(0) | Err(_) => {
             drop(rx);
