@@ -105,6 +105,28 @@ pub(crate) fn is_good(at: *const u8, len: usize, access: Access) -> bool {
         && (last / PAGE == first / PAGE || page_is_good(last / PAGE, access))
 }
 
+/// Whether a buffer lies where a program can have memory at all, which the kernel asks of each of several before it does
+/// anything.
+pub(crate) fn is_address(at: *const u8, len: usize) -> bool {
+    let end = at.addr().checked_add(len);
+    len == 0 || end.is_some_and(|end| end <= HIGHEST)
+}
+
+/// How far a buffer that is not good can be touched from its beginning on. Not looked for beyond [`PREFIX`].
+#[cold]
+pub(crate) fn prefix(at: *const u8, len: usize, access: Access) -> usize {
+    let first = at.addr();
+    let mut good = 0;
+    while good < len.min(PREFIX) && is_good(at.wrapping_add(good), 1, access) {
+        good += PAGE - (first + good) % PAGE;
+    }
+    good.min(len)
+}
+
+/// Octets of a buffer that are looked at where its end is bad: a program that names a length beyond its buffer, or beyond all
+/// memory, is given what there is.
+pub(crate) const PREFIX: usize = 64 * 1024;
+
 /// Whether it is known without asking that `len` bytes at `at` can be touched. (The caller sees to messages that are held
 /// in place.)
 #[inline]

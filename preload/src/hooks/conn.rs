@@ -5,7 +5,10 @@
 //! program's answer, and `errno` is as the kernel left it.
 
 use crate::real::{self, set_errno};
-use crate::sockets::{Phase, Socket, Way, accept, close, engage, operator, parked, wired};
+use crate::sockets::demote::{Unread, demote};
+use crate::sockets::{
+    Phase, Socket, Way, accept, close, engage, operator, parked, residual, wired,
+};
 use crate::world::World;
 use crate::{mapper, rules, table, world};
 use std::ffi::c_int;
@@ -254,10 +257,15 @@ pub unsafe extern "C" fn connect(
     let Some(s) = table::socket(fd) else {
         return kernel();
     };
+    let readable = crate::probe::is_good(addr.cast(), len as usize, crate::probe::Access::Read);
+    // SAFETY: probed.
+    let family = || unsafe { addr.cast::<libc::sa_family_t>().read_unaligned() };
+    if readable && len >= 2 && c_int::from(family()) == libc::AF_UNSPEC {
+        return disconnect(s, fd, kernel);
+    }
     if s.phase() != Phase::Idle {
         return kernel();
     }
-    let readable = crate::probe::is_good(addr.cast(), len as usize, crate::probe::Access::Read);
     // SAFETY: probed.
     let Some(address) = readable
         .then(|| unsafe { Endpoint::from_raw(addr, len as usize) })
@@ -278,6 +286,19 @@ pub unsafe extern "C" fn connect(
         set_errno(e);
         r
     })
+}
+
+/// connect to nothing: the kernel resets the connection, and forgets what was not read. What the socket is used for after
+/// that is the kernel's.
+fn disconnect(s: &'static Socket, fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    if matches!(s.phase(), Phase::Idle | Phase::Listening | Phase::Plain) {
+        return kernel();
+    }
+    let e = real::errno();
+    demote(s, fd, Reason::SocketOption, Unread::Keep);
+    residual::drop_all(s);
+    set_errno(e);
+    kernel()
 }
 
 #[unsafe(no_mangle)]

@@ -32,6 +32,16 @@ pub unsafe extern "C" fn getsockopt(
             | (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK)
     );
     if r == 0
+        && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
+        && let Some(s) = table::socket(fd)
+        // SAFETY: the kernel has just written both.
+        && unsafe { len.read_unaligned() } > 0
+    {
+        let at: *mut u8 = value.cast(); // its first field
+        // SAFETY: as above.
+        unsafe { at.write(options::state(s, fd, at.read())) };
+    }
+    if r == 0
         && ours
         && let Some(s) = table::socket(fd)
         // SAFETY: the kernel has just written both.

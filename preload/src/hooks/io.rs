@@ -1,7 +1,7 @@
 //! read, recv, write, send and their aliases: one buffer. What is there at once is `quick`'s.
 
 use super::{MOST, quick, receive, receive_bad, transmit};
-use crate::probe::{Access, is_good};
+use crate::probe::{Access, is_good, prefix};
 use crate::real::{self, set_errno};
 use crate::sockets::Socket;
 use crate::table;
@@ -27,8 +27,9 @@ unsafe fn take(
 ) -> isize {
     let n = n.min(MOST);
     if flags & libc::MSG_TRUNC == 0 && !is_good(buf.cast(), n, Access::Write) {
-        // SAFETY: no byte of it is written.
-        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), 0), flags, kernel) };
+        let good = prefix(buf.cast(), n, Access::Write);
+        // SAFETY: probed as far as it goes.
+        return unsafe { receive_bad(s, fd, &mut Walk::one(buf.cast(), good), flags, kernel) };
     }
     // SAFETY: probed.
     unsafe { receive(s, fd, &mut Walk::one(buf.cast(), n), flags, kernel) }

@@ -7,10 +7,11 @@ use super::vector::{FAULTS_BELOW, fail, walk};
 use super::{count_sent, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real;
-use crate::sockets::Phase;
 use crate::sockets::demote::{Unread, demote};
+use crate::sockets::{Phase, Socket, options};
 use crate::table;
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::sys::Errno;
 
@@ -49,13 +50,48 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
                 // SAFETY: probed.
                 let m = unsafe { &mut *msg };
                 m.msg_namelen = 0;
-                m.msg_controllen = 0;
                 m.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+                // SAFETY: probed inside.
+                unsafe { tell_left(s, fd, m) };
             }
             r
         }
         Err(e) => fail(e),
     }
+}
+
+/// The control data of a message received: none, but how much is left for who has asked for that (TCP_INQ).
+///
+/// # Safety
+/// The message is the program's; its control buffer is probed here.
+unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr) {
+    let room = std::mem::take(&mut m.msg_controllen);
+    if room == 0 || !s.tells_left.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: arithmetic.
+    let (len, space) = unsafe { (libc::CMSG_LEN(4) as usize, libc::CMSG_SPACE(4) as usize) };
+    if room < len || !is_good(m.msg_control.cast(), len, Access::Write) {
+        m.msg_flags |= libc::MSG_CTRUNC;
+        return;
+    }
+    let left = options::unread(s, fd);
+    // (as the kernel hints: where nothing is left but the end, there is something to read)
+    let left = if left == 0 && options::has_ended(s) {
+        1
+    } else {
+        left
+    };
+    let header: *mut libc::cmsghdr = m.msg_control.cast();
+    // SAFETY: probed; the header may stand anywhere.
+    unsafe {
+        (&raw mut (*header).cmsg_len).write_unaligned(len);
+        (&raw mut (*header).cmsg_level).write_unaligned(libc::IPPROTO_TCP);
+        (&raw mut (*header).cmsg_type).write_unaligned(options::TCP_INQ);
+        let data = header.add(1).cast::<c_int>();
+        data.write_unaligned(c_int::try_from(left).unwrap_or(c_int::MAX));
+    }
+    m.msg_controllen = space.min(room);
 }
 
 /// With MSG_TRUNC nothing is written.

@@ -29,6 +29,7 @@ pub(crate) mod transfer;
 pub(crate) mod vector;
 pub(crate) mod waiting;
 
+use crate::probe::PREFIX;
 use crate::real::ret;
 use crate::sockets::{Phase, Socket, engage, options, recv, send, wired};
 use std::sync::atomic::Ordering;
@@ -116,8 +117,10 @@ unsafe fn receive_bad(
     }
     match options::unread(s, fd) {
         0 => 0,
-        // SAFETY: the caller's promise.
-        n if n <= good.left() => ret(unsafe { recv::recv(s, fd, good, flags) }),
+        n if n <= good.left() || good.left() >= PREFIX => {
+            // SAFETY: the caller's promise.
+            ret(unsafe { recv::recv(s, fd, good, flags & !libc::MSG_WAITALL) })
+        }
         _ => ret(Err(transport::sys::Errno::FAULT)),
     }
 }

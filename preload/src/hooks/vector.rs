@@ -4,8 +4,9 @@
 //! as far as it does in the kernel.
 
 use super::{MOST, receive, receive_bad, transmit};
-use crate::probe::{Access, is_good};
+use crate::probe::{Access, is_address, is_good, prefix};
 use crate::real::{self, set_errno};
+use crate::sockets::Socket;
 use crate::table;
 use std::ffi::c_int;
 use transport::sdp::Walk;
@@ -16,7 +17,7 @@ pub(super) const FAULTS_BELOW: usize = 16 * 1024;
 /// The kernel's UIO_MAXIOV.
 const ENTRIES: usize = 1024;
 
-/// Checks an array of buffers as the kernel does and makes a walk of those before the first that cannot
+/// Checks an array of buffers as the kernel does and makes a walk of what lies before the first place that cannot
 /// be touched; says whether that is all of them.
 pub(super) unsafe fn walk(
     iov: *const libc::iovec,
@@ -37,8 +38,12 @@ pub(super) unsafe fn walk(
         if v.iov_len.cast_signed() < 0 {
             return Err(Errno::INVAL);
         }
+        if !is_address(v.iov_base.cast(), v.iov_len) {
+            return Err(Errno::FAULT);
+        }
         let len = v.iov_len.min(MOST - total);
         if !is_good(v.iov_base.cast(), len, access) {
+            total += prefix(v.iov_base.cast(), len, access);
             // SAFETY: probed for `n` entries; the program keeps it for the call.
             return Ok((unsafe { Walk::many(iov, n, total) }, false));
         }
@@ -53,13 +58,42 @@ pub(super) fn fail(e: Errno) -> isize {
     -1
 }
 
+/// What the flags of preadv2 and pwritev2 (`RWF_`) are on a stream, at "the current position": MSG_DONTWAIT, or nothing. `None`:
+/// the kernel refuses the call, or it is on something else.
+fn on_stream(fd: c_int, offset: i64, flags: c_int) -> Option<(&'static Socket, c_int)> {
+    const NOTHING: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
+    if offset != -1 || flags & !(NOTHING | libc::RWF_NOWAIT) != 0 {
+        return None;
+    }
+    let nowait = flags & libc::RWF_NOWAIT != 0;
+    Some((
+        table::socket(fd)?,
+        if nowait { libc::MSG_DONTWAIT } else { 0 },
+    ))
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::readv(fd, iov, n) };
-    let Some(s) = table::socket(fd) else {
-        return kernel();
-    };
+    match table::socket(fd) {
+        // SAFETY: as above.
+        Some(s) => unsafe { read_by(s, fd, (iov, n), 0, kernel) },
+        None => kernel(),
+    }
+}
+
+/// readv and its kin, by `flags` of recvmsg.
+///
+/// # Safety
+/// The buffers are the program's, probed here; `kernel` is the same call.
+unsafe fn read_by(
+    s: &'static Socket,
+    fd: c_int,
+    (iov, n): (*const libc::iovec, c_int),
+    flags: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
     let Ok(count) = usize::try_from(n) else {
         return fail(Errno::INVAL);
     };
@@ -67,9 +101,9 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const libc::iovec, n: c_int) -> 
     match unsafe { walk(iov, count, Access::Write, libc::EINVAL) } {
         Ok((w, true)) if w.left() == 0 => kernel(),
         // SAFETY: probed.
-        Ok((mut w, true)) => unsafe { receive(s, fd, &mut w, 0, kernel) },
+        Ok((mut w, true)) => unsafe { receive(s, fd, &mut w, flags, kernel) },
         // SAFETY: probed as far as it goes.
-        Ok((mut w, false)) => unsafe { receive_bad(s, fd, &mut w, 0, kernel) },
+        Ok((mut w, false)) => unsafe { receive_bad(s, fd, &mut w, flags, kernel) },
         Err(e) => fail(e),
     }
 }
@@ -78,9 +112,24 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const libc::iovec, n: c_int) -> 
 pub unsafe extern "C" fn writev(fd: c_int, iov: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::writev(fd, iov, n) };
-    let Some(s) = table::socket(fd) else {
-        return kernel();
-    };
+    match table::socket(fd) {
+        // SAFETY: as above.
+        Some(s) => unsafe { write_by(s, fd, (iov, n), 0, kernel) },
+        None => kernel(),
+    }
+}
+
+/// writev and its kin, by `flags` of sendmsg.
+///
+/// # Safety
+/// As [`read_by`].
+unsafe fn write_by(
+    s: &'static Socket,
+    fd: c_int,
+    (iov, n): (*const libc::iovec, c_int),
+    flags: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
     let Ok(count) = usize::try_from(n) else {
         return fail(Errno::INVAL);
     };
@@ -89,7 +138,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const libc::iovec, n: c_int) ->
         Ok((w, true)) if w.left() == 0 => kernel(),
         Ok((w, false)) if w.left() < FAULTS_BELOW => fail(Errno::FAULT),
         // SAFETY: probed.
-        Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, 0, kernel) },
+        Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
         Err(e) => fail(e),
     }
 }
@@ -102,12 +151,13 @@ pub unsafe extern "C" fn preadv2(
     offset: i64,
     flags: c_int,
 ) -> isize {
-    if offset == -1 && flags == 0 && table::socket(fd).is_some() {
-        // SAFETY: on a stream, at "the current position", it is readv.
-        return unsafe { readv(fd, iov, n) };
-    }
     // SAFETY: the program's arguments, passed on.
-    unsafe { real::preadv2(fd, iov, n, offset, flags) }
+    let kernel = || unsafe { real::preadv2(fd, iov, n, offset, flags) };
+    match on_stream(fd, offset, flags) {
+        // SAFETY: as above.
+        Some((s, flags)) => unsafe { read_by(s, fd, (iov, n), flags, kernel) },
+        None => kernel(),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -130,12 +180,13 @@ pub unsafe extern "C" fn pwritev2(
     offset: i64,
     flags: c_int,
 ) -> isize {
-    if offset == -1 && flags == 0 && table::socket(fd).is_some() {
-        // SAFETY: on a stream, at "the current position", it is writev.
-        return unsafe { writev(fd, iov, n) };
-    }
     // SAFETY: the program's arguments, passed on.
-    unsafe { real::pwritev2(fd, iov, n, offset, flags) }
+    let kernel = || unsafe { real::pwritev2(fd, iov, n, offset, flags) };
+    match on_stream(fd, offset, flags) {
+        // SAFETY: as above.
+        Some((s, flags)) => unsafe { write_by(s, fd, (iov, n), flags, kernel) },
+        None => kernel(),
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -47,6 +47,7 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     for (mine, theirs) in [
         (&s.linger_zero, &l.linger_zero),
+        (&s.tells_left, &l.tells_left),
         (&s.nodelay, &l.nodelay),
         (&s.cork, &l.cork),
     ] {

@@ -133,7 +133,9 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
 
 /// Whether what the peer gives back would follow what is unread by then: on the first leg that lies on the kernel
 /// connection, where a bell behind it would be taken for a byte.
-fn can_follow_kernel(s: &Socket, p: &impl Provider, rx: &Rx) -> bool {
+fn can_follow_kernel(s: &Socket, p: &impl Provider, rx: &mut Rx) -> bool {
+    // (one whose peer has sent nothing by the kernel is over, though nobody may have looked yet)
+    rx.pass_first(p);
     if rx.leg() == Leg::First {
         // (a bell comes of a put, and is counted within it)
         p.disarm(doorbell::DATA);
@@ -197,7 +199,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let heard = !closed && !super::ending::is_gone(s, p);
     // (nor one that has followed already, and may have sent by the kernel since)
     let heard = heard && p.stated(End::Fast).is_none();
-    let give_back = (unread == Unread::GiveBack && heard && can_follow_kernel(s, p, &rx))
+    let give_back = (unread == Unread::GiveBack && heard && can_follow_kernel(s, p, &mut rx))
         .then(|| rx.fast_bytes());
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
     p.stop_peer(give_back);

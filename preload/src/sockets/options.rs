@@ -16,6 +16,9 @@ use transport::sys::{Errno, net};
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
 
+/// Linux's uapi/linux/tcp.h: recvmsg is to say how much is left, in a control message of the same number.
+pub(crate) const TCP_INQ: i32 = 36;
+
 /// What FIONREAD says: bytes that the next reads get whatever happens. A sender's buffer, which may be
 /// taken back yet, is asked for through the ring.
 pub(crate) fn countable(s: &'static Socket, fd: i32) -> usize {
@@ -129,6 +132,7 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 _ => {}
             }
         }
+        (libc::IPPROTO_TCP, TCP_INQ) => s.tells_left.store(is_on, Ordering::Relaxed),
         _ if kernel_only(level, name) => demote(s, fd, Reason::SocketOption, Unread::GiveBack),
         _ => {}
     }
@@ -174,6 +178,43 @@ pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
     }
 }
 
+/// The state of the connection as TCP_INFO has it: where an end is a word in the segment, or in a message, the kernel does not
+/// know of it.
+pub(crate) fn state(s: &'static Socket, fd: i32, kernels: u8) -> u8 {
+    const ESTABLISHED: u8 = 1;
+    const FIN_WAIT2: u8 = 5;
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    if !s.phase().is_fast() || kernels == CLOSE {
+        return kernels;
+    }
+    if wired::is_wired(s) {
+        wired::available(s, fd);
+    }
+    let theirs = theirs(s);
+    let ours = s.tx_shut.load(Ordering::Acquire);
+    match (ours, theirs) {
+        (_, Ending::Reset) | (true, Ending::Eof) => CLOSE,
+        (false, Ending::Eof) => CLOSE_WAIT,
+        (true, Ending::Open) if kernels == ESTABLISHED => FIN_WAIT2,
+        (_, Ending::Open) => kernels,
+    }
+}
+
+/// What follows the last byte that the peer has sent.
+fn theirs(s: &Socket) -> Ending {
+    if wired::is_wired(s) {
+        wired::ending(s)
+    } else {
+        s.segment().map_or(Ending::Open, |p| ending(s, p))
+    }
+}
+
+/// Whether the peer has ended its direction.
+pub(crate) fn has_ended(s: &Socket) -> bool {
+    theirs(s) != Ending::Open
+}
+
 /// Takes the error that waits to be told, as SO_ERROR does.
 pub(crate) fn take_error(s: &Socket, fd: i32) -> Option<Errno> {
     let value = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
@@ -185,12 +226,21 @@ pub(crate) fn take_error(s: &Socket, fd: i32) -> Option<Errno> {
 fn kernel_only(level: i32, name: i32) -> bool {
     const TCP_REPAIR: i32 = 19;
     const TCP_ULP: i32 = 31;
+    // (asm-generic/socket.h, for times of 64 bits)
+    const TIMESTAMP_NEW: i32 = 63;
+    const TIMESTAMPING_NEW: i32 = 65;
     match level {
         libc::IPPROTO_TCP => matches!(name, TCP_REPAIR | TCP_ULP | libc::TCP_MD5SIG),
         libc::SOL_SOCKET => {
             matches!(
                 name,
-                libc::SO_PEEK_OFF | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING
+                libc::SO_PEEK_OFF
+                    | libc::SO_ZEROCOPY
+                    | libc::SO_TIMESTAMP
+                    | libc::SO_TIMESTAMPNS
+                    | libc::SO_TIMESTAMPING
+                    | TIMESTAMP_NEW
+                    ..=TIMESTAMPING_NEW | libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF
             )
         }
         _ => false,

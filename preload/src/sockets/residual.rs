@@ -162,6 +162,15 @@ pub(crate) fn record(s: &Socket) -> Option<(*const Residual, usize)> {
     (left(s) > 0).then_some((at.cast_const(), size_of::<Residual>() + len))
 }
 
+/// Nobody is to read them any more: the program has ended the connection.
+pub(crate) fn drop_all(s: &Socket) {
+    let at = s.residual.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or memory that is never unmapped while a socket refers to it.
+    if let Some(r) = unsafe { at.as_ref() } {
+        r.at.store(r.len, Ordering::Release); // (for others that hold it)
+    }
+}
+
 /// Bytes left.
 pub(crate) fn left(s: &Socket) -> usize {
     // SAFETY: the memory is never unmapped while the socket refers to it.

@@ -37,6 +37,8 @@ pub(crate) struct Stream {
     pub(crate) cork: AtomicBool,
     /// SO_LINGER is set to 0 seconds: closing resets.
     pub(crate) linger_zero: AtomicBool,
+    /// TCP_INQ: recvmsg says how much is left.
+    pub(crate) tells_left: AtomicBool,
     /// Both directions are shut, and the kernel connection has been told.
     pub(crate) fin_sent: AtomicBool,
     /// Bytes were sent by the kernel after the other end was gone: what it answers counts.
@@ -104,6 +106,7 @@ impl Stream {
             nodelay: false.into(),
             cork: false.into(),
             linger_zero: false.into(),
+            tells_left: false.into(),
             fin_sent: false.into(),
             sent_late: false.into(),
             woken_hard: false.into(),

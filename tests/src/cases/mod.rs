@@ -9,6 +9,7 @@ use crate::side::Side;
 mod accepts;
 mod actions;
 mod addresses;
+mod asides;
 mod attach;
 mod bulk;
 mod cancel;
@@ -196,6 +197,7 @@ pub fn all() -> Vec<Case> {
         threads::CASES,
         attach::CASES,
         addresses::CASES,
+        asides::CASES,
         connects::CASES,
         accepts::CASES,
         many::CASES,

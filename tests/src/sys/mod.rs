@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+pub mod aside;
 pub mod io;
 pub mod jump;
 pub mod net;

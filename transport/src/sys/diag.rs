@@ -1,9 +1,13 @@
 //! Asks the kernel whose a TCP socket is (`sock_diag`, netlink(7)). Works without privileges; the
 //! answer is the kernel's, never the other end's word.
 
+use super::mem::Mapping;
 use super::net::Endpoint;
 use super::{Errno, Result, fd::Fd, net};
 use crate::syscall;
+
+/// Octets that a part of a list of sockets may have.
+const DUMP: usize = 16_384;
 
 const INET_DIAG: i32 = 4;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -219,9 +223,12 @@ impl Diag {
         let mut r = request(like, &zero, NLM_F_DUMP, TCP_LISTEN_BIT);
         (r.src, r.dst) = ([0; 16], [0; 16]);
         self.send(&r)?;
-        let mut buf = [0u8; 16384];
+        // (not on the stack: a thread of the program may have 16 KiB in all)
+        let room = Mapping::private(DUMP)?;
         loop {
-            let mut rest = self.receive(&mut buf)?;
+            // SAFETY: fresh memory of that size, which nobody else sees.
+            let buf = unsafe { std::slice::from_raw_parts_mut(room.base().as_ptr(), DUMP) };
+            let mut rest = self.receive(buf)?;
             while let (Some(len), Some(kind)) = (u32_at(rest, 0), u16_at(rest, 4)) {
                 let len = len as usize;
                 if kind == NLMSG_DONE || kind == NLMSG_ERROR || len < 16 {

@@ -4,6 +4,7 @@
 //! it is; the peer follows. Until it has, what it sends is framed. Who needs the kernel connection as it is: `leaving`.
 
 use super::super::demote::go_plain;
+use super::super::ending::Ending;
 use super::super::{Phase, Socket, rouse, seats};
 use super::{io, is_current, mover, opening, raising, riding, waiting, wire};
 use crate::world;
@@ -102,6 +103,15 @@ fn state(s: &Socket) -> Option<State> {
 /// Whether the stream was reset, and everything before that has been read.
 pub(crate) fn is_reset(s: &Socket) -> bool {
     state(s) == Some(State::Reset)
+}
+
+/// What follows the last byte that the peer has sent, as far as has been looked.
+pub(crate) fn ending(s: &Socket) -> Ending {
+    match state(s) {
+        Some(State::Reset) => Ending::Reset,
+        Some(State::Eof) => Ending::Eof,
+        _ => Ending::Open,
+    }
 }
 
 /// Once both directions have ended the kernel connection can end as TCP's would.

@@ -1,0 +1,208 @@
+//! What programs ask for beside their bytes: the connection's state, how much is left; and calls that are
+//! rarely used on streams.
+
+use super::Case;
+use super::attach::talk;
+use crate::log;
+use crate::side::Side;
+use crate::sys::{Fd, Ret, aside, io, net, pass, proc, wait};
+use std::sync::mpsc;
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("tcp_info_states", tcp_info_states),
+    Case::pair("bytes_left_are_told", bytes_left_are_told),
+    Case::pair("vectors_without_waiting", vectors_without_waiting),
+    Case::pair("length_beyond_the_buffer", length_beyond_the_buffer),
+    Case::pair(
+        "disconnected_and_connected_again",
+        disconnected_and_connected_again,
+    )
+    .any_path("it ends, and begins again by the kernel"),
+    Case::pair("connect_on_a_small_stack", connect_on_a_small_stack),
+    Case::moving("passed_on_beside_a_thread", passed_on_beside_a_thread),
+];
+
+/// The first octet of TCP_INFO, once it is one of these.
+fn state(fd: Fd, awaited: &[u8]) -> u8 {
+    let mut state = 0;
+    wait::eventually(|| {
+        state = aside::tcp_state(fd);
+        awaited.contains(&state)
+    });
+    state
+}
+
+/// Servers look there for clients that have gone.
+fn tcp_info_states(s: &Side) {
+    const ESTABLISHED: u8 = 1;
+    const CLOSE_WAIT: u8 = 8;
+    let fd = s.pair();
+    log!(s, "{}", state(fd, &[ESTABLISHED]));
+    s.sync("established");
+    if s.a() {
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        s.sync("shut");
+        log!(s, "{}", state(fd, &[4, 5]) > ESTABLISHED); // FIN_WAIT1 or 2
+        log!(s, "{}", io::recv_to_end(fd).0.len());
+    } else {
+        s.sync("shut");
+        log!(s, "{}", state(fd, &[CLOSE_WAIT]));
+        io::send_all(fd, b"rest").ok();
+        log!(s, "{}", state(fd, &[CLOSE_WAIT]));
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// TCP_INQ: with each message comes how much is left.
+fn bytes_left_are_told(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"0123456789").ok();
+        s.sync("sent");
+        s.sync("read");
+    } else {
+        log!(
+            s,
+            "{}",
+            net::setopt(fd, libc::IPPROTO_TCP, aside::TCP_INQ, 1)
+        );
+        s.sync("sent");
+        wait::wait_queued(fd, 10);
+        for (len, room) in [(3, 64), (2, 24), (1, 20), (3, 64)] {
+            log!(s, "{}", aside::recv_with_control(fd, len, room));
+        }
+        s.sync("read");
+    }
+    s.sync("done");
+}
+
+/// preadv2 and pwritev2 with RWF_NOWAIT are readv and writev that do not wait.
+fn vectors_without_waiting(s: &Side) {
+    let fd = s.pair();
+    let mut room = [0; 8];
+    if s.a() {
+        log!(s, "{}", aside::pwritev2(fd, b"to you", libc::RWF_NOWAIT));
+        s.sync("sent");
+        wait::wait_queued(fd, 4);
+        log!(s, "{}", aside::preadv2(fd, &mut room, libc::RWF_HIPRI));
+        log!(s, "{}", String::from_utf8_lossy(&room));
+        log!(s, "{}", aside::preadv2(fd, &mut room, libc::RWF_NOWAIT));
+    } else {
+        s.sync("sent");
+        wait::wait_queued(fd, 6);
+        log!(
+            s,
+            "{}",
+            aside::preadv2(fd, &mut room[..2], libc::RWF_NOWAIT)
+        );
+        log!(s, "{}", io::recv(fd, &mut room, 0));
+        log!(s, "{}", String::from_utf8_lossy(&room));
+        log!(s, "{}", aside::preadv2(fd, &mut room, libc::RWF_NOWAIT));
+        log!(s, "{}", aside::pwritev2(fd, b"back", 0));
+    }
+    s.sync("done");
+}
+
+/// A program names a length beyond its buffer, and is given what there is.
+fn length_beyond_the_buffer(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        for round in 0..3u8 {
+            io::send_all(fd, &[round; 5]).ok();
+            s.sync("sent");
+            s.sync("read");
+        }
+    } else {
+        let (at, last) = aside::before_forbidden();
+        for len in [20_000, 200_000, 0x7fff_0000] {
+            s.sync("sent");
+            wait::wait_queued(fd, 5);
+            log!(s, "{} {}", io::raw::recv(fd, at, len, 0), last());
+            s.sync("read");
+        }
+    }
+    s.sync("done");
+}
+
+/// connect to nothing ends a connection, and the socket can be connected again.
+fn disconnected_and_connected_again(s: &Side) {
+    let first = s.pair();
+    if s.accepts() {
+        wait::wait_for(first, libc::POLLHUP);
+        log!(s, "{}", io::recv_to_end(first).1);
+        let again = net::accept(s.listen(4)).fd();
+        let (got, end) = io::recv_exact(again, 5);
+        log!(s, "{} {end}", String::from_utf8_lossy(&got));
+        io::send_all(again, b"heard").ok();
+        net::close(again).ok();
+    } else {
+        log!(s, "{}", aside::disconnect(first));
+        let to = s.target();
+        log!(s, "{}", net::connect(first, to));
+        log!(s, "{}", io::send_all(first, b"again"));
+        let (got, end) = io::recv_to_end(first);
+        log!(s, "{} {end}", String::from_utf8_lossy(&got));
+    }
+    s.sync("done");
+}
+
+/// A thread may have a stack of 16 KiB in all (PTHREAD_STACK_MIN).
+fn connect_on_a_small_stack(s: &Side) {
+    let fd = if s.accepts() {
+        net::accept(s.listen(4)).fd()
+    } else {
+        let to = s.target();
+        aside::connect_on_a_small_stack(to)
+    };
+    talk(s, fd);
+}
+
+/// A server of several threads greets its client and passes the connection on: its next owner reads all that comes.
+fn passed_on_beside_a_thread(s: &Side) {
+    const ROUNDS: usize = 8;
+    let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
+    if s.accepts() {
+        let side = *s;
+        let child = proc::fork(move || {
+            for _ in 0..ROUNDS {
+                let got = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
+                let (bytes, _) = io::recv_exact(got, 9);
+                log!(side, "{}", String::from_utf8_lossy(&bytes));
+                io::send_all(got, &bytes).ok();
+                net::close(got).ok();
+            }
+            0
+        });
+        let (keep, ends) = mpsc::channel::<()>();
+        let other = std::thread::spawn(move || ends.recv().is_err());
+        let lis = s.listen(8);
+        for _ in 0..ROUNDS {
+            let fd = net::accept(lis).fd();
+            io::send_all(fd, b"hi").ok();
+            s.sync("said");
+            pass::send_fd(mine, fd);
+            net::close(fd).ok();
+        }
+        log!(s, "{}", proc::wait_child(child));
+        drop(keep);
+        other.join().ok();
+    } else {
+        let to = s.target();
+        for _ in 0..ROUNDS {
+            let fd = net::socket_for(to, 0);
+            net::connect(fd, to).ok();
+            io::recv_exact(fd, 2);
+            let said: Ret = io::send_all(fd, b"the ");
+            io::send_all(fd, b"words").ok();
+            s.sync("said");
+            log!(
+                s,
+                "{said} {}",
+                String::from_utf8_lossy(&io::recv_to_end(fd).0)
+            );
+            net::close(fd).ok();
+        }
+    }
+    s.sync("done");
+}
