@@ -97,10 +97,17 @@ pub(super) fn comes_by_ring(s: &Socket, waits: bool) -> bool {
     }
 }
 
+/// A read has found less than it has room for: whether what is missing was shown already, by a sender that has taken its
+/// buffer back since, and is there now. Waits for it.
+pub(super) fn was_being_copied(s: &Socket) -> bool {
+    s.segment().is_some_and(|p| p.taken_back().is_some()) && comes_by_ring(s, false)
+}
+
 /// Bytes in the ring, before any that a sender may take back. Where there are only such, they are asked for
 /// through the ring; `None` if they do not come soon.
 pub(super) fn in_ring(s: &'static Socket, p: &impl Provider, fd: i32) -> Option<usize> {
     let shown = || Some(s.rx.lock().ok()?.shown(p)).filter(|&n| n > 0);
+    was_being_copied(s);
     if shown().is_some() || p.pending().is_none() {
         return shown();
     }

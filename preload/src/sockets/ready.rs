@@ -5,11 +5,12 @@ use super::ending::{Ending, ending, settle_both_shut, was_answered};
 use super::{Phase, Socket, engage, parked, recv, residual, wired};
 use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::direct::Direct;
 use transport::provider::{End, Provider};
 use transport::sdp::Leg;
 use transport::shm::layout::FIN_NONE;
-use transport::sys::net;
+use transport::sys::{net, yield_core};
 
 const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -118,12 +119,35 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         || (s.woken_hard.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire))
     {
         // What we sent to a closed end was answered, by the kernel; or what came to ours.
-        let told = net::ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP);
+        let told = kernel_now(s, fd, 0) & (libc::POLLERR | libc::POLLHUP);
         b |= if was_answered(s, p) {
             told
         } else {
             told & !libc::POLLERR
         };
+    }
+    b
+}
+
+/// How long (µs) the end of a connection may come after its error.
+const END_US: u64 = 5_000;
+
+/// What the kernel says now. It shows a reset's error an instant before the end, while another core closes the connection, and
+/// wakes nobody until both are there; looks as close together as ours would tell of one without the other.
+pub(crate) fn kernel_now(s: &Socket, fd: i32, events: i16) -> i16 {
+    let mut b = net::ready_now(fd, events);
+    if b & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR
+        && !s.error_alone.load(Ordering::Relaxed)
+    {
+        let begun = clock::ticks();
+        while b & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR {
+            if clock::ticks() - begun > clock::us(END_US) {
+                s.error_alone.store(true, Ordering::Relaxed); // (its error queue has something)
+                break;
+            }
+            yield_core();
+            b = net::ready_now(fd, events);
+        }
     }
     b
 }

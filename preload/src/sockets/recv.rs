@@ -12,6 +12,7 @@ use crate::epoll::set::Set;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::clock;
+use transport::direct::Direct as _;
 use transport::direct::policy;
 use transport::provider::{End, Provider};
 use transport::record;
@@ -90,7 +91,7 @@ pub(crate) unsafe fn recv(
         if let Got::Bytes(n) = got
             && (flags & libc::MSG_WAITALL == 0 || walk.left() == 0)
             && (n as u64 >= u64::from(s.lowat.load(Ordering::Relaxed)) || walk.left() == 0)
-            && (walk.left() == 0 || p.stated(End::Fast).is_none())
+            && (walk.left() == 0 || (p.stated(End::Fast).is_none() && p.taken_back().is_none()))
         {
             return Ok(counted(s, n, how));
         }
@@ -318,7 +319,12 @@ unsafe fn inside(
                 }
                 let whole = walk.left() == 0 || walk.done() >= target;
                 if whole || (how.peek && !peek_all) {
-                    if n > 0 && walk.left() > 0 && !how.peek && goes_on_elsewhere(s, fd) {
+                    let goes_on = n > 0 && walk.left() > 0 && !how.peek;
+                    if goes_on && large::was_being_copied(s) {
+                        // Shown before, and the sender is in the middle of copying them.
+                        // SAFETY: the caller's promise.
+                        let _ = unsafe { look(s, fd, walk, flags, how) };
+                    } else if goes_on && goes_on_elsewhere(s, fd) {
                         // The next bytes may be there already, on the leg that follows.
                         // SAFETY: the caller's promise.
                         if matches!(unsafe { look(s, fd, walk, flags, how) }, Ok(Got::Kernel)) {

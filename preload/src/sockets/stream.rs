@@ -47,6 +47,8 @@ pub(crate) struct Stream {
     pub(crate) woken_hard: AtomicBool,
     /// A reset has been reported to the program.
     pub(crate) reset_told: AtomicBool,
+    /// The kernel has shown an error that no end came after (`ready`).
+    pub(crate) error_alone: AtomicBool,
     /// The end of file has been read.
     pub(crate) eof_told: AtomicBool,
     /// The peer broke the protocol.
@@ -111,6 +113,7 @@ impl Stream {
             sent_late: false.into(),
             woken_hard: false.into(),
             reset_told: false.into(),
+            error_alone: false.into(),
             eof_told: false.into(),
             broken: false.into(),
             was_shared: false.into(),

@@ -49,7 +49,8 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     {
         0 // it has said all it has
     } else {
-        let kernel = net::ready_now(fd, IN | OUT | libc::POLLRDHUP | libc::POLLPRI);
+        let all = IN | OUT | libc::POLLRDHUP | libc::POLLPRI;
+        let kernel = super::super::ready::kernel_now(s, fd, all);
         if kernel & !OUT != 0 {
             s.kernel_news.store(true, Ordering::Release);
         }

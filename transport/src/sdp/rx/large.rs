@@ -249,6 +249,9 @@ impl Rx {
             .taken_back()
             .filter(|back| back.at <= read && read < end(back));
         let Some(back) = awaited else {
+            if p.taken_back().is_some_and(|back| end(&back) <= read) {
+                p.forget_taken_back(); // all of it has come
+            }
             return if there > 0 {
                 Awaited::There
             } else {

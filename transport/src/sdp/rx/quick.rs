@@ -47,6 +47,9 @@ impl Rx {
                 self.pace.found(flow.available());
             }
         }
+        if flow.available() < len && p.taken_back().is_some() {
+            return None; // (there is more that was shown)
+        }
         // (after that, as in `read_ring`; the end of the leg may have more behind it)
         if p.has_adverts() || flow.available() == 0 || p.stated(End::Fast).is_some() {
             return None;
