@@ -10,7 +10,7 @@ use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::spin;
-use crate::sockets::{operator, parked, stalled};
+use crate::sockets::{idle, operator, parked, stalled};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sys::{Errno, Result, barrier};
@@ -197,7 +197,8 @@ fn sleep(
         // A nap that ends early is a sleep that is looked after and begun again.
         let nap = parked::nap(left.unwrap_or(u64::MAX))
             .min(ticket::nap(ticket))
-            .min(stalled::nap_among_others());
+            .min(stalled::nap_among_others())
+            .min(idle::nap());
         let nap = Some(nap).filter(|&ns| ns != u64::MAX);
         // (epoll_wait is never restarted)
         if mask.is_null() {

@@ -11,7 +11,9 @@ use crate::signals::since::{self, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::seats::SHARED_NAP_NS;
 use crate::sockets::wait::{ROOM_NAP_NS, Want, prepare};
-use crate::sockets::{Phase, Socket, fences, operator, parked, ready, recv, rouse, stalled, wired};
+use crate::sockets::{
+    Phase, Socket, fences, idle, operator, parked, ready, recv, rouse, stalled, wired,
+};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::doorbell;
@@ -144,7 +146,8 @@ pub(super) fn sleep(
             };
             let nap = parked::nap(time.unwrap_or(u64::MAX))
                 .min(most)
-                .min(stalled::nap());
+                .min(stalled::nap())
+                .min(idle::nap());
             let nap = Some(nap).filter(|&ns| ns != u64::MAX);
             // (poll and select are never restarted)
             let every = copy.slice();

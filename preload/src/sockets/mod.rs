@@ -15,6 +15,7 @@ pub(crate) mod family;
 pub(crate) mod fences;
 pub(crate) mod handover;
 mod held;
+pub(crate) mod idle;
 pub(crate) mod large;
 pub(crate) mod lock;
 pub(crate) mod mapped;

@@ -12,7 +12,7 @@
 //!
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
 
-use super::{Phase, Socket, coarse, demote, operator, stalled, wired};
+use super::{Phase, Socket, coarse, demote, idle, operator, stalled, wired};
 use crate::guard;
 use crate::world;
 use flowctl::Word;
@@ -93,9 +93,10 @@ pub(crate) fn let_go() -> bool {
 }
 
 /// Streams that are to go back to the kernel do: an operator's wish, or a reader that takes nothing. What a wait looks at each
-/// time. True if some may have gone. Two loads if there is nothing.
+/// time. True if some may have gone. Three loads and the clock if there is nothing.
 #[inline]
 pub(crate) fn attend() -> bool {
+    idle::attend();
     operator::attend() | stalled::attend()
 }
 

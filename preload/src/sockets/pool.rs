@@ -200,13 +200,26 @@ impl Pool {
 
     /// Every socket in use.
     pub(crate) fn each(&self, mut each: impl FnMut(&'static Socket)) {
-        for i in 0..self.used {
+        self.each_from(0, |s| {
+            each(s);
+            true
+        });
+    }
+
+    /// Every socket in use from this place on, as long as the answer is true. Where to go on, if it was not.
+    pub(crate) fn each_from(
+        &self,
+        from: usize,
+        mut each: impl FnMut(&'static Socket) -> bool,
+    ) -> Option<usize> {
+        for i in from..self.used {
             // SAFETY: the first `used` are initialised.
             let s: &'static Socket = unsafe { &*self.base.add(i) };
-            if s.record.live.load(Ordering::Relaxed) != 0 {
-                each(s);
+            if s.record.live.load(Ordering::Relaxed) != 0 && !each(s) {
+                return Some(i + 1);
             }
         }
+        None
     }
 }
 

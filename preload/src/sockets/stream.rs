@@ -37,6 +37,9 @@ pub(crate) struct Stream {
     pub(crate) cork: AtomicBool,
     /// SO_LINGER is set to 0 seconds: closing resets.
     pub(crate) linger_zero: AtomicBool,
+    /// A mark of how much was sent when that was last looked at, and whether the region has gone back to the system since
+    /// (`idle`).
+    pub(crate) sent_mark: AtomicU8,
     /// TCP_INQ: recvmsg says how much is left.
     pub(crate) tells_left: AtomicBool,
     /// Both directions are shut, and the kernel connection has been told.
@@ -108,6 +111,7 @@ impl Stream {
             nodelay: false.into(),
             cork: false.into(),
             linger_zero: false.into(),
+            sent_mark: 0.into(),
             tells_left: false.into(),
             fin_sent: false.into(),
             sent_late: false.into(),

@@ -12,7 +12,7 @@
 
 use super::counted::{Counting, What};
 use super::spin;
-use super::{Phase, Socket, engage, fences, large, operator, parked, seats, stalled, wired};
+use super::{Phase, Socket, engage, fences, idle, large, operator, parked, seats, stalled, wired};
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
@@ -227,6 +227,7 @@ impl Wait {
     /// EINTR, EAGAIN when the socket's time-out is over or it is non-blocking after all.
     pub(crate) fn wait(&mut self, s: &'static Socket, fd: i32, partial: bool) -> Result<()> {
         parked::before_wait();
+        idle::attend();
         if parked::let_go() | stalled::attend() {
             return Ok(()); // perhaps this very stream; look again
         }

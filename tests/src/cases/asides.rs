@@ -4,7 +4,7 @@
 use super::Case;
 use super::attach::talk;
 use crate::log;
-use crate::side::Side;
+use crate::side::{Random, Side};
 use crate::sys::{Fd, Ret, aside, io, net, pass, proc, wait};
 use std::sync::mpsc;
 
@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     )
     .any_path("it ends, and begins again by the kernel"),
     Case::pair("connect_on_a_small_stack", connect_on_a_small_stack),
+    Case::pair("rests_and_goes_on", rests_and_goes_on).slow(),
     Case::moving("passed_on_beside_a_thread", passed_on_beside_a_thread),
 ];
 
@@ -143,6 +144,35 @@ fn disconnected_and_connected_again(s: &Side) {
         log!(s, "{}", io::send_all(first, b"again"));
         let (got, end) = io::recv_to_end(first);
         log!(s, "{} {end}", String::from_utf8_lossy(&got));
+    }
+    s.sync("done");
+}
+
+/// A connection that has carried much and rests holds next to no memory, and goes on where it was.
+fn rests_and_goes_on(s: &Side) {
+    const MUCH: usize = 2 << 20;
+    let fd = s.pair();
+    let bytes = Random::new(71).bytes(MUCH);
+    for round in 0..2 {
+        for turn in [true, false] {
+            if s.a() == turn {
+                // (in pieces: none goes straight from memory to memory)
+                let sent = bytes.chunks(8192).map(|piece| io::send_all(fd, piece).ok());
+                log!(s, "{round} {}", sent.sum::<usize>());
+            } else {
+                log!(s, "{round} {}", io::recv_exact(fd, MUCH).0 == bytes);
+            }
+        }
+        s.sync("round");
+        if round == 0 {
+            for _ in 0..4 {
+                // (there is nothing to read)
+                log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], 1200));
+            }
+            s.sync("rested");
+            log!(s, "little {}", proc::shared_memory() < 300);
+            s.sync("looked");
+        }
     }
     s.sync("done");
 }

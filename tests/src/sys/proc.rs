@@ -257,3 +257,13 @@ pub fn timerfd(after: Duration) -> Fd {
     .ok();
     fd
 }
+
+/// KiB of shared memory that this process holds, its share of what others hold too.
+pub fn shared_memory() -> u64 {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss_Shmem:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())
+        .expect("Linux says so")
+}

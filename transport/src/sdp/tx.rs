@@ -401,6 +401,16 @@ impl Tx {
         self.flow.accepted().saturating_sub(p.taken()) + p.held()
     }
 
+    /// Whether nothing of the region is in use: all was read, and nothing waits there to go.
+    #[must_use]
+    pub fn has_nothing_there(&self, p: &impl Provider) -> bool {
+        self.leg == Leg::Fast
+            && !self.is_parked()
+            && !self.owes()
+            && matches!(self.advert, large::Advert::None)
+            && self.unread(p) == 0
+    }
+
     /// The most that may be on its way, in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {

@@ -125,6 +125,14 @@ impl Segment {
         (offset, if piece.len < room { piece.len } else { room })
     }
 
+    /// Gives the memory of the outgoing region back to the system: it reads as zero then, and is there again at the next
+    /// touch. Nothing of it may be in use, and the caller holds the sending lock. (Where memory is locked it stays.)
+    pub fn give_back_region(&self) {
+        let at = self.region_base(self.role).as_ptr();
+        // SAFETY: inside the mapping, and nobody reads what lies there.
+        let _ = unsafe { crate::syscall!(madvise, at, self.region(), libc::MADV_REMOVE) };
+    }
+
     /// Where a piece of the outgoing region lies, for a system call that reads into it.
     #[inline]
     #[must_use]
