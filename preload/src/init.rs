@@ -38,6 +38,7 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
         rules::init(file, arguments.first().map_or("", String::as_str));
     }
     world::set_settings(settings);
+    crate::sockets::uring::init();
     if let Some(unread) = unread {
         handover::adopt(&unread);
     }

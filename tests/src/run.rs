@@ -73,6 +73,11 @@ pub fn transport() -> Option<String> {
     std::env::var("SHUNT_TEST_TRANSPORT").ok()
 }
 
+/// In a case's program: whether its connections go as those between hosts do.
+pub fn goes_far() -> bool {
+    std::env::var_os("SHUNT_RULES").is_some()
+}
+
 /// A file of rules that say so of every connection, also of those on this host.
 fn rules() -> PathBuf {
     static FILE: OnceLock<PathBuf> = OnceLock::new();

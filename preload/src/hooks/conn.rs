@@ -201,6 +201,7 @@ unsafe fn accept_by(
     made(new);
     if can_follow(new) {
         let e = real::errno();
+        super::process::has_uring();
         let peer = room.and_then(|room| {
             // SAFETY: the kernel has just written both, the address no longer than the room for it.
             unsafe { Endpoint::from_raw(addr, room.min(len.read_unaligned()) as usize) }
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn connect(
         return kernel();
     };
     super::threads::may_cancel(|| {
-        let target = if super::control::is_driven(fd) {
+        let target = if super::control::is_driven(fd) || super::process::has_uring() {
             Err(Reason::AsyncIo)
         } else {
             engage::connecting(s, &address)

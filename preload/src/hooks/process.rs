@@ -4,6 +4,7 @@
 use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
 use crate::sockets::demote::{Unread, demote};
+use crate::sockets::uring;
 use crate::{guard, report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use transport::reason::Reason;
@@ -133,6 +134,14 @@ fn leave_all(why: Reason) {
     set_errno(e);
 }
 
+/// A connection begins. Whether it is the kernel's, as this process has a ring of io_uring.
+pub(super) fn has_uring() -> bool {
+    if uring::is_found() {
+        leave_all(Reason::AsyncIo);
+    }
+    uring::is_used()
+}
+
 /// syscall(2), with its arguments as words. What the library serves by name it serves here too; other
 /// calls on a stream go round the library, and it has to be the kernel's before.
 #[unsafe(no_mangle)]
@@ -152,7 +161,10 @@ pub unsafe extern "C" fn syscall(
     match nr {
         libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
         libc::SYS_seccomp => enter_sandbox(c),
-        libc::SYS_io_uring_setup => leave_all(Reason::AsyncIo),
+        libc::SYS_io_uring_setup => {
+            uring::note();
+            leave_all(Reason::AsyncIo);
+        }
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the program's words for this call.
             if let Some(r) = unsafe { super::exec::raw(nr, [a, b, c, d, e]) } {

@@ -4,7 +4,7 @@
 //! looks for a while before it sleeps, like any other wait here. Called by the hooks of accept.
 
 use super::spin;
-use super::{Phase, Socket, Way, operator, wired};
+use super::{Phase, Socket, Way, operator, uring, wired};
 use crate::real;
 use crate::signals::since::Since;
 use crate::world::World;
@@ -69,12 +69,15 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
         } if wired::may_be_asked(s, family.is_ok(), peer) => {
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::Callee { rides } };
+            s.declines.store(uring::is_used(), Ordering::Release);
             return wired::begin_as_server(s);
         }
         Way::Listener {
             family: Ok(family), ..
         } => {
-            if let Some(f) = w.family(family)
+            if uring::is_used() {
+                Reason::AsyncIo
+            } else if let Some(f) = w.family(family)
                 && !f.hears_nobody()
             {
                 f.enter();
@@ -90,8 +93,9 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
                 s.record.set_kernel(Reason::Undecided);
                 s.set_phase(Phase::Fresh);
                 return;
+            } else {
+                Reason::PeerPlain
             }
-            Reason::PeerPlain
         }
         Way::Listener {
             family: Err(why), ..

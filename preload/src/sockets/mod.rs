@@ -34,6 +34,7 @@ pub(crate) mod send;
 pub(crate) mod spin;
 pub(crate) mod stalled;
 pub(crate) mod stream;
+pub(crate) mod uring;
 pub(crate) mod wait;
 pub(crate) mod wired;
 

@@ -308,6 +308,18 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// Waits until so much can be read, or no more comes for a while.
+pub fn wait_arrived(fd: Fd, all: i32) {
+    let (mut most, mut grown) = (0, Instant::now());
+    while most < all && grown.elapsed() < Duration::from_millis(60) {
+        std::thread::sleep(Duration::from_millis(1));
+        let queued = super::net::queued(fd);
+        if queued > most {
+            (most, grown) = (queued, Instant::now());
+        }
+    }
+}
+
 /// Waits until one of these events shows on the descriptor; panics if it never does.
 #[track_caller]
 pub fn wait_for(fd: Fd, events: i16) {

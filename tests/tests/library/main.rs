@@ -10,3 +10,4 @@ mod portmap;
 mod rules;
 mod settings;
 mod started;
+mod uring;

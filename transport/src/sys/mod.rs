@@ -7,6 +7,7 @@
 pub mod barrier;
 pub mod diag;
 pub mod fd;
+pub mod listing;
 pub mod mem;
 pub mod net;
 pub mod section;

@@ -1,0 +1,99 @@
+//! The descriptors of this process, as /proc lists them: whether one is of a kind that its link names.
+//!
+//! Called where a connection begins (`preload::sockets::uring`), on the program's stack, which may be small; no memory is
+//! taken.
+
+use super::fd::Fd;
+use crate::syscall;
+
+/// Bytes of names that are read at once.
+const PART: usize = 512;
+/// Of one entry: where its length stands, and its name (linux_dirent64).
+const LENGTH_AT: usize = 16;
+const NAME_AT: usize = 19;
+
+/// Whether one of the lowest `most` descriptors is a link to something whose name begins so. False where /proc does not tell.
+#[must_use]
+pub fn any(kind: &[u8], most: usize) -> bool {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let path = c"/proc/self/fd".as_ptr();
+    // SAFETY: a C string.
+    let Ok(folder) = (unsafe { syscall!(openat, libc::AT_FDCWD, path, flags, 0) }) else {
+        return false;
+    };
+    let Ok(folder) = i32::try_from(folder).map(Fd::own) else {
+        return false;
+    };
+    let mut part = [0u8; PART];
+    let mut seen = 0;
+    loop {
+        // SAFETY: room for as many bytes.
+        let read = unsafe { syscall!(getdents64, folder.raw(), part.as_mut_ptr(), PART) };
+        let Some(mut rest) = read
+            .ok()
+            .and_then(|n| part.get(..n))
+            .filter(|r| !r.is_empty())
+        else {
+            return false;
+        };
+        while let Some((name, next)) = first(rest) {
+            seen += 1;
+            if is(&folder, name, kind) {
+                return true;
+            }
+            if seen >= most {
+                return false;
+            }
+            rest = next;
+        }
+    }
+}
+
+/// The name of the first entry, with the byte that ends it, and the entries behind it.
+fn first(entries: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = entries.get(LENGTH_AT..LENGTH_AT + 2)?;
+    let length = usize::from(u16::from_ne_bytes(length.try_into().ok()?));
+    let name = entries.get(NAME_AT..length)?;
+    let end = name.iter().position(|&b| b == 0)?;
+    Some((name.get(..=end)?, entries.get(length..)?))
+}
+
+fn is(folder: &Fd, name: &[u8], kind: &[u8]) -> bool {
+    let mut link = [0u8; 64];
+    // SAFETY: the name ends with a zero; room for as many bytes.
+    let n = unsafe {
+        let (to, room) = (link.as_mut_ptr(), link.len());
+        syscall!(readlinkat, folder.raw(), name.as_ptr(), to, room)
+    };
+    n.is_ok_and(|n| link.get(..n).is_some_and(|link| link.starts_with(kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{any, first};
+
+    #[test]
+    fn finds_what_is_open_and_nothing_else() {
+        let kind = b"anon_inode:[timerfd]"; // (no other test of this process has one)
+        assert!(!any(kind, 10_000));
+        // SAFETY: takes no pointer.
+        let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, 0) };
+        assert!(any(kind, 10_000));
+        assert!(!any(kind, 1));
+        // SAFETY: made above.
+        unsafe { libc::close(timer) };
+        assert!(!any(kind, 10_000));
+    }
+
+    #[test]
+    fn a_list_that_is_cut_short_ends() {
+        assert_eq!(first(&[]), None);
+        assert_eq!(first(&[0; 18]), None);
+        let mut entry = [0u8; 24];
+        entry[16] = 24;
+        entry[19] = b'7';
+        assert_eq!(first(&entry), Some((&b"7\0"[..], &[][..])));
+        entry[16] = 25;
+        assert_eq!(first(&entry), None);
+    }
+}
