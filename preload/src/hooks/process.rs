@@ -126,9 +126,14 @@ fn leave_all(why: Reason) {
         crate::mapper::end();
         crate::sockets::wired::mover::end();
     }
+    // (whoever reads by a ring does not see what is kept here)
+    let unread = match why {
+        Reason::AsyncIo => Unread::GiveBack,
+        _ => Unread::Keep,
+    };
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {
-            demote(s, fd, why, Unread::Keep);
+            demote(s, fd, why, unread);
         }
     });
     set_errno(e);
