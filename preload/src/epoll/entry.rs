@@ -123,6 +123,14 @@ impl Entry {
         self.disabled
     }
 
+    /// Whether a bell may be for it: not if it is silent until it is modified (which makes a sleeper look), or asks for
+    /// nothing but what the kernel tells by itself.
+    pub(crate) const fn waits_for_bells(&self) -> bool {
+        let asks =
+            self.events & !(ET | ONESHOT | EXCLUSIVE | ALWAYS | libc::EPOLLWAKEUP.cast_unsigned());
+        !self.disabled && !self.parked && asks != 0
+    }
+
     /// Takes a modification.
     pub(crate) const fn modify(&mut self, events: u32, data: u64) {
         self.events = events;
@@ -257,7 +265,7 @@ impl Entry {
             return false; // (it is taken back after the sleep)
         }
         self.waker = Waker::Bell;
-        if self.parked {
+        if self.parked || self.disabled {
             return false;
         }
         if let Some(s) = self.socket() {

@@ -570,9 +570,8 @@ pub(crate) fn kernel_shows_to(
         let unread = net::unread(fd) as u64;
         let bells = rx.bells_outstanding(p);
         // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared
-        // away, unless somebody else may still have to see one.
-        let alone = s.set_count.load(Ordering::Relaxed) <= 1 && s.sleepers() == 0;
-        let take = alone && (BELLS..=bells).contains(&unread);
+        // away, unless somebody who sleeps in a call of its own may still have to see one. (Sets are made to look.)
+        let take = s.sleepers() == 0 && (BELLS..=bells).contains(&unread);
         if take {
             rx.take_bells(p, fd, usize::MAX);
         }
