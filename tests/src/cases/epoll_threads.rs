@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_shared_by_threads", sets_shared_by_threads),
     Case::pair("sets_oneshot_threads", sets_oneshot_threads),
     Case::pair("sets_exclusive_threads", sets_exclusive_threads),
+    Case::pair("sets_beside_a_silent_one", sets_beside_a_silent_one).slow(),
     Case::pair("sets_add_while_waiting", sets_add_while_waiting),
     Case::pair("sets_modify_while_waiting", sets_modify_while_waiting),
     Case::pair("sets_delete_while_waiting", sets_delete_while_waiting),
@@ -178,5 +179,38 @@ fn sets_delete_while_waiting(s: &Side) {
         std::thread::sleep(wait::millis(30));
         io::send_all(other, b"x").ok();
     }
+    s.sync("done");
+}
+
+/// As Erlang does: the socket is in a second set too, where a thread sleeps for ever, and is silent there, as it has
+/// told once. Messages go to and fro for long, and the kernel's buffers are small: what the library
+/// tells by the kernel must not fill them.
+fn sets_beside_a_silent_one(s: &Side) {
+    const TURNS: usize = 30_000;
+    let fd = s.pair();
+    net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).ok();
+    for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+        net::setopt(fd, libc::SOL_SOCKET, name, 8192).ok();
+    }
+    let (set, other) = (wait::epoll(), wait::epoll());
+    wait::add(other, fd, EPOLLIN | EPOLLONESHOT, 1).ok();
+    std::thread::spawn(move || {
+        loop {
+            wait::epoll_wait(other, 1, -1);
+        }
+    });
+    wait::add(set, fd, EPOLLIN, 2).ok();
+    for turn in 0..TURNS {
+        if s.a() {
+            io::write(fd, b"there").ok();
+        }
+        wait::epoll_wait(set, 1, -1);
+        let r = io::recv(fd, &mut [0; 16], libc::MSG_DONTWAIT);
+        assert_eq!(r.0, 5, "in turn {turn}: {r}");
+        if !s.a() {
+            io::write(fd, b"again").ok();
+        }
+    }
+    log!(s, "{TURNS} turns");
     s.sync("done");
 }
