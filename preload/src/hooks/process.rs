@@ -166,10 +166,6 @@ pub unsafe extern "C" fn syscall(
     match nr {
         libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
         libc::SYS_seccomp => enter_sandbox(c),
-        libc::SYS_io_uring_setup => {
-            uring::note();
-            leave_all(Reason::AsyncIo);
-        }
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the program's words for this call.
             if let Some(r) = unsafe { super::exec::raw(nr, [a, b, c, d, e]) } {
@@ -194,7 +190,12 @@ pub unsafe extern "C" fn syscall(
                 unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long,
             >(next)(nr, a, b, c, d, e, f)
         };
-        return super::forks::serve(nr, a, b, kernel);
+        let r = super::forks::serve(nr, a, b, kernel);
+        if nr == libc::SYS_io_uring_setup && r >= 0 {
+            uring::note(); // (where rings are forbidden nothing changes)
+            leave_all(Reason::AsyncIo);
+        }
+        return r;
     }
     set_errno(libc::ENOSYS);
     -1
