@@ -261,7 +261,7 @@ impl Entry {
     /// heavy barrier comes before the look that decides about sleeping.
     pub(crate) fn wish(&mut self) -> bool {
         let had_ticket = self.is_by_ticket();
-        if self.parked && had_ticket {
+        if (self.parked || self.disabled) && had_ticket {
             return false; // (it is taken back after the sleep)
         }
         self.waker = Waker::Bell;

@@ -328,7 +328,10 @@ pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
         if !std::ptr::eq(m.set, except)
             && let Some(mut l) = m.set.lock()
             // (one that is the program's own is not counted as looked at by us)
-            && l.entry(m.index).is_some_and(|e| (e.managed || e.hot) && e.waits_for_bells())
+            && l.entry(m.index).is_some_and(|e| {
+                // (what has left the segment is registered anew, silent or not)
+                (e.managed || e.hot) && (s.phase() != Phase::Attached || e.waits_for_bells())
+            })
         {
             l.heat(m.index);
             if let Some(e) = l.entry(m.index) {
