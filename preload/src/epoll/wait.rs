@@ -200,6 +200,7 @@ fn sleep(
             .min(stalled::nap_among_others())
             .min(idle::nap());
         let nap = Some(nap).filter(|&ns| ns != u64::MAX);
+        spin::end_turn();
         // (epoll_wait is never restarted)
         if mask.is_null() {
             since::sleep(since, |mask| from_kernel(set, ep, out, nap, mask, call))

@@ -10,6 +10,7 @@ use crate::real;
 use crate::signals::since::{self, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::seats::SHARED_NAP_NS;
+use crate::sockets::spin;
 use crate::sockets::wait::{ROOM_NAP_NS, Want, prepare};
 use crate::sockets::{
     Phase, Socket, fences, idle, operator, parked, ready, recv, rouse, stalled, wired,
@@ -151,6 +152,7 @@ pub(super) fn sleep(
             let nap = Some(nap).filter(|&ns| ns != u64::MAX);
             // (poll and select are never restarted)
             let every = copy.slice();
+            spin::end_turn();
             r = if mask.is_null() {
                 since::sleep(since, |mask| kernel(every, nap, mask))
             } else {

@@ -23,16 +23,58 @@ const TURN_US: u64 = 1_000;
 /// How long (µs) such a discovery counts, at first and at most: each time doubles it, because finding
 /// out costs a turn of the busy program.
 const HOG_FOR_US: u64 = 20_000;
-const HOG_AT_MOST_US: u64 = 2_000_000;
+const HOG_AT_MOST_US: u64 = 20_000 << 7;
+/// How long (µs) after it nothing is made of a long yield: those who slept come back one by one.
+const GRACE_US: u64 = 2_000;
 
+/// How much longer (µs) a yield may take for each turn that another thread of this process has ended meanwhile on the
+/// same core: those run for moments, and so do the threads that they work with.
+const TURN_OF_MANY_US: u64 = 25;
+
+/// Turns that threads of this process have ended by a yield or a sleep, by core.
+static TURNS: [OfCore; CORES] = [const { OfCore(AtomicU64::new(0)) }; CORES];
+/// Cores told apart (a power of two).
+const CORES: usize = 64;
+
+#[repr(align(64))]
+struct OfCore(AtomicU64);
+
+/// The turns of the core that this thread is on.
+fn turns() -> &'static AtomicU64 {
+    // SAFETY: no arguments; it never fails where a program has come so far.
+    let core = unsafe { libc::sched_getcpu() };
+    &TURNS[core.cast_unsigned() as usize % CORES].0
+}
+
+/// Before a sleep: whoever waits for this core was not kept off it by a busy program.
+#[inline]
+pub(crate) fn end_turn() {
+    turns().fetch_add(1, Ordering::Relaxed);
+}
+
+static HOGGED_AT: AtomicU64 = AtomicU64::new(0);
 static HOGGED_UNTIL: AtomicU64 = AtomicU64::new(0);
 static HOG_FOR: AtomicU64 = AtomicU64::new(HOG_FOR_US);
 
+/// A yield that began and ended at these times let a busy program run. Those that were kept off by the same turn of it
+/// have found nothing new.
 #[cold]
-fn hogged(now: u64) {
-    let long = HOG_FOR.load(Ordering::Relaxed);
-    HOGGED_UNTIL.store(now + clock::us(long), Ordering::Relaxed);
+fn hogged(began: u64, now: u64) {
+    if began < HOGGED_AT.load(Ordering::Relaxed) {
+        return;
+    }
+    HOGGED_AT.store(now, Ordering::Relaxed);
+    let calm = began.saturating_sub(HOGGED_UNTIL.load(Ordering::Relaxed));
+    let mut long = HOG_FOR.load(Ordering::Relaxed);
+    if calm > clock::us(long) {
+        long = HOG_FOR_US;
+    }
     HOG_FOR.store((2 * long).min(HOG_AT_MOST_US), Ordering::Relaxed);
+    // The end is a moment that other processes come to as well: one that yields among others that sleep gets no turn.
+    // (a power of two, the same number of ticks in all of them)
+    let period = clock::us(long).next_power_of_two();
+    let until = ((now + period / 2) / period + 1) * period;
+    HOGGED_UNTIL.store(until, Ordering::Relaxed);
 }
 
 /// Whether a busy program was found on the core lately: whoever is woken up beside runs at the cost of others.
@@ -118,19 +160,26 @@ pub(crate) fn spin(
     let budget = clock::us(u64::from(budget_us));
     let (foreign, hog) = (clock::us(FOREIGN_US), clock::us(HOG_US));
     let turn_of_hog = clock::us(TURN_US);
+    let turn_of_many = clock::us(TURN_OF_MANY_US);
+    let judged_from = HOGGED_UNTIL.load(Ordering::Relaxed) + clock::us(GRACE_US);
     let mut spent = 0;
     let mut turn = PAUSES;
     while spent < budget && !since.any() {
+        let turns = turns();
+        let before = turns.load(Ordering::Relaxed);
         sys::yield_core();
         let after = clock::ticks();
-        let took = after - now;
+        let (began, took) = (now, after - now);
         now = after;
+        let others = turns.fetch_add(1, Ordering::Relaxed) - before;
         company.0.store(took > foreign, Ordering::Relaxed);
         let found = look(turn);
         // (what was waited for may well have come during its turn)
-        let is_hog = took > if found { turn_of_hog } else { hog };
+        let many = hog + others * turn_of_many;
+        let is_hog = took > if found { many.max(turn_of_hog) } else { many };
+        let is_hog = is_hog && (began > judged_from || took > turn_of_hog);
         if is_hog {
-            hogged(now);
+            hogged(began, now);
         }
         if found || is_hog {
             return found;

@@ -252,6 +252,7 @@ impl Wait {
             return self.interrupted(partial);
         }
         let begun = clock::ticks();
+        spin::end_turn();
         let r = self.sleep(s, fd);
         if self.want == Want::Data && s.rx_leg() == Leg::First {
             rest(s); // (a bell now would lie behind what has woken it)
