@@ -10,7 +10,7 @@
 use crate::epoll::ticket::{self, Taker};
 use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::wired::{self, mover};
-use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled};
+use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled, wait};
 use crate::world::World;
 use crate::{alloc, guard, mapper, report, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -56,10 +56,11 @@ pub(crate) extern "C" fn before_fork() {
     let w = unsafe { world::raw().held() };
     let mut streams: Vec<(&'static Socket, i32)> = Vec::new();
     table::each(0, u32::MAX, |fd, entry| {
-        if let table::Entry::Socket(s) = entry
-            && (matches!(s.phase(), Phase::Fresh | Phase::Announced) || s.phase().is_fast())
-        {
-            streams.push((s, fd));
+        if let table::Entry::Socket(s) = entry {
+            wait::retime(s);
+            if matches!(s.phase(), Phase::Fresh | Phase::Announced) || s.phase().is_fast() {
+                streams.push((s, fd));
+            }
         }
     });
     let child = if streams.is_empty() || !rouse::prepare() {
@@ -73,9 +74,11 @@ pub(crate) extern "C" fn before_fork() {
         if !child.is_some_and(|child| seats::share(s, child)) {
             demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
         }
-        crate::sockets::wait::retime(s);
     }
     CHILD.store(child.unwrap_or(0), Ordering::Relaxed);
+    for set in &w.sets {
+        set.note_others();
+    }
     if child.is_some() {
         for set in &w.sets {
             set.hear_others();

@@ -46,7 +46,15 @@ pub(crate) fn manage(m: &Membership) {
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     e.managed = true;
     let counted = e.hot;
-    let (events, tag) = (e.kernel_events(), TAG | m.index as u64);
+    let tag = TAG | m.index as u64;
+    // Who waits on a set that had nothing of ours is not counted among its waiters.
+    let first = !counted && m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
+    let sleepers = !m.set.is_ours_alone() && (first || m.set.waiters.load(Ordering::Acquire) > 0);
+    let events = if sleepers {
+        Set::rousing(e)
+    } else {
+        e.kernel_events()
+    };
     let changed = if exclusive {
         // The kernel does not modify exclusive registrations.
         m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0)
@@ -61,17 +69,8 @@ pub(crate) fn manage(m: &Membership) {
         }
     }
     watch_ring(m.set, &mut l, m.index, true);
-    // Who waits on a set that had nothing of ours is not counted among its waiters.
     l.order(m.index);
-    let first = !counted && m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
     l.heat(m.index);
-    if let Some(e) = l.entry(m.index) {
-        if first {
-            m.set.rouse(e, m.index);
-        } else {
-            m.set.kick(e, m.index);
-        }
-    }
 }
 
 /// The octets of a socket may come by a ring now: its sets watch what that wakes by.

@@ -10,7 +10,7 @@
 
 use super::entry::{Entry, ONESHOT, Subject};
 use super::ticket::{self, Taker};
-use crate::sockets::lock::SpinLock;
+use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket, ready};
 use crate::table;
@@ -89,6 +89,8 @@ pub(crate) struct Set {
     pub(super) hears: AtomicBool,
     /// Made before this process was forked: its kernel half is the parent's too.
     pub(super) inherited: AtomicBool,
+    /// Another process may have it: since a fork, or passed on.
+    is_others_too: AtomicBool,
     /// Passed to another process, which asks the kernel alone: nothing in here can be ours.
     pub(super) passed_on: AtomicBool,
 }
@@ -114,6 +116,7 @@ impl Set {
             edgy: AtomicBool::new(false),
             hears: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
+            is_others_too: AtomicBool::new(false),
             passed_on: AtomicBool::new(false),
         }))
     }
@@ -318,9 +321,28 @@ impl Set {
         if !e.socket().is_some_and(named) {
             return false;
         }
-        // Asking for writability, which the kernel always grants an idle connection, is an event.
-        let events = e.kernel_events() | libc::EPOLLOUT.cast_unsigned();
-        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64)
+        self.kernel(
+            libc::EPOLL_CTL_MOD,
+            e.fd,
+            Self::rousing(e),
+            TAG | index as u64,
+        )
+    }
+
+    /// What wakes a sleeper by being asked for: writability, which the kernel always grants an idle connection, is an
+    /// event.
+    pub(super) fn rousing(e: &Entry) -> u32 {
+        e.kernel_events() | libc::EPOLLOUT.cast_unsigned()
+    }
+
+    /// Whether nobody but the calling thread can wait on this set.
+    pub(super) fn is_ours_alone(&self) -> bool {
+        lock::is_single_threaded() && !self.is_others_too.load(Ordering::Relaxed)
+    }
+
+    /// Another process may have it from now on.
+    pub(crate) fn note_others(&self) {
+        self.is_others_too.store(true, Ordering::Relaxed);
     }
 
     /// Changes the kernel's registration.

@@ -59,6 +59,7 @@ impl Set {
     /// The set's descriptor goes to another process: all sockets in it go back to the kernel, and those that
     /// are added later.
     pub(crate) fn pass_on(&'static self) {
+        self.note_others();
         self.passed_on.store(true, Ordering::Release);
         let sockets: Vec<(&'static Socket, i32)> = self.lock().map_or_else(Vec::new, |l| {
             let entries = l.entries.iter().flatten();

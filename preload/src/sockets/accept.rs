@@ -19,7 +19,7 @@ pub(crate) fn waiting(l: &Socket, fd: i32, mut kernel: impl FnMut() -> i32) -> R
     let mut kernel = || operator::patiently(None, |_| kernel());
     let budget = l.budget.us();
     let blocks = l.phase() == Phase::Listening && !l.nonblock.load(Ordering::Relaxed);
-    if !blocks || budget == 0 {
+    if !blocks || budget == 0 || spin::is_hogged() {
         return Ok(kernel());
     }
     let since = Since::now();
@@ -43,6 +43,8 @@ pub(crate) fn waiting(l: &Socket, fd: i32, mut kernel: impl FnMut() -> i32) -> R
 /// can be at its other end.
 pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer: Option<Endpoint>) {
     s.record.role.store(2, Ordering::Relaxed);
+    s.untimed
+        .store(l.untimed.load(Ordering::Relaxed) & 3, Ordering::Relaxed);
     s.lowat
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     for (mine, theirs) in [

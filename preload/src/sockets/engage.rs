@@ -150,10 +150,10 @@ fn is_counted(s: &Socket, fd: i32, first: &Carried) -> bool {
     if rx.kernel_bytes() == first.received {
         return true;
     }
-    let unread = net::unread(fd) as u64;
+    let arrived = rx.kernel_bytes() + net::unread(fd) as u64;
     // More may have arrived between the two looks.
-    diag::carried(fd)
-        .is_some_and(|now| (first.received..=now.received).contains(&(rx.kernel_bytes() + unread)))
+    arrived == first.received
+        || diag::carried(fd).is_some_and(|now| (first.received..=now.received).contains(&arrived))
 }
 
 fn announce(w: &mut World, s: &'static Socket, fd: i32, target: u32) {
@@ -365,6 +365,8 @@ pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
         };
         if tx.leg() == transport::sdp::Leg::First {
             tx.attach(segment, &s.terms()); // (unless another process that holds it was faster)
+            let [cork, nodelay] = [&s.cork, &s.nodelay].map(|o| o.load(Ordering::Relaxed));
+            tx.note_delays(cork, nodelay);
         }
         s.mirror_tx(&tx);
         s.mirror_rx(&rx);

@@ -534,7 +534,15 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
-    kernel_shows_to(s, fd, bits, None)
+    kernel_shows_to(s, fd, bits, None, SEEN)
+}
+
+/// How many bytes a sleep looks at: more than lie there in its usual course.
+pub(crate) const SEEN: usize = 8;
+
+/// As [`kernel_shows`], after a sleep that has seen `n` bytes, of [`SEEN`] at most.
+pub(crate) fn kernel_shows_bytes(s: &'static Socket, fd: i32, n: usize) -> bool {
+    kernel_shows_to(s, fd, libc::POLLIN, None, n)
 }
 
 /// As [`kernel_shows`], told to a thread that is counted asleep on this set, and about to look.
@@ -543,6 +551,7 @@ pub(crate) fn kernel_shows_to(
     fd: i32,
     bits: i16,
     looks: Option<&'static Set>,
+    seen: usize,
 ) -> bool {
     if bits != 0 && wired::is_wired(s) {
         s.kernel_news.store(true, Ordering::Release);
@@ -567,8 +576,14 @@ pub(crate) fn kernel_shows_to(
         if rx.leg() != Leg::Fast {
             return false;
         }
-        let unread = net::unread(fd) as u64;
         let bells = rx.bells_outstanding(p);
+        // (all that lay there was seen, and it may all be bells)
+        let unread = if seen < SEEN && seen as u64 <= bells {
+            seen
+        } else {
+            net::unread(fd)
+        };
+        let (unread, bells) = (unread as u64, rx.bells_outstanding(p));
         // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared
         // away, unless somebody who sleeps in a call of its own may still have to see one. (Sets are made to look.)
         let take = s.sleepers() == 0 && (BELLS..=bells).contains(&unread);

@@ -12,7 +12,9 @@
 
 use super::counted::{Counting, What};
 use super::spin;
-use super::{Phase, Socket, engage, fences, idle, large, operator, parked, seats, stalled, wired};
+use super::{
+    Phase, Socket, engage, fences, idle, large, operator, parked, recv, seats, stalled, wired,
+};
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
@@ -137,6 +139,11 @@ fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
     ns
 }
 
+/// A socket that the program has just made has no time-outs.
+pub(crate) fn begin_untimed(s: &Socket) {
+    s.untimed.store(3, Ordering::Release);
+}
+
 /// A time-out may have been set, or a child may do so: it is asked for anew.
 pub(crate) fn retime(s: &Socket) {
     let next = |known: u8| Some((known & !3).wrapping_add(4));
@@ -186,7 +193,7 @@ fn looks(s: &'static Socket, fd: i32, want: Want, since: Since) -> bool {
     // (what it could say of a stream that goes by a ring can wait for the sleep)
     let apart = kernel && wired::is_apart(s);
     let look = |turn: u32| {
-        let ask_kernel = kernel && !apart && (turn.is_multiple_of(16) || turn >= spin::PAUSES);
+        let ask_kernel = kernel && !apart && (turn % 16 == 15 || turn >= spin::PAUSES);
         let found = look(s, fd, want, ask_kernel);
         if want == Want::Data && !found {
             rest(s);
@@ -231,7 +238,7 @@ impl Wait {
         if parked::let_go() | stalled::attend() {
             return Ok(()); // perhaps this very stream; look again
         }
-        super::recv::upkeep(s, fd);
+        recv::upkeep(s, fd);
         let looks = self.want != Want::Data || wired::is_worth_looking(s);
         if looks && spin(s, fd, self.want, self.since) {
             return Ok(());
@@ -355,7 +362,7 @@ impl Wait {
             r => r?,
         };
         if s.phase() == Phase::Attached {
-            super::recv::kernel_shows(s, s.live_fd(fd), both[0].revents);
+            recv::kernel_shows(s, s.live_fd(fd), both[0].revents);
         }
         Ok(())
     }
@@ -445,13 +452,13 @@ impl Wait {
         }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) && !may_interrupt() {
-            let mut byte = 0u8;
-            // SAFETY: one writable byte.
+            let mut bytes = [0u8; recv::SEEN];
+            // SAFETY: that many writable bytes.
             let r = unsafe {
                 real::recvfrom(
                     fd,
-                    (&raw mut byte).cast(),
-                    1,
+                    bytes.as_mut_ptr().cast(),
+                    bytes.len(),
                     operator::SLEEP,
                     std::ptr::null_mut(),
                     std::ptr::null_mut(),
@@ -459,12 +466,12 @@ impl Wait {
             };
             return match real::result(r) {
                 Ok(0) if !kernel => {
-                    super::recv::check_kernel(s, s.live_fd(fd));
+                    recv::check_kernel(s, s.live_fd(fd));
                     Ok(())
                 }
-                Ok(_) => {
+                Ok(n) => {
                     if !kernel {
-                        super::recv::kernel_shows(s, s.live_fd(fd), libc::POLLIN);
+                        recv::kernel_shows_bytes(s, s.live_fd(fd), n as usize);
                     }
                     Ok(())
                 }
@@ -493,7 +500,7 @@ impl Wait {
             bits => bits?,
         };
         if !kernel {
-            super::recv::kernel_shows(s, s.live_fd(fd), bits);
+            recv::kernel_shows(s, s.live_fd(fd), bits);
         }
         Ok(())
     }
@@ -557,7 +564,7 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32, counting: &Counting) -> bool 
     // A sleeper that does not wake: it was stopped, or has died with its process. Look again in a while,
     // with an eye on the kernel connection, whose end no sleep shows now.
     let _ = s.has_others();
-    super::recv::check_kernel(s, fd);
+    recv::check_kernel(s, fd);
     let _ = time::nap(1000);
     false
 }
