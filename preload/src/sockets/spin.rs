@@ -33,6 +33,7 @@ const TURN_OF_MANY_US: u64 = 25;
 
 /// Turns that threads of this process have ended by a yield or a sleep, by core.
 static TURNS: [OfCore; CORES] = [const { OfCore(AtomicU64::new(0)) }; CORES];
+static OF_NONE: OfCore = OfCore(AtomicU64::new(0));
 /// Cores told apart (a power of two).
 const CORES: usize = 64;
 
@@ -41,9 +42,8 @@ struct OfCore(AtomicU64);
 
 /// The turns of the core that this thread is on.
 fn turns() -> &'static AtomicU64 {
-    // SAFETY: no arguments; it never fails where a program has come so far.
-    let core = unsafe { libc::sched_getcpu() };
-    &TURNS[core.cast_unsigned() as usize % CORES].0
+    let of = TURNS.get(sys::core() % CORES);
+    &of.unwrap_or(&OF_NONE).0
 }
 
 /// Before a sleep: whoever waits for this core was not kept off it by a busy program.

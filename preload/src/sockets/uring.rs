@@ -1,16 +1,22 @@
-//! io_uring. What a program reads and writes by such a ring goes round the library, so the streams of a process that has one
-//! are the kernel's (reason `async_io`).
+//! io_uring. What a program reads and writes by such a ring goes round the library, so the streams of a process that may use
+//! one for its sockets are the kernel's (reason `async_io`). One that is used for files (databases do that) changes nothing:
+//! what a ring was used for stands in its queue (`transport::sys::rings`).
 //!
 //! A ring that is set up by syscall(2) is seen at once (`hooks::process`). liburing makes its system calls itself; what it
-//! leaves is a descriptor, which is looked for where connections begin: at each in a program that is linked with liburing,
-//! at the 1st, 2nd, 4th and so on in others, which may contain a copy. One that is set up after that is not seen.
+//! leaves is a descriptor, which is looked for where connections begin: at each in a program that is linked with liburing, as
+//! long as there is none, and at the 1st, 2nd, 4th and so on and every 64th in all, where one may have changed its use. One
+//! that is set up, or turned to sockets, after that is not seen.
 
 use crate::world;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use transport::sys::listing;
+use transport::sys::rings::{self, Use};
 
-/// This process has one, or had.
+/// What this process has is not for files only, or not yet known to be.
 static USED: AtomicBool = AtomicBool::new(false);
+/// There are some, all of them for files.
+static FOR_FILES: AtomicBool = AtomicBool::new(false);
+/// One is for sockets: nothing changes that.
+static FOR_SOCKETS: AtomicBool = AtomicBool::new(false);
 /// liburing is there.
 static LINKED: AtomicBool = AtomicBool::new(false);
 /// Connections that have begun.
@@ -18,6 +24,8 @@ static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// Rings are made early: so many of the lowest descriptors are looked at.
 const LOWEST: usize = 256;
+/// One in so many connections looks whether they are for files still.
+const AGAIN: u32 = 64;
 
 /// Once, by the constructor.
 pub(crate) fn init() {
@@ -46,21 +54,34 @@ pub(crate) fn note() {
     USED.store(true, Ordering::Relaxed);
 }
 
-/// Whether it is known to have one.
+/// Whether it may have one for its sockets.
 pub(crate) fn is_used() -> bool {
     USED.load(Ordering::Relaxed)
 }
 
-/// A connection begins: looks for one, if it is time to. Whether that has just been found.
+/// A connection begins: looks what rings there are and what they are for, if it is time to. Whether streams that are off the
+/// kernel have to go back there now.
 pub(crate) fn is_found() -> bool {
-    if is_used() {
+    if FOR_SOCKETS.load(Ordering::Relaxed) {
         return false;
     }
     let nth = BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    let due = LINKED.load(Ordering::Relaxed) || nth.is_power_of_two();
-    let found = due && !world::is_foreign() && listing::any(b"anon_inode:[io_uring]", LOWEST);
-    if found {
-        note();
+    let new = LINKED.load(Ordering::Relaxed) && !FOR_FILES.load(Ordering::Relaxed);
+    if !(new || nth.is_power_of_two() || nth.is_multiple_of(AGAIN)) || world::is_foreign() {
+        return false;
     }
-    found
+    let used_for = rings::used_for(LOWEST);
+    FOR_FILES.store(used_for == Use::Files, Ordering::Relaxed);
+    match used_for {
+        Use::None => false, // (of one that was set up by syscall(2) no more is known)
+        Use::Files => {
+            USED.store(false, Ordering::Relaxed);
+            false
+        }
+        Use::Nothing => !USED.swap(true, Ordering::Relaxed),
+        Use::Sockets => {
+            FOR_SOCKETS.store(true, Ordering::Relaxed);
+            !USED.swap(true, Ordering::Relaxed)
+        }
+    }
 }

@@ -471,7 +471,7 @@ impl Wait {
                 }
                 Ok(n) => {
                     if !kernel {
-                        recv::kernel_shows_bytes(s, s.live_fd(fd), n as usize);
+                        recv::kernel_shows_bytes(s, s.live_fd(fd), n);
                     }
                     Ok(())
                 }

@@ -1,6 +1,6 @@
 /* A server and a client of which one reads and writes by a ring of io_uring. System calls for the ring are made as liburing
  * makes them, or with "syscall" by syscall(2). "before": the ring is there before the connection; "after": bytes have gone by
- * recv and send first. */
+ * recv and send first; "files": the ring reads and writes a file, and nothing goes by it but that. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <linux/io_uring.h>
@@ -53,6 +53,7 @@ static void set_up(void) {
 }
 
 /* One operation, and its result. */
+static unsigned long offset;
 static int op(int code, int fd, void *buf, unsigned len) {
     unsigned tail = *sq_tail, at = tail & *sq_mask;
     memset(&sqes[at], 0, sizeof *sqes);
@@ -60,6 +61,7 @@ static int op(int code, int fd, void *buf, unsigned len) {
     sqes[at].fd = fd;
     sqes[at].addr = (unsigned long)buf;
     sqes[at].len = len;
+    sqes[at].off = offset;
     sq_array[at] = at;
     __atomic_store_n(sq_tail, tail + 1, __ATOMIC_RELEASE);
     call(__NR_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
@@ -95,10 +97,22 @@ static int talk(int fd, int by_ring, int begins, int turns, const char *who) {
     return 0;
 }
 
-/* uring inline|syscall before|after server|client */
+/* What a database does before it serves. */
+static void use_a_file(void) {
+    char name[] = "/tmp/uringXXXXXX", in[PART] = {0}, out[PART];
+    int fd = mkstemp(name);
+    unlink(name);
+    memset(out, 'f', PART);
+    for (offset = 0; offset < 8 * PART; offset += PART)
+        if (op(IORING_OP_WRITE, fd, out, PART) != PART || op(IORING_OP_READ, fd, in, PART) != PART || memcmp(in, out, PART))
+            printf("file: wrong\n");
+    offset = 0;
+}
+
+/* uring inline|syscall before|after|files server|client */
 int main(int argc, char **argv) {
     inline_calls = !strcmp(argv[1], "inline");
-    int before = !strcmp(argv[2], "before"), server_has = !strcmp(argv[3], "server");
+    int before = !strcmp(argv[2], "before"), files = !strcmp(argv[2], "files"), server_has = !strcmp(argv[3], "server");
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
     int l = socket(AF_INET, SOCK_STREAM, 0);
@@ -107,7 +121,8 @@ int main(int argc, char **argv) {
     listen(l, 4);
     fflush(stdout);
     int serves = fork() != 0, mine = serves == server_has, fd;
-    if (mine && before) set_up();
+    if (mine && (before || files)) set_up();
+    if (mine && files) use_a_file();
     if (serves) {
         fd = accept(l, 0, 0);
     } else {
@@ -116,8 +131,8 @@ int main(int argc, char **argv) {
     }
     const char *who = serves ? "server" : "client";
     int bad = !before && talk(fd, 0, !serves, TURNS, who);
-    if (mine && !before) set_up();
-    bad = bad || talk(fd, mine, !serves, TURNS, who);
+    if (mine && !before && !files) set_up();
+    bad = bad || talk(fd, mine && !files, !serves, TURNS, who);
     if (!bad) printf("%s: all right\n", who);
     fflush(stdout);
     if (serves) wait(0);

@@ -1,5 +1,5 @@
-//! Programs that use io_uring on their sockets, which nobody can see: the streams of a process that has a ring are the
-//! kernel's, whenever it was set up.
+//! Programs that use io_uring. What they do by it on their sockets nobody can see, so the streams of a process that has a
+//! ring are the kernel's, whenever it was set up; but not if it is for files only.
 
 use shunt_tests::apps::{LONG, Stage};
 use shunt_tests::run::Outcome;
@@ -33,6 +33,8 @@ fn what_goes_by_a_ring_is_the_kernels() {
             ("inline", "before"),
             ("syscall", "before"),
             ("syscall", "after"),
+            ("inline", "files"),
+            ("syscall", "files"),
         ] {
             let words = [how, when, who];
             let without = uring(&mut plain, words);
@@ -47,7 +49,11 @@ fn what_goes_by_a_ring_is_the_kernels() {
                 "{words:?}"
             );
             let report = with.report.summary();
-            assert!(report.contains("async_io"), "{words:?}: {report}");
+            let of_kernel = report.contains("async_io");
+            assert_eq!(of_kernel, when != "files", "{words:?}: {report}");
+            if when == "files" {
+                assert_eq!(with.report.shm(), 2, "{words:?}: {report}");
+            }
         }
     }
 }

@@ -139,6 +139,12 @@ pub fn is_regular(fd: i32) -> Result<bool> {
     Ok(stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
+/// What kind of thing a descriptor refers to (`S_IFREG` and the like); `None` if it is not open.
+#[must_use]
+pub fn kind(fd: i32) -> Option<u32> {
+    stat(fd).ok().map(|st| st.st_mode & libc::S_IFMT)
+}
+
 fn stat(fd: i32) -> Result<libc::stat> {
     let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `st` is writable memory of the size that fstat fills.

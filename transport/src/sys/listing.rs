@@ -1,4 +1,4 @@
-//! The descriptors of this process, as /proc lists them: whether one is of a kind that its link names.
+//! The descriptors of this process, as /proc lists them: those of a kind that its link names.
 //!
 //! Called where a connection begins (`preload::sockets::uring`), on the program's stack, which may be small; no memory is
 //! taken.
@@ -12,17 +12,16 @@ const PART: usize = 512;
 const LENGTH_AT: usize = 16;
 const NAME_AT: usize = 19;
 
-/// Whether one of the lowest `most` descriptors is a link to something whose name begins so. False where /proc does not tell.
-#[must_use]
-pub fn any(kind: &[u8], most: usize) -> bool {
+/// Those of the lowest `most` descriptors that are links to something whose name begins so. None where /proc does not tell.
+pub fn each(kind: &[u8], most: usize, mut found: impl FnMut(i32)) {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let path = c"/proc/self/fd".as_ptr();
     // SAFETY: a C string.
     let Ok(folder) = (unsafe { syscall!(openat, libc::AT_FDCWD, path, flags, 0) }) else {
-        return false;
+        return;
     };
     let Ok(folder) = i32::try_from(folder).map(Fd::own) else {
-        return false;
+        return;
     };
     let mut part = [0u8; PART];
     let mut seen = 0;
@@ -34,15 +33,17 @@ pub fn any(kind: &[u8], most: usize) -> bool {
             .and_then(|n| part.get(..n))
             .filter(|r| !r.is_empty())
         else {
-            return false;
+            return;
         };
         while let Some((name, next)) = first(rest) {
             seen += 1;
-            if is(&folder, name, kind) {
-                return true;
+            if is(&folder, name, kind)
+                && let Some(fd) = number(name)
+            {
+                found(fd);
             }
             if seen >= most {
-                return false;
+                return;
             }
             rest = next;
         }
@@ -58,6 +59,11 @@ fn first(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.get(..=end)?, entries.get(length..)?))
 }
 
+/// The descriptor that an entry stands for.
+fn number(name: &[u8]) -> Option<i32> {
+    std::str::from_utf8(name.split_last()?.1).ok()?.parse().ok()
+}
+
 fn is(folder: &Fd, name: &[u8], kind: &[u8]) -> bool {
     let mut link = [0u8; 64];
     // SAFETY: the name ends with a zero; room for as many bytes.
@@ -70,19 +76,25 @@ fn is(folder: &Fd, name: &[u8], kind: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{any, first};
+    use super::{each, first};
+
+    fn any(kind: &[u8], most: usize) -> Vec<i32> {
+        let mut all = Vec::new();
+        each(kind, most, |fd| all.push(fd));
+        all
+    }
 
     #[test]
     fn finds_what_is_open_and_nothing_else() {
         let kind = b"anon_inode:[timerfd]"; // (no other test of this process has one)
-        assert!(!any(kind, 10_000));
+        assert_eq!(any(kind, 10_000), []);
         // SAFETY: takes no pointer.
         let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, 0) };
-        assert!(any(kind, 10_000));
-        assert!(!any(kind, 1));
+        assert_eq!(any(kind, 10_000), [timer]);
+        assert_eq!(any(kind, 1), []);
         // SAFETY: made above.
         unsafe { libc::close(timer) };
-        assert!(!any(kind, 10_000));
+        assert_eq!(any(kind, 10_000), []);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod fd;
 pub mod listing;
 pub mod mem;
 pub mod net;
+pub mod rings;
 pub mod section;
 pub mod time;
 pub mod udp;
@@ -129,6 +130,15 @@ pub fn executable() -> Option<Vec<u8>> {
     };
     path.truncate(n.ok()?);
     Some(path)
+}
+
+/// The core that the calling thread is on, just now. A number of no meaning where nobody says.
+#[inline]
+#[must_use]
+pub fn core() -> usize {
+    // SAFETY: takes no argument. (Of libc's functions none is asked more often, and none interposed.)
+    let core = unsafe { libc::sched_getcpu() };
+    core.cast_unsigned() as usize
 }
 
 /// Lets another runnable thread have this core.
