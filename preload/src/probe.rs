@@ -13,7 +13,8 @@ use transport::syscall;
 const PAGE: usize = 4096;
 const LOWEST: usize = 65536;
 const HIGHEST: usize = 0x7fff_ffff_f000;
-const REMEMBERED: usize = 256;
+/// Places for pages (a power of two): a program of many threads has a few on each one's stack. A page has two of them.
+const REMEMBERED: usize = 1024;
 
 static READABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
 static WRITABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
@@ -28,19 +29,29 @@ pub(crate) enum Access {
     Write,
 }
 
+/// The two places of a page, the newer one first.
 #[inline]
-fn slot(page: usize, access: Access) -> Option<&'static AtomicUsize> {
+fn places(page: usize, access: Access) -> Option<(&'static AtomicUsize, &'static AtomicUsize)> {
     let table = if access == Access::Read {
         &READABLE
     } else {
         &WRITABLE
     };
-    table.get((page ^ page >> 8) % REMEMBERED)
+    // (stacks lie at equal distances: the upper bits of a product with an odd number tell them apart)
+    let at = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - REMEMBERED.ilog2());
+    Some((table.get(at & !1)?, table.get(at | 1)?))
+}
+
+#[inline]
+fn is_remembered(page: usize, access: Access) -> bool {
+    places(page, access).is_some_and(|(newer, older)| {
+        newer.load(Ordering::Relaxed) == page || older.load(Ordering::Relaxed) == page
+    })
 }
 
 #[inline]
 fn page_is_good(page: usize, access: Access) -> bool {
-    slot(page, access).is_some_and(|s| s.load(Ordering::Relaxed) == page) || ask(page, access)
+    is_remembered(page, access) || ask(page, access)
 }
 
 #[cold]
@@ -67,8 +78,9 @@ fn ask(page: usize, access: Access) -> bool {
             r != Err(transport::sys::Errno::FAULT)
         }
     };
-    if good && let Some(s) = slot(page, access) {
-        s.store(page, Ordering::Relaxed);
+    if good && let Some((newer, older)) = places(page, access) {
+        older.store(newer.load(Ordering::Relaxed), Ordering::Relaxed);
+        newer.store(page, Ordering::Relaxed);
         ANY.store(true, Ordering::Relaxed);
     }
     good
@@ -131,8 +143,7 @@ pub(crate) const PREFIX: usize = 64 * 1024;
 /// in place.)
 #[inline]
 pub(crate) fn is_known(at: *const u8, len: usize, access: Access) -> bool {
-    let is_known =
-        |page: usize| slot(page, access).is_some_and(|s| s.load(Ordering::Relaxed) == page);
+    let is_known = |page: usize| is_remembered(page, access);
     let first = at.addr();
     let last = first.wrapping_add(len).wrapping_sub(1);
     // (page 0 is what an empty place of the table says)

@@ -9,7 +9,7 @@ use super::hot;
 use super::out::Out;
 use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK};
 use crate::real;
-use crate::sockets::{Socket, operator, ready, recv, rouse};
+use crate::sockets::{Socket, operator, ready, rouse, shows};
 use transport::sys::{Errno, Result};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
@@ -229,7 +229,7 @@ fn translate_to(
     }
     for (s, fd, bits) in ours.into_iter().take(count) {
         if let Some(s) = s {
-            recv::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep), recv::SEEN);
+            shows::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep), shows::SEEN);
         }
     }
     if others {

@@ -6,7 +6,7 @@
 use crate::real;
 use crate::sockets::demote::{Unread, attend, demote};
 use crate::sockets::ending::{Ending, ending, settle_both_shut};
-use crate::sockets::{Phase, Socket, engage, recv, rouse, send, wired};
+use crate::sockets::{Phase, Socket, engage, rouse, send, shows, wired};
 use crate::table;
 use std::ffi::c_int;
 use std::sync::atomic::{Ordering, fence};
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             s.rx_shut.swap(true, Ordering::SeqCst);
             // A kernel half that is shut shows readable for ever, and no bell can wake anybody there any
             // more: it is shut only for those who already sleep on it, or where the kernel's word counts.
-            recv::check_kernel(s, fd);
+            shows::check_kernel(s, fd);
             let watched = s.set_count.load(Ordering::Acquire) > 0;
             if s.sleepers() == 0 && !watched && !s.is_over() {
                 return 0;

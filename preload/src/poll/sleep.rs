@@ -13,7 +13,7 @@ use crate::sockets::seats::SHARED_NAP_NS;
 use crate::sockets::spin;
 use crate::sockets::wait::{ROOM_NAP_NS, Want, prepare};
 use crate::sockets::{
-    Phase, Socket, fences, idle, operator, parked, ready, recv, rouse, stalled, wired,
+    Phase, Socket, fences, idle, operator, parked, ready, recv, rouse, shows, stalled, wired,
 };
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -178,7 +178,7 @@ pub(super) fn sleep(
         match ours(p.fd) {
             Some(Ours::Socket(s)) if s.phase().is_fast() => {
                 if from.revents != 0 {
-                    recv::kernel_shows(s, p.fd, from.revents);
+                    shows::kernel_shows_bytes(s, p.fd, from.revents, 1);
                 }
             }
             Some(_) => {}

@@ -2,7 +2,7 @@
 //! MSG_WAITALL, which waits for all without taking any. Called by `recv`.
 
 use super::ending::{Ending, ending};
-use super::recv::check_kernel;
+use super::shows::check_kernel;
 use super::{Phase, Socket, ready, wired};
 use crate::epoll::registered;
 use transport::clock;

@@ -2,7 +2,7 @@
 //! epoll alike. Looks only; nothing is taken or changed but what has been learnt of the kernel side.
 
 use super::ending::{Ending, ending, settle_both_shut, was_answered};
-use super::{Phase, Socket, engage, parked, recv, residual, wired};
+use super::{Phase, Socket, engage, parked, residual, shows, wired};
 use flowctl::{Inbox as _, Word};
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -87,7 +87,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     }
     let Some(p) = s.segment() else { return 0 };
     if fresh {
-        recv::check_kernel(s, fd);
+        shows::check_kernel(s, fd);
     }
     let over = s.is_over();
     let fin = p.finished();

@@ -2,7 +2,7 @@
 
 use super::counted::{Counting, What, takes_long};
 use super::ending::{Ending, ending_with, is_gone};
-use super::recv::{check_kernel, is_due};
+use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, held, large, operator, parked, stalled, wired};
 use crate::signals::since::Since;

@@ -3,8 +3,9 @@
 //!
 //! Rules: spinning is bounded in time that nobody else used; a yield that let somebody run for long
 //! means that a busy program shares the core, and then sleeping is better (the kernel lets a woken
-//! thread in front of a busy one, but not one that yields); a handler that runs meanwhile ends the looks,
-//! since it may have to end the call.
+//! thread in front of a busy one, but not one that yields). How long that is depends on how many turns of
+//! this process's threads it has seen end: a crowd that yields is not busy. A handler that runs meanwhile
+//! ends the looks, since it may have to end the call.
 
 use crate::signals::since::Since;
 use crate::world;
@@ -29,7 +30,7 @@ const GRACE_US: u64 = 2_000;
 
 /// How much longer (µs) a yield may take for each turn that another thread of this process has ended meanwhile on the
 /// same core: those run for moments, and so do the threads that they work with.
-const TURN_OF_MANY_US: u64 = 25;
+const TURN_OF_MANY_US: u64 = 40;
 
 /// Turns that threads of this process have ended by a yield or a sleep, by core.
 static TURNS: [OfCore; CORES] = [const { OfCore(AtomicU64::new(0)) }; CORES];

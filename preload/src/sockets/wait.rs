@@ -13,7 +13,8 @@
 use super::counted::{Counting, What};
 use super::spin;
 use super::{
-    Phase, Socket, engage, fences, idle, large, operator, parked, recv, seats, stalled, wired,
+    Phase, Socket, engage, fences, idle, large, operator, parked, recv, seats, shows, stalled,
+    wired,
 };
 use crate::real;
 use crate::signals::may_interrupt;
@@ -362,7 +363,7 @@ impl Wait {
             r => r?,
         };
         if s.phase() == Phase::Attached {
-            recv::kernel_shows(s, s.live_fd(fd), both[0].revents);
+            shows::kernel_shows(s, s.live_fd(fd), both[0].revents);
         }
         Ok(())
     }
@@ -452,7 +453,7 @@ impl Wait {
         }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) && !may_interrupt() {
-            let mut bytes = [0u8; recv::SEEN];
+            let mut bytes = [0u8; shows::SEEN];
             // SAFETY: that many writable bytes.
             let r = unsafe {
                 real::recvfrom(
@@ -466,12 +467,12 @@ impl Wait {
             };
             return match real::result(r) {
                 Ok(0) if !kernel => {
-                    recv::check_kernel(s, s.live_fd(fd));
+                    shows::check_kernel(s, s.live_fd(fd));
                     Ok(())
                 }
                 Ok(n) => {
                     if !kernel {
-                        recv::kernel_shows_bytes(s, s.live_fd(fd), n);
+                        shows::kernel_shows_bytes(s, s.live_fd(fd), libc::POLLIN, n);
                     }
                     Ok(())
                 }
@@ -500,7 +501,7 @@ impl Wait {
             bits => bits?,
         };
         if !kernel {
-            recv::kernel_shows(s, s.live_fd(fd), bits);
+            shows::kernel_shows_bytes(s, s.live_fd(fd), bits, 1);
         }
         Ok(())
     }
@@ -564,7 +565,7 @@ pub(crate) fn prepare(s: &'static Socket, fd: i32, counting: &Counting) -> bool 
     // A sleeper that does not wake: it was stopped, or has died with its process. Look again in a while,
     // with an eye on the kernel connection, whose end no sleep shows now.
     let _ = s.has_others();
-    recv::check_kernel(s, fd);
+    shows::check_kernel(s, fd);
     let _ = time::nap(1000);
     false
 }
