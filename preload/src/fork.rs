@@ -56,11 +56,10 @@ pub(crate) extern "C" fn before_fork() {
     let w = unsafe { world::raw().held() };
     let mut streams: Vec<(&'static Socket, i32)> = Vec::new();
     table::each(0, u32::MAX, |fd, entry| {
-        if let table::Entry::Socket(s) = entry {
-            wait::retime(s);
-            if matches!(s.phase(), Phase::Fresh | Phase::Announced) || s.phase().is_fast() {
-                streams.push((s, fd));
-            }
+        if let table::Entry::Socket(s) = entry
+            && (matches!(s.phase(), Phase::Fresh | Phase::Announced) || s.phase().is_fast())
+        {
+            streams.push((s, fd));
         }
     });
     let child = if streams.is_empty() || !rouse::prepare() {
@@ -74,6 +73,7 @@ pub(crate) extern "C" fn before_fork() {
         if !child.is_some_and(|child| seats::share(s, child)) {
             demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
         }
+        wait::retime(s);
     }
     CHILD.store(child.unwrap_or(0), Ordering::Relaxed);
     for set in &w.sets {

@@ -229,7 +229,7 @@ fn translate_to(
     }
     for (s, fd, bits) in ours.into_iter().take(count) {
         if let Some(s) = s {
-            shows::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep), shows::SEEN);
+            shows::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep), false);
         }
     }
     if others {

@@ -178,7 +178,7 @@ pub(super) fn sleep(
         match ours(p.fd) {
             Some(Ours::Socket(s)) if s.phase().is_fast() => {
                 if from.revents != 0 {
-                    shows::kernel_shows_bytes(s, p.fd, from.revents, 1);
+                    shows::woken(s, p.fd, from.revents);
                 }
             }
             Some(_) => {}

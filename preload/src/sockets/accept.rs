@@ -43,8 +43,6 @@ pub(crate) fn waiting(l: &Socket, fd: i32, mut kernel: impl FnMut() -> i32) -> R
 /// can be at its other end.
 pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer: Option<Endpoint>) {
     s.record.role.store(2, Ordering::Relaxed);
-    s.untimed
-        .store(l.untimed.load(Ordering::Relaxed) & 3, Ordering::Relaxed);
     s.lowat
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     for (mine, theirs) in [

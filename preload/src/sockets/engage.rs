@@ -365,8 +365,6 @@ pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
         };
         if tx.leg() == transport::sdp::Leg::First {
             tx.attach(segment, &s.terms()); // (unless another process that holds it was faster)
-            let [cork, nodelay] = [&s.cork, &s.nodelay].map(|o| o.load(Ordering::Relaxed));
-            tx.note_delays(cork, nodelay);
         }
         s.mirror_tx(&tx);
         s.mirror_rx(&rx);

@@ -40,17 +40,13 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
 
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
-    kernel_shows_to(s, fd, bits, None, SEEN)
+    kernel_shows_to(s, fd, bits, None, false)
 }
 
-/// How many bytes a sleep looks at: more than lie there in its usual course.
-pub(crate) const SEEN: usize = 8;
-
-/// As [`kernel_shows`], after a sleep that began with no bell there (`wait::prepare`) and has seen `n` bytes, of [`SEEN`] at
-/// most: one if it has only been told that there is something. What else lies there shows at the next sleep, which takes
-/// the bells first.
-pub(crate) fn kernel_shows_bytes(s: &'static Socket, fd: i32, bits: i16, n: usize) -> bool {
-    kernel_shows_to(s, fd, bits, None, n)
+/// As [`kernel_shows`], after a sleep that began with no bell there (`wait::prepare`): a bell explains it, and the kernel is not
+/// asked what else lies there. That shows at the next sleep, which takes the bells first.
+pub(crate) fn woken(s: &'static Socket, fd: i32, bits: i16) -> bool {
+    kernel_shows_to(s, fd, bits, None, true)
 }
 
 /// As [`kernel_shows`], told to a thread that is counted asleep on this set, and about to look.
@@ -59,7 +55,7 @@ pub(crate) fn kernel_shows_to(
     fd: i32,
     bits: i16,
     looks: Option<&'static Set>,
-    seen: usize,
+    explained: bool,
 ) -> bool {
     if bits != 0 && wired::is_wired(s) {
         s.kernel_news.store(true, Ordering::Release);
@@ -84,14 +80,11 @@ pub(crate) fn kernel_shows_to(
         if rx.leg() != Leg::Fast {
             return false;
         }
+        if explained && rx.bells_outstanding(p) > 0 {
+            return false;
+        }
+        let unread = net::unread(fd) as u64;
         let bells = rx.bells_outstanding(p);
-        // (what was seen may all be bells)
-        let unread = if seen < SEEN && seen as u64 <= bells {
-            seen
-        } else {
-            net::unread(fd)
-        };
-        let (unread, bells) = (unread as u64, rx.bells_outstanding(p));
         // Watchers are told of each bell as it comes, so bells may lie; now and then they are cleared
         // away, unless somebody who sleeps in a call of its own may still have to see one. (Sets are made to look.)
         let take = s.sleepers() == 0 && (BELLS..=bells).contains(&unread);

@@ -140,11 +140,6 @@ fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
     ns
 }
 
-/// A socket that the program has just made has no time-outs.
-pub(crate) fn begin_untimed(s: &Socket) {
-    s.untimed.store(3, Ordering::Release);
-}
-
 /// A time-out may have been set, or a child may do so: it is asked for anew.
 pub(crate) fn retime(s: &Socket) {
     let next = |known: u8| Some((known & !3).wrapping_add(4));
@@ -453,13 +448,14 @@ impl Wait {
         }
         let plain = deadline == 0 && !own_timer && !half && naps == u64::MAX;
         if plain && !(kernel && for_room) && !may_interrupt() {
-            let mut bytes = [0u8; shows::SEEN];
-            // SAFETY: that many writable bytes.
+            // (one: for more it would wait as long as SO_RCVLOWAT says, which may be the program's for a moment)
+            let mut byte = 0u8;
+            // SAFETY: one writable byte.
             let r = unsafe {
                 real::recvfrom(
                     fd,
-                    bytes.as_mut_ptr().cast(),
-                    bytes.len(),
+                    (&raw mut byte).cast(),
+                    1,
                     operator::SLEEP,
                     std::ptr::null_mut(),
                     std::ptr::null_mut(),
@@ -470,9 +466,9 @@ impl Wait {
                     shows::check_kernel(s, s.live_fd(fd));
                     Ok(())
                 }
-                Ok(n) => {
+                Ok(_) => {
                     if !kernel {
-                        shows::kernel_shows_bytes(s, s.live_fd(fd), libc::POLLIN, n);
+                        shows::woken(s, s.live_fd(fd), libc::POLLIN);
                     }
                     Ok(())
                 }
@@ -501,7 +497,7 @@ impl Wait {
             bits => bits?,
         };
         if !kernel {
-            shows::kernel_shows_bytes(s, s.live_fd(fd), bits, 1);
+            shows::woken(s, s.live_fd(fd), bits);
         }
         Ok(())
     }

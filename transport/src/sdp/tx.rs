@@ -73,14 +73,19 @@ pub struct Tx {
     finished: bool,
     /// What a sender has advertised, and waits for the reader to take.
     advert: large::Advert,
-    /// What may keep the kernel from sending a bell at once: [`CORKED`], [`DELAYED`]; and [`RUNG`] once one was sent.
-    delays: u8,
+    /// What the kernel has been told of bells.
+    hurry: Hurry,
 }
 
-/// TCP_CORK may be on, TCP_NODELAY off, and a bell has been sent ([`Tx::delays`]).
-const CORKED: u8 = 1;
-const DELAYED: u8 = 2;
-const RUNG: u8 = 4;
+/// How far the kernel has been told to send every byte at once, as bells need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hurry {
+    None,
+    /// Enough for the first byte of all: TCP_CORK is off.
+    First,
+    /// And TCP_NODELAY on.
+    All,
+}
 
 impl Tx {
     /// A connection that has just been made.
@@ -101,7 +106,7 @@ impl Tx {
             owed: (0, 0),
             finished: false,
             advert: large::Advert::None,
-            delays: CORKED | DELAYED,
+            hurry: Hurry::None,
         }
     }
 
@@ -143,11 +148,6 @@ impl Tx {
         self.looked = 0;
         self.leg = Leg::Fast;
         p.state(End::Kernel, self.kernel);
-    }
-
-    /// What the program has set of TCP_CORK and TCP_NODELAY: the first bell changes only what is not as bells need it.
-    pub const fn note_delays(&mut self, cork: bool, nodelay: bool) {
-        self.delays = if cork { CORKED } else { 0 } | if nodelay { 0 } else { DELAYED };
     }
 
     /// Whether the peer sends by credits; known once it has begun its fast leg.
@@ -483,18 +483,19 @@ impl Tx {
     /// held back (Nagle, TCP_CORK) would be a wake-up tens of milliseconds late. Before the first bell
     /// only: most short connections never need one.
     fn hurry(&mut self, fd: i32) {
-        if self.delays == RUNG {
+        let known = self.hurry;
+        if known == Hurry::All {
             return;
         }
-        if self.delays & CORKED != 0 {
+        // (the first byte of all has nothing in flight before it that it would have to wait for)
+        let first = known == Hurry::None && self.kernel == 0;
+        if known == Hurry::None {
             net::set_tcp(fd, libc::TCP_CORK, false);
         }
-        // (the first byte of all has nothing in flight before it that it would have to wait for)
-        let first = self.delays & RUNG == 0 && self.kernel == 0;
-        if self.delays & DELAYED != 0 && !first {
+        if !first {
             net::set_tcp(fd, libc::TCP_NODELAY, true);
         }
-        self.delays = if first { self.delays & DELAYED } else { 0 } | RUNG;
+        self.hurry = if first { Hurry::First } else { Hurry::All };
     }
 
     #[cold]
