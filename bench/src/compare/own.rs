@@ -27,6 +27,24 @@ pub(crate) fn cases() -> Vec<Case> {
         .targets([Target::OverMedian(1.5)]),
         pairs("pairs-2", "64 B ping-pong, 2 pairs unpinned", 2),
         pairs("pairs-4", "64 B ping-pong, 4 pairs unpinned", 4),
+        threads(
+            "threads-16",
+            "16 threads a side, request and answer",
+            &[],
+            &[],
+        ),
+        threads(
+            "threads-16-work",
+            "16 threads a side, 20 µs of work an answer",
+            &["--work", "20"],
+            &[],
+        ),
+        threads(
+            "threads-16-short",
+            "16 threads a side, a connection each request",
+            &[],
+            &["--short"],
+        ),
         messages(
             "messages",
             "64 B messages one way, TCP_NODELAY",
@@ -157,6 +175,27 @@ fn pairs(name: &'static str, what: &'static str, pairs: usize) -> Case {
         pairs,
         ..placed(case, Place::Free)
     }
+}
+
+/// More runnable threads than cores.
+fn threads(
+    name: &'static str,
+    what: &'static str,
+    server: &'static [&'static str],
+    client: &'static [&'static str],
+) -> Case {
+    let make =
+        move |ctx: &Ctx, _, port| for_a_while(ctx, ctx.prog("threads-client", port).args(client));
+    let case = Case::new(
+        name,
+        what,
+        ("req/s", Higher),
+        make,
+        reading("per_second", 1.0),
+    )
+    .server(move |ctx, _, port| ctx.prog("threads-server", port).args(server))
+    .targets([Target::OverMedian(1.0)]);
+    placed(case, Place::Free)
 }
 
 fn messages(name: &'static str, what: &'static str, more: &'static [&'static str]) -> Case {

@@ -15,6 +15,7 @@ mod pingpong;
 pub(crate) mod read_other;
 mod socket;
 mod stream;
+mod threads;
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -37,6 +38,10 @@ pub(crate) enum Prog {
     BulkServer(bulk::Server),
     /// Sends large messages
     BulkClient(bulk::Client),
+    /// Answers requests, a thread for each connection
+    ThreadsServer(threads::Server),
+    /// Sends requests, a thread for each connection
+    ThreadsClient(threads::Client),
     /// Accepts, exchanges one byte, closes
     CrrServer(crr::Server),
     /// Connects, exchanges one byte, closes
@@ -67,6 +72,8 @@ pub(crate) fn main(prog: &Prog) -> anyhow::Result<()> {
         Prog::OverlapClient(args) => overlap::drive(args),
         Prog::BulkServer(args) => bulk::serve(args),
         Prog::BulkClient(args) => bulk::drive(args),
+        Prog::ThreadsServer(args) => threads::serve(args),
+        Prog::ThreadsClient(args) => threads::drive(args),
         Prog::CrrServer(args) => crr::serve(args),
         Prog::CrrClient(args) => crr::drive(args),
         Prog::CrowdServer(args) => crowd::serve(args),

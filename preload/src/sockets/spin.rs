@@ -7,16 +7,19 @@
 //! this process's threads it has seen end: a crowd that yields is not busy. A handler that runs meanwhile
 //! ends the looks, since it may have to end the call.
 
-use crate::signals::since::Since;
+use super::lock::is_single_threaded;
+use crate::signals::{self, since::Since};
 use crate::world;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
-use transport::sys;
+use transport::sys::{self, load};
 
 /// Looks without letting others run.
 pub(crate) const PAUSES: u32 = 60;
 /// A yield that takes longer than this (µs) let somebody else run; what they used is not our spinning.
 const FOREIGN_US: u64 = 1;
+/// What such a yield counts of the budget (µs): all who had a turn have not brought what is waited for.
+const TURN_COST: u64 = 10;
 /// A yield that takes longer than this (µs) let a busy program run.
 const HOG_US: u64 = 60;
 /// Nobody who works for this thread takes so long (µs): a turn of a program that does not let go of the core by itself.
@@ -51,6 +54,41 @@ fn turns() -> &'static AtomicU64 {
 #[inline]
 pub(crate) fn end_turn() {
     turns().fetch_add(1, Ordering::Relaxed);
+}
+
+/// Threads that wanted each core, and when that was asked.
+static CROWD: AtomicU32 = AtomicU32::new(0);
+static CROWD_AT: AtomicU64 = AtomicU64::new(0);
+/// How long (µs) that is good for.
+const CROWD_FOR_US: u64 = 10_000;
+/// No crowd's turns take so long (µs): about a time slice of the kernel's.
+const CROWD_TURN_US: u64 = 1_280;
+
+/// Whether so many threads want the core, of whatever process, that a yield which took so long let all of them have a
+/// short turn: the workers of a server that forks, and their clients. Where there are `others` of this process, whoever
+/// they work with has not had more turns than they.
+#[cold]
+fn is_crowd(took: u64, others: u64, now: u64) -> bool {
+    if signals::is_sandboxed() {
+        return false; // (which may kill for a question)
+    }
+    if now.wrapping_sub(CROWD_AT.load(Ordering::Relaxed)) > clock::us(CROWD_FOR_US) {
+        static CORES_THERE: AtomicU32 = AtomicU32::new(0);
+        if CORES_THERE.load(Ordering::Relaxed) == 0 {
+            CORES_THERE.store(load::cores(), Ordering::Relaxed);
+        }
+        let all = load::runnable().unwrap_or(0);
+        let each = all / CORES_THERE.load(Ordering::Relaxed).max(1);
+        CROWD.store(each, Ordering::Relaxed);
+        CROWD_AT.store(now, Ordering::Relaxed);
+    }
+    let crowd = u64::from(CROWD.load(Ordering::Relaxed));
+    let crowd = if is_single_threaded() {
+        crowd
+    } else {
+        crowd.min(2 * others)
+    };
+    took <= clock::us(HOG_US + crowd * TURN_OF_MANY_US)
 }
 
 static HOGGED_AT: AtomicU64 = AtomicU64::new(0);
@@ -179,13 +217,18 @@ pub(crate) fn spin(
         let many = hog + others * turn_of_many;
         let is_hog = took > if found { many.max(turn_of_hog) } else { many };
         let is_hog = is_hog && (began > judged_from || took > turn_of_hog);
+        let is_hog = is_hog && !(took < clock::us(CROWD_TURN_US) && is_crowd(took, others, now));
         if is_hog {
             hogged(began, now);
         }
         if found || is_hog {
             return found;
         }
-        spent += took.min(foreign).max(1);
+        spent += if took > foreign {
+            TURN_COST * foreign
+        } else {
+            took.max(1)
+        };
         turn += 1;
         if turn.is_multiple_of(16) && stop() {
             return false;

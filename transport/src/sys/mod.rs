@@ -8,6 +8,7 @@ pub mod barrier;
 pub mod diag;
 pub mod fd;
 pub mod listing;
+pub mod load;
 pub mod mem;
 pub mod net;
 pub mod rings;

@@ -1,0 +1,52 @@
+//! How many threads want to run on this machine, by the kernel's count, and on how many cores.
+//!
+//! Called by `preload::sockets::spin`, now and then. No memory is taken.
+
+use super::fd::{self, Fd};
+use crate::syscall;
+
+/// Threads that run or could, of all processes. `None` where /proc does not tell.
+#[must_use]
+pub fn runnable() -> Option<u32> {
+    let mut text = [0u8; 64];
+    let (path, flags) = (c"/proc/loadavg".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+    // SAFETY: a C string.
+    let file = unsafe { syscall!(openat, libc::AT_FDCWD, path, flags, 0) }.ok()?;
+    let file = Fd::own(fd::as_fd(file));
+    // SAFETY: room for as many bytes.
+    let n = unsafe { syscall!(read, file.raw(), text.as_mut_ptr(), text.len()) }.ok()?;
+    of_line(text.get(..n)?)
+}
+
+/// Cores that are there for them.
+#[must_use]
+pub fn cores() -> u32 {
+    // SAFETY: asks for a number.
+    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(n).unwrap_or(1).max(1)
+}
+
+/// The first number of the fourth word (`running/all`).
+fn of_line(line: &[u8]) -> Option<u32> {
+    let word = line.split(|&b| b == b' ').nth(3)?;
+    let number = word.split(|&b| b == b'/').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{of_line, runnable};
+
+    #[test]
+    fn the_line_is_read() {
+        assert_eq!(of_line(b"0.69 1.51 1.76 33/412 10422\n"), Some(33));
+        assert_eq!(of_line(b"0.69 1.51 1.76 x/412 10422\n"), None);
+        assert_eq!(of_line(b"0.69 1.51"), None);
+        assert_eq!(of_line(b""), None);
+    }
+
+    #[test]
+    fn at_least_this_thread_runs() {
+        assert!(runnable().is_some_and(|n| n >= 1));
+    }
+}
