@@ -4,18 +4,34 @@
 
 use super::fd::{self, Fd};
 use crate::syscall;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Threads that run or could, of all processes. `None` where /proc does not tell.
 #[must_use]
 pub fn runnable() -> Option<u32> {
     let mut text = [0u8; 64];
+    let (at, room) = (text.as_mut_ptr(), text.len());
+    // SAFETY: room for as many bytes.
+    let n = unsafe { syscall!(pread64, file()?, at, room, 0) }.ok()?;
+    of_line(text.get(..n)?)
+}
+
+/// /proc/loadavg, opened once: another thread must not meet a number of ours at any moment.
+fn file() -> Option<i32> {
+    static FILE: AtomicI32 = AtomicI32::new(-1);
+    let known = FILE.load(Ordering::Acquire);
+    if known >= 0 {
+        return Some(known);
+    }
     let (path, flags) = (c"/proc/loadavg".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
     // SAFETY: a C string.
     let file = unsafe { syscall!(openat, libc::AT_FDCWD, path, flags, 0) }.ok()?;
-    let file = Fd::own(fd::as_fd(file));
-    // SAFETY: room for as many bytes.
-    let n = unsafe { syscall!(read, file.raw(), text.as_mut_ptr(), text.len()) }.ok()?;
-    of_line(text.get(..n)?)
+    let file = Fd::own(fd::as_fd(file)).hide_within();
+    let (done, lost) = (Ordering::AcqRel, Ordering::Acquire);
+    match FILE.compare_exchange(-1, file.raw(), done, lost) {
+        Ok(_) => Some(file.leak()),
+        Err(faster) => Some(faster),
+    }
 }
 
 /// Cores that are there for them.
