@@ -3,6 +3,7 @@
 
 use super::{Result, mem};
 use crate::syscall;
+use std::ffi::CStr;
 use std::sync::OnceLock;
 
 /// Told of every descriptor that is hidden (true) or closed (false), so that the library can keep the
@@ -137,6 +138,28 @@ pub fn inode(fd: i32) -> Result<u64> {
 /// As fstat(2).
 pub fn is_regular(fd: i32) -> Result<bool> {
     Ok(stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// Opens a file for reading, with these flags besides.
+///
+/// # Errors
+/// As open(2).
+pub fn open(path: &CStr, flags: i32) -> Result<Fd> {
+    let flags = flags | libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a C string.
+    let fd = unsafe { syscall!(openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) }?;
+    Ok(Fd::own(as_fd(fd)))
+}
+
+/// Another descriptor of the same, near the top of the range: it stays what it is, whatever the program does with its own.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn another(fd: i32) -> Result<Fd> {
+    let low = mem::rlimit(libc::RLIMIT_NOFILE).map_or(3, |(soft, _)| within(soft));
+    // SAFETY: no pointers.
+    let fd = unsafe { syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, low) }?;
+    Ok(Fd::own(as_fd(fd)))
 }
 
 /// What kind of thing a descriptor refers to (`S_IFREG` and the like); `None` if it is not open.

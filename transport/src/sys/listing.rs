@@ -3,7 +3,7 @@
 //! Called where a connection begins (`preload::sockets::uring`), on the program's stack, which may be small; no memory is
 //! taken.
 
-use super::fd::Fd;
+use super::fd::{self, Fd};
 use crate::syscall;
 
 /// Bytes of names that are read at once.
@@ -14,13 +14,7 @@ const NAME_AT: usize = 19;
 
 /// Those of the lowest `most` descriptors that are links to something whose name begins so. None where /proc does not tell.
 pub fn each(kind: &[u8], most: usize, mut found: impl FnMut(i32)) {
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let path = c"/proc/self/fd".as_ptr();
-    // SAFETY: a C string.
-    let Ok(folder) = (unsafe { syscall!(openat, libc::AT_FDCWD, path, flags, 0) }) else {
-        return;
-    };
-    let Ok(folder) = i32::try_from(folder).map(Fd::own) else {
+    let Ok(folder) = fd::open(c"/proc/self/fd", libc::O_DIRECTORY) else {
         return;
     };
     let mut part = [0u8; PART];

@@ -2,7 +2,7 @@
 //!
 //! Called by `preload::sockets::spin`, now and then. No memory is taken.
 
-use super::fd::{self, Fd};
+use super::fd;
 use crate::syscall;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -23,10 +23,7 @@ fn file() -> Option<i32> {
     if known >= 0 {
         return Some(known);
     }
-    let (path, flags) = (c"/proc/loadavg".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-    // SAFETY: a C string.
-    let file = unsafe { syscall!(openat, libc::AT_FDCWD, path, flags, 0) }.ok()?;
-    let file = Fd::own(fd::as_fd(file)).hide_within();
+    let file = fd::open(c"/proc/loadavg", 0).ok()?.hide_within();
     let (done, lost) = (Ordering::AcqRel, Ordering::Acquire);
     match FILE.compare_exchange(-1, file.raw(), done, lost) {
         Ok(_) => Some(file.leak()),

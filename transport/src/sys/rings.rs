@@ -7,6 +7,7 @@
 use super::mem::Mapping;
 use super::{fd, listing};
 use crate::syscall;
+use std::ffi::CString;
 
 /// What the rings of this process are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +55,20 @@ pub fn used_for(most: usize) -> Use {
 }
 
 fn of(ring: i32) -> Use {
-    let Some(many) = length(ring).filter(|&many| many <= MOST) else {
+    // (the program may close it meanwhile: behind another number is what the kernel has called a ring)
+    let Ok(ring) = fd::another(ring) else {
         return Use::Sockets;
     };
-    let Ok(entries) = Mapping::window(ring, ENTRIES, many * ENTRY) else {
+    let Some(many) = length(ring.raw()).filter(|&many| many <= MOST) else {
+        return Use::Sockets;
+    };
+    let Ok(entries) = Mapping::window(ring.raw(), ENTRIES, many * ENTRY) else {
         return Use::Sockets; // the program's own memory, which nobody names
     };
     let mut all = Use::Nothing;
     for at in (0..entries.len()).step_by(ENTRY) {
-        // SAFETY: inside the mapping. The program may write there meanwhile: these are bytes of any value, each read once.
+        // SAFETY: inside the mapping, and a ring is not cut as a file is. The program may write there meanwhile: these are
+        // bytes of any value, each read once.
         let entry = unsafe {
             entries
                 .base()
@@ -82,18 +88,8 @@ fn of(ring: i32) -> Use {
 /// How many entries the queue of a ring has. `None` where the kernel does not tell.
 fn length(ring: i32) -> Option<usize> {
     let mut text = [0u8; 512];
-    let path = format!("/proc/self/fdinfo/{ring}\0");
-    // SAFETY: a C string.
-    let file = unsafe {
-        syscall!(
-            openat,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            libc::O_RDONLY | libc::O_CLOEXEC,
-            0
-        )
-    };
-    let file = fd::Fd::own(fd::as_fd(file.ok()?));
+    let path = CString::new(format!("/proc/self/fdinfo/{ring}")).ok()?;
+    let file = fd::open(&path, 0).ok()?;
     // SAFETY: room for as many bytes.
     let n = unsafe { syscall!(read, file.raw(), text.as_mut_ptr(), text.len()) }.ok()?;
     last_entry(text.get(..n)?).map(|last| last + 1)
