@@ -4,11 +4,13 @@
 //!
 //! A ring that is set up by syscall(2) is seen at once (`hooks::process`). liburing makes its system calls itself; what it
 //! leaves is a descriptor, which is looked for where connections begin: at each in a program that is linked with liburing, as
-//! long as there is none, and at the 1st, 2nd, 4th and so on and every 64th in all, where one may have changed its use. One
-//! that is set up, or turned to sockets, after that is not seen.
+//! long as there is none, and at the 1st, 2nd, 4th and so on and every 64th in all, where one may have changed its use (fewer,
+//! where connections come so fast that looking would take more than a fiftieth of the time). One that is set up, or turned
+//! to sockets, after that is not seen.
 
 use crate::world;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use transport::clock;
 use transport::sys::rings::{self, Use};
 
 /// What this process has is not for files only, or not yet known to be.
@@ -21,11 +23,15 @@ static FOR_SOCKETS: AtomicBool = AtomicBool::new(false);
 static LINKED: AtomicBool = AtomicBool::new(false);
 /// Connections that have begun.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
+/// Until then (ticks) the last look is enough for one that is only a matter of counting.
+static RESTS_UNTIL: AtomicU64 = AtomicU64::new(0);
 
 /// Rings are made early: so many of the lowest descriptors are looked at.
 const LOWEST: usize = 256;
 /// One in so many connections looks whether they are for files still.
 const AGAIN: u32 = 64;
+/// Looking takes at most one part in so many of the time.
+const SHARE: u64 = 50;
 
 /// Once, by the constructor.
 pub(crate) fn init() {
@@ -67,10 +73,14 @@ pub(crate) fn is_found() -> bool {
     }
     let nth = BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let new = LINKED.load(Ordering::Relaxed) && !FOR_FILES.load(Ordering::Relaxed);
-    if !(new || nth.is_power_of_two() || nth.is_multiple_of(AGAIN)) || world::is_foreign() {
+    let begins = clock::ticks();
+    let again = || nth.is_multiple_of(AGAIN) && begins >= RESTS_UNTIL.load(Ordering::Relaxed);
+    if !(new || nth.is_power_of_two() || again()) || world::is_foreign() {
         return false;
     }
     let used_for = rings::used_for(LOWEST);
+    let took = clock::ticks().saturating_sub(begins);
+    RESTS_UNTIL.store(begins + SHARE * took, Ordering::Relaxed);
     FOR_FILES.store(used_for == Use::Files, Ordering::Relaxed);
     match used_for {
         Use::None => false, // (of one that was set up by syscall(2) no more is known)
