@@ -12,6 +12,7 @@ pub mod load;
 pub mod mem;
 pub mod net;
 pub mod rings;
+pub mod runs;
 pub mod section;
 pub mod time;
 pub mod udp;

@@ -7,6 +7,7 @@ use super::markers::{BETWEEN, MARKER, SPACING};
 use super::vector::Vector;
 use super::{CRC, Crc, LARGEST_ULPDU, LENGTH, Markers, Parts, pad};
 use crate::iwarp::NoRoom;
+use crate::sys::runs;
 
 /// How much is copied before the sum goes over it: what still lies in the nearest cache then, and long enough for the sum
 /// to be at full speed.
@@ -192,29 +193,27 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// A marker and all octets up to the next one, several times: sizes that the compiler knows make large payloads a third
-    /// cheaper. Returns what is left; a marker is due then as it was before.
+    /// A marker and all octets up to the next one, several times. Returns what is left; a marker is due then as it was before.
     fn intervals<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let (from, _) = bytes.as_chunks::<BETWEEN>();
+        let from = from.get(..SUMMED / SPACING).unwrap_or(from);
         let room = self.out.get_mut(self.at..).unwrap_or_default();
         let (to, _) = room.as_chunks_mut::<SPACING>();
+        let count = runs::copy::<BETWEEN, BETWEEN, SPACING>(from, to);
         let mut distance = self.at - self.start;
-        let mut taken = 0;
-        for (to, from) in to.iter_mut().zip(from).take(SUMMED / SPACING) {
-            if let Some((mark, octets)) = to.split_first_chunk_mut::<MARKER>() {
+        for to in to.iter_mut().take(count) {
+            if let Some(mark) = to.first_chunk_mut::<MARKER>() {
                 *mark = marker(distance);
-                octets.copy_from_slice(from);
             }
             distance += SPACING;
-            taken += BETWEEN;
         }
         self.at = self.start + distance;
         self.sum();
         // Without room (there always is) the rest is dropped, and the frame stays as long as it was said to be.
-        if taken == 0 {
+        if count == 0 {
             &[]
         } else {
-            bytes.get(taken..).unwrap_or_default()
+            bytes.get(count * BETWEEN..).unwrap_or_default()
         }
     }
 
