@@ -7,6 +7,7 @@ mod exports;
 mod flow;
 mod names;
 mod portmap;
+mod resting;
 mod rules;
 mod settings;
 mod started;

@@ -247,6 +247,15 @@ impl Ring {
         }
     }
 
+    /// Octets that were put and taken, by both sides: as long as that stays the same, nothing goes by it.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        let all = self.own.iter().chain(&self.heard);
+        all.fold(0, |sum, word| {
+            sum.wrapping_add(word.load(Ordering::Relaxed))
+        })
+    }
+
     /// How much the peer has put, or taken, as far as it was heard.
     #[inline]
     fn heard(&self, word: Word) -> u64 {

@@ -1,6 +1,6 @@
 //! An adapter that is none: queue pairs between processes of one host, by the kernel's copies between processes
 //! (process_vm_readv(2), process_vm_writev(2)). For tests of what is above on machines without an adapter; chosen by
-//! `SHUNT_STANDIN_ADAPTER=1` in the environment and by nothing else.
+//! `SHUNT_STANDIN_ADAPTER=1` in the environment and by nothing else; `1/4` has room for four queue pairs a process.
 //!
 //! Each queue pair has a [`Door`], whose place is part of its address. Who posts looks there for the key and the bounds
 //! before it copies, says that it is at work, and looks again; who fails shuts the door and waits until nobody is. So
@@ -21,12 +21,45 @@ use crate::syscall;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Whether the environment wants it. Read once.
+/// Whether the environment wants it.
 pub(super) fn is_chosen() -> bool {
-    static CHOSEN: OnceLock<bool> = OnceLock::new();
-    *CHOSEN.get_or_init(|| std::env::var_os("SHUNT_STANDIN_ADAPTER").is_some_and(|v| v == "1"))
+    room().is_some()
+}
+
+/// For how many queue pairs of a process there is room, if the environment wants it. Read once.
+fn room() -> Option<usize> {
+    static ROOM: OnceLock<Option<usize>> = OnceLock::new();
+    *ROOM.get_or_init(|| {
+        let value = std::env::var("SHUNT_STANDIN_ADAPTER").ok()?;
+        match value.strip_prefix("1/") {
+            Some(room) => room.parse().ok(),
+            None => (value == "1").then_some(usize::MAX),
+        }
+    })
+}
+
+/// Queue pairs that this process has.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The place of one of them.
+#[derive(Debug)]
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let room = room().unwrap_or(usize::MAX); // (unit tests)
+        let next = |open| (open < room).then_some(open + 1);
+        let taken = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        taken.ok().map(|_| Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Of `enum ibv_wc_status`.
@@ -111,6 +144,7 @@ pub(super) struct StandIn {
     event: Fd,
     /// The peer's event, once it was needed.
     far: OnceLock<Option<Fd>>,
+    _place: Place,
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(2);
@@ -118,6 +152,7 @@ static NEXT: AtomicU32 = AtomicU32::new(2);
 impl StandIn {
     /// An end with this memory.
     pub(super) fn new(memory: NonNull<u8>, len: usize) -> Option<Self> {
+        let place = Place::take()?;
         let qpn = NEXT.fetch_add(1, Ordering::Relaxed) % (BITS_24 - 2) + 2;
         let psn = super::random()? & BITS_24;
         let tells = Mapping::private(size_of::<Tells>()).ok()?.leak();
@@ -160,6 +195,7 @@ impl StandIn {
             tells: unsafe { tells.cast::<Tells>().as_ref() },
             event,
             far: OnceLock::new(),
+            _place: place,
         })
     }
 

@@ -6,7 +6,7 @@
 
 use crate::ring::{Ring, TERMS, Terms};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What is to be done, or was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,10 @@ pub struct Riding {
     wanted: AtomicBool,
     /// One is to be offered, by the side that has connected, once the connection has shown that it is worth it.
     later: AtomicBool,
+    /// The ring is being given back since nothing went by it.
+    rests: AtomicBool,
+    /// Messages, and bytes, that the connection had carried when it became one without a ring.
+    carried: [AtomicU64; 2],
     /// The peer's terms, as they came.
     heard: [AtomicU8; TERMS],
     /// This side's.
@@ -46,6 +50,8 @@ impl Riding {
             due: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
             later: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
+            carried: [const { AtomicU64::new(0) }; 2],
             heard: [const { AtomicU8::new(0) }; TERMS],
             own: [const { AtomicU8::new(0) }; TERMS],
         }
@@ -65,6 +71,31 @@ impl Riding {
     /// One is to be offered once that is worth it, by the side that has connected.
     pub fn begin_later(&self) {
         self.later.store(self.is_wanted(), Ordering::Release);
+    }
+
+    /// The ring is about to be given back, since nothing goes by it.
+    pub fn begin_rest(&self) {
+        self.rests.store(true, Ordering::Release);
+    }
+
+    /// Whether the ring that has just ended was given back. Once.
+    pub fn has_rested(&self) -> bool {
+        self.rests.swap(false, Ordering::AcqRel)
+    }
+
+    /// It has no ring now, having carried so many messages and bytes in all: what comes is counted from there.
+    pub fn note_carried(&self, carried: [u64; 2]) {
+        for (word, value) in self.carried.iter().zip(carried) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Messages and bytes that it has carried without a ring, of so many in all.
+    #[must_use]
+    pub fn carried_since(&self, all: [u64; 2]) -> [u64; 2] {
+        let [messages, bytes] = &self.carried;
+        let since = |word: &AtomicU64, all: u64| all.saturating_sub(word.load(Ordering::Relaxed));
+        [since(messages, all[0]), since(bytes, all[1])]
     }
 
     /// Whether that is still to come.

@@ -27,6 +27,7 @@ pub(crate) mod mover;
 mod opening;
 mod raising;
 mod ready;
+mod resting;
 mod riding;
 mod waiting;
 

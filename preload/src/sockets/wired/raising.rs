@@ -2,10 +2,11 @@
 //! which looks at the adapters now and then, too: one that has failed while the program was elsewhere ends its ring.
 //!
 //! The side that connected offers, as soon as the connection is worth it (`riding`); and again some time after a ring
-//! has failed.
+//! has failed or found no room. Rings that nothing goes by are given back (`resting`).
 
 use super::super::lock::Slow;
 use super::super::{Phase, Socket};
+use super::resting::{self, Pulse};
 use super::{mover, own_fd, riding, wire};
 use crate::epoll::registered;
 use std::ptr::NonNull;
@@ -41,8 +42,8 @@ static MASK: AtomicU64 = AtomicU64::new(0);
 struct Lists {
     /// Connections for which something is to be done.
     wanted: Vec<Rider>,
-    /// Those with a ring, and which.
-    riders: Vec<(Rider, NonNull<Ring>)>,
+    /// Those with a ring.
+    riders: Vec<Ridden>,
     /// Rings that are done with, and since when.
     retired: Vec<(Old, u64)>,
     /// Offers to be made anew.
@@ -51,14 +52,37 @@ struct Lists {
     awaited: Vec<(Rider, u64)>,
 }
 
+/// Which, and when something went by it last.
+#[derive(Clone, Copy)]
+struct Ridden {
+    rider: Rider,
+    ring: NonNull<Ring>,
+    pulse: Pulse,
+}
+
 struct Again {
     rider: Rider,
     at: u64,
+    /// What it had carried when its ring ended: one that carries nothing needs none.
+    carried: [u64; 2],
     /// How long (µs) the next pause is.
     pause: u64,
 }
 
 impl Lists {
+    /// A ring is offered for this one again, after a while.
+    fn try_again(&mut self, s: &'static Socket) {
+        if !self.again.iter().any(|a| std::ptr::eq(a.rider.socket, s)) {
+            self.again.push(Again {
+                rider: Rider::new(s),
+                at: clock::ticks() + clock::us(AGAIN_US),
+                carried: riding::carried(s),
+                pause: 2 * AGAIN_US,
+            });
+        }
+        self.count();
+    }
+
     fn count(&self) {
         let (made, other) = (self.riders.len() + self.retired.len(), self.again.len());
         let all = made + other + self.wanted.len() + self.awaited.len();
@@ -151,20 +175,18 @@ pub(super) fn want(s: &'static Socket) {
     mover::wake();
 }
 
-/// The connection has no ring any more: it is taken down with the next turn.
+/// The connection has no ring any more: it is taken down with the next turn. Another is offered once what comes is worth it,
+/// or after a while if this one has failed.
 pub(super) fn retired(s: &'static Socket) {
     let connected = s.record.role.load(Ordering::Relaxed) == CONNECTED;
-    let again = connected && wire(s).is_some_and(|w| w.common.ring.is_wanted());
-    {
-        let mut lists = LISTS.lock();
-        if again && !lists.again.iter().any(|a| std::ptr::eq(a.rider.socket, s)) {
-            lists.again.push(Again {
-                rider: Rider::new(s),
-                at: clock::ticks() + clock::us(AGAIN_US),
-                pause: 2 * AGAIN_US,
-            });
+    if let Some(riding) = wire(s).map(|w| &w.common.ring) {
+        let rested = riding.has_rested();
+        riding.note_carried(riding::carried(s));
+        if rested || !connected {
+            riding.begin_later();
+        } else if riding.is_wanted() {
+            LISTS.lock().try_again(s);
         }
-        lists.count();
     }
     mover::wake();
 }
@@ -192,7 +214,7 @@ pub(super) fn work() {
         serve(rider);
     }
     let riders = LISTS.lock().riders.clone();
-    for (rider, _) in &riders {
+    for Ridden { rider, .. } in &riders {
         if let Some((wire, fd)) = rider.wire()
             && let Some(ring) = wire.common.ring.get()
         {
@@ -202,6 +224,9 @@ pub(super) fn work() {
             }
             riding::settle(rider.socket, fd, wire);
         }
+    }
+    for rider in idle(now) {
+        rest(rider);
     }
     let awaited = LISTS.lock().awaited.clone();
     for (rider, _) in &awaited {
@@ -215,11 +240,11 @@ pub(super) fn work() {
         let late = now.saturating_sub(clock::us(GRACE_US));
         // (another process that holds the connection may have taken the ring from it: the adapter is this one's)
         let mut gone = Vec::new();
-        lists.riders.retain(|(rider, ring)| {
-            let keep = rider.has_ring(*ring);
+        lists.riders.retain(|ridden| {
+            let keep = ridden.rider.has_ring(ridden.ring);
             if !keep {
-                gone.push((Old(*ring), now));
-                left.push(*rider);
+                gone.push((Old(ridden.ring), now));
+                left.push(ridden.rider);
             }
             keep
         });
@@ -310,9 +335,62 @@ fn serve(rider: Rider) {
 /// down once the connection does not have it.
 fn open(rider: Rider, fd: i32) -> Option<NonNull<Ring>> {
     let local = std::net::Ipv6Addr::from(net::local(fd)?.ip).to_canonical();
-    let ring = Ring::open(&local)?;
-    LISTS.lock().riders.push((rider, ring));
+    let Some(ring) = Ring::open(&local) else {
+        make_room(rider.socket);
+        return None;
+    };
+    let pulse = Pulse::new();
+    LISTS.lock().riders.push(Ridden { rider, ring, pulse });
     Some(ring)
+}
+
+/// There was no ring for this one: if others have some, one of which is idle, that is given back, and this side tries again if
+/// it is the one that offers.
+fn make_room(s: &'static Socket) {
+    let mut longest: Option<(u64, Rider)> = None;
+    {
+        let (mut lists, now) = (LISTS.lock(), clock::ticks());
+        if lists.riders.is_empty() {
+            return; // no adapter
+        }
+        for ridden in &mut lists.riders {
+            // SAFETY: a ring of a list is there until this thread takes it down.
+            let idle = ridden.pulse.take(unsafe { ridden.ring.as_ref() }, now);
+            if Pulse::is_enough_for_room(idle) && longest.is_none_or(|(most, _)| idle > most) {
+                longest = Some((idle, ridden.rider));
+            }
+        }
+        if s.record.role.load(Ordering::Relaxed) == CONNECTED {
+            lists.try_again(s);
+        }
+    }
+    if let Some((_, rider)) = longest {
+        rest(rider);
+    }
+}
+
+/// Those whose rings have carried nothing for long. The side that has connected gives them back.
+fn idle(now: u64) -> Vec<Rider> {
+    let mut idle = Vec::new();
+    for ridden in &mut LISTS.lock().riders {
+        // SAFETY: as above.
+        let long = Pulse::is_long(ridden.pulse.take(unsafe { ridden.ring.as_ref() }, now));
+        if long && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
+            idle.push(ridden.rider);
+        }
+    }
+    idle
+}
+
+/// Gives the ring of this one back, if that can be done now.
+fn rest(rider: Rider) {
+    if let Some((wire, fd)) = rider.wire()
+        && let Some(ring) = wire.common.ring.get()
+        && resting::may_rest(ring)
+    {
+        wire.common.ring.begin_rest();
+        riding::end(rider.socket, fd);
+    }
 }
 
 /// A ring that is connected to the one that was offered.
@@ -351,7 +429,7 @@ fn due_again(now: u64) -> Vec<Rider> {
         if wire.common.ring.get().is_some() {
             return false; // one has come up
         }
-        if again.at <= now {
+        if again.at <= now && riding::carried(again.rider.socket) != again.carried {
             due.push(again.rider);
             again.at = now + clock::us(again.pause);
             again.pause = (2 * again.pause).min(AGAIN_MOST_US);
@@ -374,9 +452,9 @@ pub(super) fn in_parent() {
 pub(super) fn in_child() {
     // SAFETY: held since before the fork, and there is no other thread.
     let lists = unsafe { LISTS.held() };
-    for (_, ring) in &lists.riders {
+    for ridden in &lists.riders {
         // SAFETY: a ring of a list is there, in memory that this process has too.
-        unsafe { ring.as_ref() }.forget();
+        unsafe { ridden.ring.as_ref() }.forget();
     }
     for (old, _) in &lists.retired {
         // SAFETY: as above.

@@ -71,6 +71,13 @@ pub(super) fn note(s: &Socket) {
     }
 }
 
+/// They go by the kernel connection again, since its ring was given back.
+fn note_kernel(s: &Socket) {
+    if s.record.transport.load(Ordering::Relaxed) == Transport::Verbs as u8 {
+        s.record.set_transport(Transport::Iwarp);
+    }
+}
+
 /// Whether there is room in the ring for a piece worth sending.
 pub(super) fn has_room(wire: &Wire) -> bool {
     let ring = wire.common.ring.get();
@@ -86,16 +93,27 @@ const WORTH_BYTES: u64 = 256 * 1024;
 /// sends does not read it. Cheap for all others.
 #[inline]
 pub(super) fn consider(s: &'static Socket, wire: &Wire) {
-    if wire.common.ring.begins_later() {
-        let r = &s.record;
-        let sum =
-            |a: &AtomicU64, b: &AtomicU64| a.load(Ordering::Relaxed) + b.load(Ordering::Relaxed);
-        let worth = sum(&r.messages_sent, &r.messages_received) >= WORTH_MESSAGES
-            || sum(&r.bytes_sent, &r.bytes_received) >= WORTH_BYTES;
-        if worth && wire.common.ring.begins_now() {
+    let riding = &wire.common.ring;
+    if riding.begins_later() {
+        let [messages, bytes] = riding.carried_since(carried(s));
+        if messages > 0 {
+            note_kernel(s);
+        }
+        let worth = messages >= WORTH_MESSAGES || bytes >= WORTH_BYTES;
+        if worth && riding.begins_now() {
             raising::begin(s);
         }
     }
+}
+
+/// Messages and bytes that the connection has carried, both ways.
+pub(super) fn carried(s: &Socket) -> [u64; 2] {
+    let r = &s.record;
+    let sum = |a: &AtomicU64, b: &AtomicU64| a.load(Ordering::Relaxed) + b.load(Ordering::Relaxed);
+    [
+        sum(&r.messages_sent, &r.messages_received),
+        sum(&r.bytes_sent, &r.bytes_received),
+    ]
 }
 
 /// Brings a ring that has ended, or is about to begin, to where it can be brought now. Cheap where there is none.

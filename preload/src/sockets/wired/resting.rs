@@ -1,0 +1,54 @@
+//! Which rings are given back because nothing goes by them. A ring is registered memory, which cannot be paged out and of
+//! which a process may have little, and a queue pair: connections that are at work have them, however many there are beside
+//! ("on-demand slabs" of sU-RDMA; SRNIC's memory for each connection).
+//!
+//! Called by the mover's thread ([`super::raising`]), which does it. What comes afterwards goes by the kernel connection, and by
+//! a ring again once it has shown that it is worth one.
+
+use transport::clock;
+use transport::ring::Ring;
+
+/// How long (µs) nothing has gone by a ring that is given back; and where another connection finds no room for one.
+const REST_US: u64 = 10_000_000;
+const ROOM_US: u64 = 500_000;
+
+/// When something went by a ring last, as far as was seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pulse {
+    moved: u64,
+    since: u64,
+}
+
+impl Pulse {
+    /// Of a ring that has just been made.
+    pub(super) fn new() -> Self {
+        Self {
+            moved: 0,
+            since: clock::ticks(),
+        }
+    }
+
+    /// Looks at the ring. How long (ticks) nothing has gone by it.
+    pub(super) fn take(&mut self, ring: &Ring, now: u64) -> u64 {
+        let moved = ring.moved();
+        if moved != self.moved {
+            (self.moved, self.since) = (moved, now);
+        }
+        now.saturating_sub(self.since)
+    }
+
+    /// Whether a ring by which nothing has gone for so long (ticks) is given back.
+    pub(super) fn is_long(idle: u64) -> bool {
+        idle > clock::us(REST_US)
+    }
+
+    /// Whether it is where another connection needs the room.
+    pub(super) fn is_enough_for_room(idle: u64) -> bool {
+        idle > clock::us(ROOM_US)
+    }
+}
+
+/// Whether it can be given back now: it carries both directions, and nothing is under way or waits to be read.
+pub(super) fn may_rest(ring: &Ring) -> bool {
+    ring.is_up() && !ring.is_over() && ring.is_quiet() && ring.available() == 0
+}

@@ -1,0 +1,97 @@
+//! Rings of RDMA adapters that nothing goes by are given back: their memory is for connections that are at work. By the
+//! stand-in for an adapter.
+
+use shunt_tests::apps::{LONG, Stage, have};
+use shunt_tests::run::{Outcome, library};
+
+/// Answers what each connection asks.
+const SERVER: &str = r#"
+import os, socket, threading
+lis = socket.create_server(("127.0.0.1", 0))
+with open("port.new", "w") as f: f.write(str(lis.getsockname()[1]))
+os.rename("port.new", "port")
+def answer(c):
+    while c.recv(3, socket.MSG_WAITALL): c.sendall(b"answer")
+for i in range(int(open("connections").read())):
+    threading.Thread(target=answer, args=[lis.accept()[0]]).start()
+"#;
+
+/// Asks, and looks what carries its connections.
+const CLIENT: &str = r#"
+import json, os, socket, subprocess, sys, time
+def path(s):
+    env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    all = json.loads(subprocess.check_output([sys.argv[1], "stat", "--json"], env=env))
+    own = [c for p in all if p["pid"] == os.getpid() for c in p["connections"]]
+    return next(c["transport"] for c in own if c["local"] == "127.0.0.1:%d" % s.getsockname()[1])
+def ask(s, times=1):
+    for i in range(times):
+        s.sendall(b"ask"); assert s.recv(6, socket.MSG_WAITALL) == b"answer"
+def until(s, wanted, times, pause):
+    begun = time.time()
+    while path(s) != wanted:
+        assert time.time() < begun + 60, "still on " + path(s)
+        ask(s, times)
+        time.sleep(pause)
+while not os.path.exists("port"): time.sleep(0.01)
+def connect():
+    return socket.create_connection(("127.0.0.1", int(open("port").read())))
+"#;
+
+fn run(name: &str, client: &str, connections: usize, adapter: &str) -> Option<Outcome> {
+    if !have(&["python3"]) {
+        return None;
+    }
+    let mut stage = Stage::new(true);
+    stage.file("server.py", SERVER.as_bytes());
+    stage.file("client.py", format!("{CLIENT}{client}").as_bytes());
+    stage.file("connections", connections.to_string().as_bytes());
+    let rules = b"use verbs connect * *:*\nuse verbs listen * *:*\n";
+    let rules = stage.file("rules", rules).to_string_lossy().into_owned();
+    let mut start = |words: &[&str]| {
+        let settings = [
+            ("SHUNT_RULES", rules.as_str()),
+            ("SHUNT_STANDIN_ADAPTER", adapter),
+        ];
+        let launch = settings
+            .iter()
+            .fold(stage.launch("python3"), |l, (k, v)| l.env(k, v));
+        launch.args(words).start()
+    };
+    let server = start(&["server.py"]);
+    let command = library().with_file_name("shunt");
+    let outcome = start(&["client.py", &command.to_string_lossy()]).finish(LONG);
+    outcome.expect_ok(name);
+    server.finish(LONG).expect_ok("server");
+    Some(outcome)
+}
+
+#[test]
+fn a_ring_that_nothing_goes_by_is_given_back_and_made_anew() {
+    let client = r#"
+idle, busy = connect(), connect()
+until(idle, "verbs", 40, 0.05)
+until(busy, "verbs", 40, 0.05)
+# (what it is on shows with the next message, and one alone does not bring a ring back)
+begun = time.time()
+while time.time() < begun + 15:
+    ask(busy); time.sleep(0.2)
+assert path(busy) == "verbs", path(busy)
+until(idle, "iwarp", 1, 11)
+until(idle, "verbs", 40, 0.05)
+ask(idle, 100); ask(busy, 100)
+"#;
+    run("client", client, 2, "1");
+}
+
+#[test]
+fn connections_at_work_have_the_room_of_those_that_rest() {
+    let client = r#"
+all = [connect() for i in range(5)]
+for turn in range(2):
+    for s in all:
+        until(s, "verbs", 40, 0.05)
+        ask(s, 100)
+"#;
+    run("client", client, 5, "1/2");
+}
