@@ -89,23 +89,37 @@ pub unsafe extern "C" fn bind(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the program's arguments, passed on.
-    let r = unsafe { real::listen(fd, backlog) };
-    if r == 0
-        && let Some(s) = table::socket(fd)
-        && s.phase() == Phase::Idle
-    {
-        let e = real::errno();
-        listening(s, fd);
+    let kernel = || unsafe { real::listen(fd, backlog) };
+    let is_idle = |s: &&Socket| s.phase() == Phase::Idle;
+    let Some(s) = table::socket(fd).filter(is_idle) else {
+        return kernel();
+    };
+    let mut w = world::lock();
+    // A client may find the listener as soon as the kernel has it, and takes one without a board for plain. (Where it listens is
+    // not known before if the kernel is to choose the port.)
+    let bound = net::local(fd).is_some_and(|at| at.port != 0);
+    let early = bound.then(|| board(fd));
+    let r = kernel();
+    let e = real::errno();
+    if r == 0 && is_idle(&s) {
+        let family = early.unwrap_or_else(|| board(fd));
+        listening(&mut w, s, fd, family);
+        drop(w);
         mapper::listening(fd);
-        set_errno(e);
+    } else if let Some(Ok(mut unused)) = early {
+        unused.part();
     }
+    set_errno(e);
     r
 }
 
-/// Puts up the board of a listener.
-fn listening(s: &'static Socket, fd: c_int) {
-    let mut w = world::lock();
-    let family = rules::listen(fd).and_then(|()| Family::open(fd));
+/// The board of a listener, or why it has none.
+fn board(fd: c_int) -> Result<Family, Reason> {
+    rules::listen(fd).and_then(|()| Family::open(fd))
+}
+
+/// A socket listens.
+fn listening(w: &mut World, s: &'static Socket, fd: c_int, family: Result<Family, Reason>) {
     let index = family.and_then(|f| {
         let free = w.families.iter().position(Option::is_none);
         let index = free.unwrap_or(w.families.len());

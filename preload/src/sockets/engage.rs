@@ -485,6 +485,9 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
             s.record.set_kernel(why);
             s.set_phase(Phase::Plain);
         }
-        Err(_) => {}
+        Err(_) => {
+            let (_, peer) = s.record.names();
+            world::lock().targets().forget_plain(&peer);
+        }
     }
 }

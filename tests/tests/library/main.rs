@@ -3,6 +3,7 @@
 
 mod command;
 mod demote;
+mod early;
 mod exports;
 mod flow;
 mod names;

@@ -75,6 +75,8 @@ impl Targets {
                 self.by_address.insert(*address, Entry::Served(i));
                 Ok(i)
             }
+            // (nobody listens: at the next try somebody may)
+            Err(Reason::PeerRemote) if address.is_loopback() => Err(Reason::PeerRemote),
             Err(why) => {
                 if self.by_address.len() >= TARGETS {
                     self.by_address.retain(|_, e| matches!(e, Entry::Served(_)));
@@ -92,6 +94,13 @@ impl Targets {
         let until = clock::ticks() + clock::us(10 * PLAIN_FOR_US);
         self.by_address
             .insert(*address, Entry::Plain { until, why });
+    }
+
+    /// A connection to this address could not be made: what is remembered of who is there says nothing of the next.
+    pub fn forget_plain(&mut self, address: &Endpoint) {
+        if let Some(Entry::Plain { .. }) = self.by_address.get(address) {
+            self.by_address.remove(address);
+        }
     }
 
     /// Looks the address up in the kernel and leaves notices at its boards.
