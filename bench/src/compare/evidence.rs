@@ -41,9 +41,13 @@ const TOLERATED: f64 = 0.05;
 
 /// Every file must say that its bytes went the way they should.
 pub(crate) fn check(carrier: Carrier, reports: &[PathBuf]) -> anyhow::Result<()> {
-    reports
+    let failed: Vec<_> = reports
         .iter()
-        .try_for_each(|report| check_one(carrier, report))
+        .filter_map(|report| check_one(carrier, report).err())
+        .map(|why| format!("{why:#}"))
+        .collect();
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    Ok(())
 }
 
 fn check_one(carrier: Carrier, report: &Path) -> anyhow::Result<()> {

@@ -94,10 +94,13 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(s) = table::socket(fd).filter(is_idle) else {
         return kernel();
     };
-    let mut w = world::lock();
-    // A client may find the listener as soon as the kernel has it, and takes one without a board for plain. (Where it listens is
-    // not known before if the kernel is to choose the port.)
+    // A client may find the listener as soon as the kernel has it, and takes one without a board, or a mark, for plain. (Where it
+    // listens is not known before if the kernel is to choose the port.)
     let bound = net::local(fd).is_some_and(|at| at.port != 0);
+    if bound {
+        mapper::listening(fd);
+    }
+    let mut w = world::lock();
     let early = bound.then(|| board(fd));
     let r = kernel();
     let e = real::errno();
@@ -105,9 +108,15 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         let family = early.unwrap_or_else(|| board(fd));
         listening(&mut w, s, fd, family);
         drop(w);
-        mapper::listening(fd);
-    } else if let Some(Ok(mut unused)) = early {
-        unused.part();
+        if !bound {
+            mapper::listening(fd);
+        }
+    } else if let Some(early) = early {
+        drop(w);
+        mapper::closed(fd);
+        if let Ok(mut unused) = early {
+            unused.part();
+        }
     }
     set_errno(e);
     r

@@ -101,6 +101,13 @@ pub(crate) fn refused(peer: &Endpoint) {
     }
 }
 
+/// Nobody was there to connect to: the peer is asked anew at the next try.
+pub(crate) fn not_there(peer: &Endpoint) {
+    if let Some(service) = service(peer) {
+        QUESTIONS.lock().forget(service);
+    }
+}
+
 pub(super) fn hold() {
     MASK.store(QUESTIONS.hold(), Ordering::Relaxed);
 }

@@ -16,7 +16,7 @@ mod answering;
 mod asking;
 
 pub(crate) use answering::{attend, closed, listening};
-pub(crate) use asking::{asked, refused, verdict};
+pub(crate) use asking::{asked, not_there, refused, verdict};
 pub(crate) use transport::port_mapper::questions::Verdict;
 
 use std::sync::atomic::{AtomicBool, Ordering};

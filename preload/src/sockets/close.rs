@@ -14,6 +14,7 @@ use transport::clock;
 use transport::provider::Provider;
 use transport::sdp::Leg;
 use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET, State, generation};
+use transport::sys::diag;
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::{Errno, net, time};
 
@@ -168,6 +169,12 @@ fn unexpect(w: &mut World, s: &Socket) {
 
 /// The last of those who held it ends the stream.
 fn end(w: &mut World, s: &'static Socket, fd: i32) {
+    if s.phase() == Phase::Fresh
+        && matches!(super::demote::way(s), Way::Caller { mapped: true, .. })
+        && !diag::carried(fd).is_some_and(|now| now.connected)
+    {
+        crate::mapper::not_there(&s.record.names().1); // (it came out after connect, which did not wait)
+    }
     if s.phase() == Phase::Announced
         && !withdraw(w, s)
         && let Some(p) = s.segment().copied()

@@ -461,7 +461,11 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
         return; // somebody else's connect on the same socket was faster
     }
     match target {
-        Ok(RIDES_IF_MAPPED..) if !ok => {}
+        Ok(RIDES_IF_MAPPED..) if !ok => {
+            if matches!(target, Ok(IF_MAPPED | RIDES_IF_MAPPED)) {
+                mapper::not_there(&s.record.names().1);
+            }
+        }
         Ok(target) if ok => {
             if target >= RIDES_IF_MAPPED {
                 let _w = world::lock();

@@ -71,6 +71,13 @@ impl Answers {
         self.note(service, Answer::Denied, now);
     }
 
+    /// The service was not there: that its port mapper has denied it, or said nothing, holds no longer.
+    pub fn forget(&mut self, service: SocketAddr) {
+        if let Some((Known::Denied | Known::Silent, _)) = self.known.get(&service) {
+            self.known.remove(&service);
+        }
+    }
+
     /// What is known of a service now; nothing if it has to be asked.
     pub fn look_up(&mut self, service: SocketAddr, now: u64) -> Option<Known> {
         let (known, end) = *self.known.get(&service)?;

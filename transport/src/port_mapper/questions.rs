@@ -168,6 +168,13 @@ impl<L: Link> Questions<L> {
         self.answers.note_refused(service, now);
     }
 
+    /// The service was not there when it was tried: an answer that it does not take SDP, or none, says nothing of the next try.
+    pub fn forget(&mut self, service: SocketAddr) {
+        self.open.retain(|o| o.service != service);
+        self.answers.forget(service);
+        self.answers.forget(host(service));
+    }
+
     /// Forgets what is open: in a child after fork, whose parent gets the answers.
     pub fn part(&mut self) {
         self.open.clear();

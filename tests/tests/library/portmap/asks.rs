@@ -1,6 +1,7 @@
 //! What a connect asks, how long it believes the answer, and what it does then.
 
 use super::*;
+use shunt_tests::report::Connection;
 
 /// A port mapper on the second host that only listens in.
 struct Overheard {
@@ -177,4 +178,54 @@ fn silence_leaves_everything_on_kernel_tcp_and_is_not_asked_for_ever() {
     // (silence holds for ten seconds, of which the connections may take some on a busy machine)
     assert!(!asked.is_empty() && asked.len() <= 3 * handles.len());
     assert!(handles.len() < 10, "{}", handles.len());
+}
+
+/// A client that is there before the server, and tries until it is let in, is not held to what was said when nobody was there.
+#[test]
+fn a_service_that_was_not_there_is_asked_about_anew() {
+    const CLIENT: &str = r#"
+import errno, os, select, socket, sys, time
+def connect():
+    s = socket.socket()
+    s.setblocking(sys.argv[3] == "blocking")
+    e = s.connect_ex((sys.argv[1], int(sys.argv[2])))
+    if e == errno.EINPROGRESS:
+        select.select([], [s], [])
+        e = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    s.setblocking(True)
+    return e, s
+while True:
+    e, s = connect()
+    if e == 0: break
+    assert e == errno.ECONNREFUSED, e
+    open("refused", "w").close()
+    time.sleep(0.02)
+s.sendall(b"6 * 7\n")
+assert s.recv(10) == b"42"
+"#;
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let client = scene.stage.file("client.py", CLIENT.as_bytes());
+    let rules = scene.stage.file("rules", ASKING);
+    let refused = scene.stage.folder.path("refused");
+    for (how, port) in [("blocking", "7001"), ("nonblocking", "7002")] {
+        let two = Host::Two.v4().to_string();
+        let start = scene.stage.launch("python3").args([client.as_path()]);
+        let start = start.args([&two, port, how]).env("SHUNT_RULES", &rules);
+        let job = scene.hosts.launch(Host::One, start).start();
+        assert!(eventually(|| refused.exists()), "{how}");
+        let _server = scene.puppet(port.parse().unwrap(), &[IWARP]);
+        let done = job.finish(LONG);
+        done.expect_ok(how);
+        let served = |c: &&Connection| c.received > 0;
+        let by: Vec<_> = done
+            .report
+            .connections()
+            .filter(served)
+            .map(|c| c.transport.as_str())
+            .collect();
+        assert_eq!(by, ["iwarp"], "{how}: {}", done.report.summary());
+        std::fs::remove_file(&refused).unwrap();
+    }
 }
