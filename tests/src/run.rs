@@ -82,13 +82,25 @@ pub fn goes_far() -> bool {
 fn rules() -> PathBuf {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     let file = FILE.get_or_init(|| {
-        let path = std::env::temp_dir().join(format!("shunt-rules-{}", std::process::id()));
+        let path = rules_path();
         let transport = transport().unwrap_or_default();
         let lines = ["connect", "listen"].map(|role| format!("use {transport} {role} * *:*\n"));
         std::fs::write(&path, lines.concat()).unwrap();
+        // SAFETY: a function without arguments, as it is to be.
+        unsafe { libc::atexit(forget_rules) };
         path
     });
     file.clone()
+}
+
+/// Where this process has them.
+fn rules_path() -> PathBuf {
+    std::env::temp_dir().join(format!("shunt-rules-{}", std::process::id()))
+}
+
+/// Once all that was started has ended. (In a child that was forked it is another path.)
+extern "C" fn forget_rules() {
+    let _ = std::fs::remove_file(rules_path());
 }
 
 /// A program about to be started.
