@@ -42,6 +42,7 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
     if let Some(unread) = unread {
         handover::adopt(&unread);
     }
+    crate::sockets::listener::note_all();
     signals::init();
     fork::init();
     world::set_pid(sys::pid());

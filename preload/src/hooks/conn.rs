@@ -7,14 +7,13 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{
-    Phase, Socket, Way, accept, close, engage, operator, parked, residual, wired,
+    Phase, Socket, accept, close, engage, listener, operator, parked, residual, wired,
 };
 use crate::world::World;
-use crate::{mapper, rules, table, world};
+use crate::{mapper, table, world};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
-use transport::rendezvous::server::Family;
 use transport::sys::net::{self, Endpoint};
 
 /// Notes a descriptor that has just been made: whatever its number stood for is gone.
@@ -90,6 +89,7 @@ pub unsafe extern "C" fn bind(
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::listen(fd, backlog) };
+    listener::touched(fd);
     let is_idle = |s: &&Socket| s.phase() == Phase::Idle;
     let Some(s) = table::socket(fd).filter(is_idle) else {
         return kernel();
@@ -101,12 +101,12 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         mapper::listening(fd);
     }
     let mut w = world::lock();
-    let early = bound.then(|| board(fd));
+    let early = bound.then(|| listener::board(fd));
     let r = kernel();
     let e = real::errno();
     if r == 0 && is_idle(&s) {
-        let family = early.unwrap_or_else(|| board(fd));
-        listening(&mut w, s, fd, family);
+        let family = early.unwrap_or_else(|| listener::board(fd));
+        listener::listening(&mut w, s, fd, family);
         drop(w);
         if !bound {
             mapper::listening(fd);
@@ -120,33 +120,6 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     }
     set_errno(e);
     r
-}
-
-/// The board of a listener, or why it has none.
-fn board(fd: c_int) -> Result<Family, Reason> {
-    rules::listen(fd).and_then(|()| Family::open(fd))
-}
-
-/// A socket listens.
-fn listening(w: &mut World, s: &'static Socket, fd: c_int, family: Result<Family, Reason>) {
-    let index = family.and_then(|f| {
-        let free = w.families.iter().position(Option::is_none);
-        let index = free.unwrap_or(w.families.len());
-        match w.families.get_mut(index) {
-            Some(slot) => *slot = Some(f),
-            None => w.families.push(Some(f)),
-        }
-        u32::try_from(index).map_err(|_| Reason::NoMemory)
-    });
-    // SAFETY: under the registry lock.
-    unsafe {
-        *s.way.get() = Way::Listener {
-            family: index,
-            wired: wired::is_wanted_at(fd),
-            rides: rules::listen_wanted(fd).rides,
-        }
-    };
-    s.set_phase(Phase::Listening);
 }
 
 /// Room for the other end's address, where the program does not ask for it.
@@ -202,6 +175,9 @@ unsafe fn accept_by(
         take_in_unlisted(new, nonblock);
         return new;
     };
+    if l.phase() == Phase::Idle {
+        listener::serve(l, fd);
+    }
     mapper::attend();
     let mut own = Caller::new();
     let (addr, len) = if addr.is_null() {

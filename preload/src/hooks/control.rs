@@ -6,7 +6,7 @@
 
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, attend, demote};
-use crate::sockets::{Phase, Socket, engage, options};
+use crate::sockets::{Phase, Socket, engage, listener, options};
 use crate::table;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,7 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut libc::socklen_t,
 ) -> c_int {
+    listener::touched(fd);
     // The descriptor is the kernel's own connection: nearly every answer is right as it is.
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { real::getsockopt(fd, level, name, value, len) };
@@ -62,6 +63,7 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: libc::socklen_t,
 ) -> c_int {
+    listener::touched(fd);
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { real::setsockopt(fd, level, name, value, len) };
     if r == 0

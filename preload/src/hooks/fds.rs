@@ -5,7 +5,7 @@ use super::conn::{can_follow, follow, made};
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, Way, residual, wired};
+use crate::sockets::{Phase, Way, listener, residual, wired};
 use crate::table::{self, Entry};
 use crate::world;
 use std::ffi::{c_char, c_int, c_void};
@@ -232,6 +232,9 @@ pub(super) unsafe fn received(msg: *const libc::msghdr) {
         made(fd);
         rejoin(fd);
         take_in_unasked(fd);
+        if world::is_ready() {
+            listener::note(fd);
+        }
     });
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod handover;
 mod held;
 pub(crate) mod idle;
 pub(crate) mod large;
+pub(crate) mod listener;
 pub(crate) mod lock;
 pub(crate) mod mapped;
 pub(crate) mod operator;

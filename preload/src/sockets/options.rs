@@ -138,6 +138,29 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
     }
 }
 
+/// Takes over what others have set for a listener that this program was left: connections that it accepts inherit that.
+pub(crate) fn take_over(s: &'static Socket, fd: i32) {
+    let tcp = [libc::TCP_NODELAY, libc::TCP_CORK, TCP_INQ];
+    let socket = [libc::SO_LINGER, libc::SO_RCVLOWAT];
+    let all = tcp.map(|name| (libc::IPPROTO_TCP, name));
+    let all = all
+        .into_iter()
+        .chain(socket.map(|name| (libc::SOL_SOCKET, name)));
+    for (level, name) in all {
+        was_set(s, fd, level, name, net::option(fd, level, name).ok());
+    }
+    // (sizes that the kernel has chosen are none of the program's: socket(7), SO_BUF_LOCK)
+    let locks = net::option(fd, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0);
+    for (bit, name) in [(1, SO_SNDBUF), (2, SO_RCVBUF)] {
+        if locks & bit != 0 {
+            was_set(s, fd, libc::SOL_SOCKET, name, None);
+        }
+    }
+}
+
+/// `SO_BUF_LOCK` of `asm-generic/socket.h`.
+const SO_BUF_LOCK: i32 = 72;
+
 /// The size of a buffer as the program has set it: the kernel doubles it for its own needs.
 fn size(fd: i32, name: i32) -> u32 {
     let doubled = net::option(fd, libc::SOL_SOCKET, name).unwrap_or(0);

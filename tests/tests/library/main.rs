@@ -6,6 +6,7 @@ mod demote;
 mod early;
 mod exports;
 mod flow;
+mod inherited;
 mod names;
 mod portmap;
 mod resting;

@@ -4,7 +4,7 @@
 //! Rule: a plain server costs one look a quarter of a second, never a wait.
 
 use super::target::{PATIENCE_US, Shared, Target};
-use super::{board_name, leave, permits};
+use super::{board_names, leave, permits};
 use crate::clock;
 use crate::provider::Provider as _;
 use crate::reason::Reason;
@@ -148,8 +148,8 @@ impl Targets {
             });
         }
         let (mut boards, mut channels) = (Vec::new(), Vec::new());
-        for inode in inodes {
-            let name = board_name(u64::from(inode));
+        let names = inodes.into_iter().map(u64::from).flat_map(board_names);
+        for name in names {
             let file = match file {
                 Some(f) => f,
                 None => {

@@ -16,9 +16,21 @@ mod target;
 use crate::settings::PeerUsers;
 use crate::sys::{self, Result, fd::Fd, unix};
 
-/// The board's name for a TCP listener.
-fn board_name(inode: u64) -> String {
-    format!("shunt-1-{inode}")
+/// Boards of one listener at most: where several programs serve one that was left to them (an old version of a server and the
+/// new one), each has its own.
+const BOARDS: u32 = 4;
+
+/// The name of one of the boards of a TCP listener.
+fn board_name(inode: u64, nth: u32) -> String {
+    match nth {
+        0 => format!("shunt-1-{inode}"),
+        nth => format!("shunt-1-{inode}.{nth}"),
+    }
+}
+
+/// Those of all.
+fn board_names(inode: u64) -> impl Iterator<Item = String> {
+    (0..BOARDS).map(move |nth| board_name(inode, nth))
 }
 
 /// The inbox's name of one process among several that serve one listener.

@@ -8,7 +8,7 @@
 mod members;
 mod notices;
 
-use super::{board_name, permits};
+use super::{board_names, permits};
 use crate::doorbell;
 use crate::provider::Provider as _;
 use crate::reason::Reason;
@@ -86,7 +86,8 @@ impl Family {
     /// Why no connection of this listener can leave kernel TCP.
     pub fn open(listener: i32) -> Result<Self, Reason> {
         let inode = fd::inode(listener).map_err(|_| Reason::NoMemory)?;
-        let board = unix::listen_abstract(&board_name(inode)).map_err(|_| Reason::BoardTaken)?;
+        let board = board_names(inode).find_map(|name| unix::listen_abstract(&name).ok());
+        let board = board.ok_or(Reason::BoardTaken)?;
         let members = Members::new().map_err(|_| Reason::NoMemory)?;
         let mut family = Self {
             inode,

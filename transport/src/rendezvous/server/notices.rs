@@ -181,7 +181,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut family = Family::open(listener.as_raw_fd()).unwrap();
         assert!(family.hears_nobody());
-        let channel = unix::connect_abstract(&board_name(family.inode())).unwrap();
+        let channel = unix::connect_abstract(&board_name(family.inode(), 0)).unwrap();
         assert!(
             !family.hears_nobody(),
             "somebody is about to leave a notice"
@@ -196,7 +196,7 @@ mod tests {
     fn who_only_looks_whether_anybody_is_there_is_forgotten() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut family = Family::open(listener.as_raw_fd()).unwrap();
-        drop(unix::connect_abstract(&board_name(family.inode())).unwrap());
+        drop(unix::connect_abstract(&board_name(family.inode(), 0)).unwrap());
         assert!(family.hears_nobody());
         assert!(family.arriving.is_empty());
     }

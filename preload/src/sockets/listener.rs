@@ -1,0 +1,109 @@
+//! How a socket becomes a listener that clients with the library find: its board.
+//!
+//! - By listen(2), of a socket that this program has made.
+//! - One that another has made, and left to this program by exec (a new version of a server that takes over, systemd's sockets)
+//!   or passed to it: noted when it comes ([`note`], [`note_all`]), and a listener like any other as soon as the program shows
+//!   that it is the one that serves ([`serve`]): it listens, asks for an option or sets one, accepts. A shell on the way has it
+//!   too, and must not take what the server needs.
+//!
+//! Called by the hooks of listen, accept, getsockopt and setsockopt, of what brings descriptors, and by the constructor.
+
+use super::{Phase, Socket, Way, options, wired};
+use crate::world::{self, World};
+use crate::{mapper, real, rules, table};
+use std::sync::atomic::{AtomicBool, Ordering};
+use transport::reason::Reason;
+use transport::rendezvous::server::Family;
+use transport::sys::net;
+
+/// Numbers that a new program looks at.
+const NUMBERS: i32 = 128;
+
+/// There may be some that are noted, and do not serve yet.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The board of a listener, or why it has none.
+pub(crate) fn board(fd: i32) -> Result<Family, Reason> {
+    rules::listen(fd).and_then(|()| Family::open(fd))
+}
+
+/// A socket listens.
+pub(crate) fn listening(w: &mut World, s: &Socket, fd: i32, family: Result<Family, Reason>) {
+    let family = family.and_then(|f| {
+        let free = w.families.iter().position(Option::is_none);
+        let index = free.unwrap_or(w.families.len());
+        match w.families.get_mut(index) {
+            Some(slot) => *slot = Some(f),
+            None => w.families.push(Some(f)),
+        }
+        u32::try_from(index).map_err(|_| Reason::NoMemory)
+    });
+    // SAFETY: under the registry lock.
+    unsafe {
+        *s.way.get() = Way::Listener {
+            family,
+            wired: wired::is_wanted_at(fd),
+            rides: rules::listen_wanted(fd).rides,
+        }
+    };
+    s.set_phase(Phase::Listening);
+}
+
+/// Notes the listeners that this program has begun with.
+pub(crate) fn note_all() {
+    for fd in 0..NUMBERS {
+        note(fd);
+    }
+}
+
+/// Notes a descriptor that has come from elsewhere, if it is a listener. Nothing is done for it yet.
+pub(crate) fn note(fd: i32) {
+    if !table::can_hold(fd) || table::socket(fd).is_some() || !is_listener(fd) {
+        return;
+    }
+    let mut w = world::lock();
+    if let Some(s) = w.pool.take() {
+        s.nonblock.store(net::is_nonblocking(fd), Ordering::Relaxed);
+        s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
+        table::put_socket(fd, s);
+        ANY.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether it is one of TCP.
+fn is_listener(fd: i32) -> bool {
+    let is = |name| net::option(fd, libc::SOL_SOCKET, name);
+    is(libc::SO_ACCEPTCONN).is_ok_and(|v| v != 0)
+        && is(libc::SO_DOMAIN).is_ok_and(|v| matches!(v, libc::AF_INET | libc::AF_INET6))
+        && is(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
+/// The program does something with this descriptor. One load, mostly.
+#[inline]
+pub(crate) fn touched(fd: i32) {
+    if ANY.load(Ordering::Relaxed)
+        && let Some(s) = table::socket(fd)
+        && s.phase() == Phase::Idle
+    {
+        serve(s, fd);
+    }
+}
+
+/// The program does something with a socket that has never listened or been connected as far as the library has seen: if it is
+/// a listener that was noted, it is one like any other from now on.
+#[cold]
+pub(crate) fn serve(s: &'static Socket, fd: i32) {
+    if world::is_foreign() || !is_listener(fd) {
+        return;
+    }
+    let e = real::errno();
+    mapper::listening(fd);
+    let mut w = world::lock();
+    // (another thread may have been faster)
+    if s.phase() == Phase::Idle {
+        options::take_over(s, fd);
+        listening(&mut w, s, fd, board(fd));
+    }
+    drop(w);
+    real::set_errno(e);
+}
