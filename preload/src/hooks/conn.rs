@@ -10,7 +10,7 @@ use crate::sockets::{
     Phase, Socket, accept, close, engage, listener, operator, parked, residual, wired,
 };
 use crate::world::World;
-use crate::{mapper, table, world};
+use crate::{mapper, signals, table, world};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -96,27 +96,27 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     };
     // A client may find the listener as soon as the kernel has it, and takes one without a board, or a mark, for plain. (Where it
     // listens is not known before if the kernel is to choose the port.)
-    let bound = net::local(fd).is_some_and(|at| at.port != 0);
+    // (In a sandbox nothing is done before the kernel has said yes.)
+    let bound = !signals::is_sandboxed() && net::local(fd).is_some_and(|at| at.port != 0);
     if bound {
         mapper::listening(fd);
     }
-    let mut w = world::lock();
-    let early = bound.then(|| listener::board(fd));
+    let early = bound.then(|| listener::put_up(&mut world::lock(), fd));
     let r = kernel();
     let e = real::errno();
+    let mut w = world::lock();
     if r == 0 && is_idle(&s) {
-        let family = early.unwrap_or_else(|| listener::board(fd));
-        listener::listening(&mut w, s, fd, family);
-        drop(w);
-        if !bound {
-            mapper::listening(fd);
-        }
-    } else if let Some(early) = early {
-        drop(w);
-        mapper::closed(fd);
-        if let Ok(mut unused) = early {
-            unused.part();
-        }
+        let family = early.unwrap_or_else(|| listener::put_up(&mut w, fd));
+        listener::listens(s, fd, family);
+    } else if let Some(Ok(unused)) = early {
+        listener::take_down(&mut w, unused); // it failed, or another thread was faster
+    }
+    drop(w);
+    match r {
+        0 if !bound => mapper::listening(fd),
+        0 => {}
+        _ if bound => mapper::closed(fd),
+        _ => {}
     }
     set_errno(e);
     r

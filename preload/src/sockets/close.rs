@@ -167,14 +167,28 @@ fn unexpect(w: &mut World, s: &Socket) {
     }
 }
 
-/// The last of those who held it ends the stream.
-fn end(w: &mut World, s: &'static Socket, fd: i32) {
-    if s.phase() == Phase::Fresh
-        && matches!(super::demote::way(s), Way::Caller { mapped: true, .. })
+/// A connection that never was, as came out after connect, which did not wait: what is remembered of who is there says nothing
+/// of the next.
+fn note_absence(w: &mut World, s: &Socket, fd: i32) {
+    let mapped = matches!(super::demote::way(s), Way::Caller { mapped: true, .. });
+    let asked = s.phase() == Phase::Fresh && mapped;
+    let plain = s.phase() == Phase::Plain && s.record.role.load(Ordering::Relaxed) == 1;
+    if (asked || plain)
+        && !s.record.has_carried()
         && !diag::carried(fd).is_some_and(|now| now.connected)
     {
-        crate::mapper::not_there(&s.record.names().1); // (it came out after connect, which did not wait)
+        let (_, peer) = s.record.names();
+        if asked {
+            crate::mapper::not_there(&peer);
+        } else {
+            w.targets().forget_plain(&peer);
+        }
     }
+}
+
+/// The last of those who held it ends the stream.
+fn end(w: &mut World, s: &'static Socket, fd: i32) {
+    note_absence(w, s, fd);
     if s.phase() == Phase::Announced
         && !withdraw(w, s)
         && let Some(p) = s.segment().copied()

@@ -22,22 +22,30 @@ const NUMBERS: i32 = 128;
 /// There may be some that are noted, and do not serve yet.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// The board of a listener, or why it has none.
-pub(crate) fn board(fd: i32) -> Result<Family, Reason> {
-    rules::listen(fd).and_then(|()| Family::open(fd))
+/// Puts up the board of a listener, or says why it has none. Not for longer than that under the registry lock: what a program
+/// has put under listen(2) may want that.
+pub(crate) fn put_up(w: &mut World, fd: i32) -> Result<u32, Reason> {
+    let family = rules::listen(fd).and_then(|()| Family::open(fd))?;
+    let free = w.families.iter().position(Option::is_none);
+    let index = free.unwrap_or(w.families.len());
+    match w.families.get_mut(index) {
+        Some(slot) => *slot = Some(family),
+        None => w.families.push(Some(family)),
+    }
+    u32::try_from(index).map_err(|_| Reason::NoMemory)
 }
 
-/// A socket listens.
-pub(crate) fn listening(w: &mut World, s: &Socket, fd: i32, family: Result<Family, Reason>) {
-    let family = family.and_then(|f| {
-        let free = w.families.iter().position(Option::is_none);
-        let index = free.unwrap_or(w.families.len());
-        match w.families.get_mut(index) {
-            Some(slot) => *slot = Some(f),
-            None => w.families.push(Some(f)),
-        }
-        u32::try_from(index).map_err(|_| Reason::NoMemory)
-    });
+/// Takes down one that was put up for nothing.
+pub(crate) fn take_down(w: &mut World, family: u32) {
+    if let Some(slot) = w.families.get_mut(family as usize)
+        && let Some(mut unused) = slot.take()
+    {
+        unused.part();
+    }
+}
+
+/// A socket listens. Under the registry lock.
+pub(crate) fn listens(s: &Socket, fd: i32, family: Result<u32, Reason>) {
     // SAFETY: under the registry lock.
     unsafe {
         *s.way.get() = Way::Listener {
@@ -102,7 +110,8 @@ pub(crate) fn serve(s: &'static Socket, fd: i32) {
     // (another thread may have been faster)
     if s.phase() == Phase::Idle {
         options::take_over(s, fd);
-        listening(&mut w, s, fd, board(fd));
+        let family = put_up(&mut w, fd);
+        listens(s, fd, family);
     }
     drop(w);
     real::set_errno(e);

@@ -66,6 +66,8 @@ struct Open<L> {
     looked: u64,
     /// How long it may still be waited for.
     patience_us: u64,
+    /// The service turned out not to be there: that it is denied, or silence, is not remembered.
+    void: bool,
 }
 
 /// Everything that a process has asked.
@@ -76,6 +78,8 @@ pub struct Questions<L> {
     answers: Answers,
     /// Accepted for one connection, until then.
     once: Vec<(SocketAddr, u64)>,
+    /// Services that were not there when they were tried: asked about at the next try, also where their host is silent.
+    absent: Vec<SocketAddr>,
     timing: Timing,
     holds: Holds,
 }
@@ -87,6 +91,7 @@ impl<L: Link> Questions<L> {
             open: Vec::new(),
             answers: Answers::new(holds.denied_us, holds.silent_us),
             once: Vec::new(),
+            absent: Vec::new(),
             timing,
             holds,
         }
@@ -121,6 +126,7 @@ impl<L: Link> Questions<L> {
             link,
             looked: now,
             patience_us: self.holds.patience_us,
+            void: false,
         });
     }
 
@@ -140,7 +146,10 @@ impl<L: Link> Questions<L> {
 
     fn known(&mut self, service: SocketAddr, now: u64) -> Option<Known> {
         let known = self.answers.look_up(service, now);
-        known.or_else(|| self.answers.look_up(host(service), now))
+        if known.is_some() || self.absent.contains(&service) {
+            return known;
+        }
+        self.answers.look_up(host(service), now)
     }
 
     /// The link by which the answer about a service will come, if it was asked.
@@ -170,9 +179,16 @@ impl<L: Link> Questions<L> {
 
     /// The service was not there when it was tried: an answer that it does not take SDP, or none, says nothing of the next try.
     pub fn forget(&mut self, service: SocketAddr) {
-        self.open.retain(|o| o.service != service);
+        for open in self.open.iter_mut().filter(|o| o.service == service) {
+            open.void = true;
+        }
         self.answers.forget(service);
-        self.answers.forget(host(service));
+        if !self.absent.contains(&service) {
+            if self.absent.len() >= MOST {
+                self.absent.remove(0);
+            }
+            self.absent.push(service);
+        }
     }
 
     /// Forgets what is open: in a child after fork, whose parent gets the answers.
@@ -187,7 +203,9 @@ impl<L: Link> Questions<L> {
         let mut decided = Vec::new();
         self.open.retain_mut(|o| match look(o, now) {
             Some((answer, at)) => {
-                decided.push((o.service, answer, at));
+                if !o.void || matches!(answer, Answer::Accepted { .. }) {
+                    decided.push((o.service, answer, at));
+                }
                 false
             }
             None => true,
@@ -214,6 +232,7 @@ impl<L: Link> Questions<L> {
             }
             self.once.push((service, until));
         }
+        self.absent.retain(|&s| s != service);
         let about = match answer {
             Answer::Silence => host(service),
             _ => service,

@@ -76,7 +76,9 @@ impl Targets {
                 Ok(i)
             }
             // (nobody listens: at the next try somebody may)
-            Err(Reason::PeerRemote) if address.is_loopback() => Err(Reason::PeerRemote),
+            Err(Reason::PeerRemote) if address.is_loopback() || !address.is_specified() => {
+                Err(Reason::PeerRemote)
+            }
             Err(why) => {
                 if self.by_address.len() >= TARGETS {
                     self.by_address.retain(|_, e| matches!(e, Entry::Served(_)));

@@ -21,6 +21,8 @@ const GRACE_US: u64 = 500_000;
 /// How long (µs) after a failure the next ring is offered: the first time, and at most.
 const AGAIN_US: u64 = 1_000_000;
 const AGAIN_MOST_US: u64 = 30_000_000;
+/// And at most where other connections have rings: then it is room that was lacking, here or there.
+const ROOM_MOST_US: u64 = 4_000_000;
 /// How long (µs) an offer or its answer is looked for every [`LOOK_MS`], where the program may not read.
 const HURRY_US: u64 = 100_000;
 /// How often (ms) adapters are looked at, and words of a peer that are due.
@@ -63,7 +65,7 @@ struct Ridden {
 struct Again {
     rider: Rider,
     at: u64,
-    /// What it had carried when its ring ended: one that carries nothing needs none.
+    /// What it had carried by then: one that carries little since needs none.
     carried: [u64; 2],
     /// How long (µs) the next pause is.
     pause: u64,
@@ -72,7 +74,7 @@ struct Again {
 impl Lists {
     /// A ring is offered for this one again, after a while.
     fn try_again(&mut self, s: &'static Socket) {
-        if !self.again.iter().any(|a| std::ptr::eq(a.rider.socket, s)) {
+        if !self.again.iter().any(|a| a.rider.is(s)) {
             self.again.push(Again {
                 rider: Rider::new(s),
                 at: clock::ticks() + clock::us(AGAIN_US),
@@ -111,6 +113,11 @@ impl Rider {
             socket,
             generation: socket.generation.load(Ordering::Acquire),
         }
+    }
+
+    /// Whether it is this one, and stands for the connection that it has now.
+    fn is(&self, s: &Socket) -> bool {
+        std::ptr::eq(self.socket, s) && self.generation == s.generation.load(Ordering::Acquire)
     }
 
     /// The connection's state and descriptor, if it still is the one that was meant, and in RDMA mode.
@@ -166,7 +173,7 @@ const CONNECTED: u8 = 1;
 pub(super) fn want(s: &'static Socket) {
     {
         let mut lists = LISTS.lock();
-        if lists.wanted.iter().any(|r| std::ptr::eq(r.socket, s)) {
+        if lists.wanted.iter().any(|r| r.is(s)) {
             return;
         }
         lists.wanted.push(Rider::new(s));
@@ -350,13 +357,15 @@ fn make_room(s: &'static Socket) {
     let mut longest: Option<(u64, Rider)> = None;
     {
         let (mut lists, now) = (LISTS.lock(), clock::ticks());
-        if lists.riders.is_empty() {
+        if lists.riders.is_empty() && lists.retired.is_empty() {
             return; // no adapter
         }
         for ridden in &mut lists.riders {
             // SAFETY: a ring of a list is there until this thread takes it down.
-            let idle = ridden.pulse.take(unsafe { ridden.ring.as_ref() }, now);
-            if Pulse::is_enough_for_room(idle) && longest.is_none_or(|(most, _)| idle > most) {
+            let ring = unsafe { ridden.ring.as_ref() };
+            let idle = ridden.pulse.take(ring, now);
+            let longer = longest.is_none_or(|(most, _)| idle > most);
+            if Pulse::is_enough_for_room(idle) && longer && resting::may_rest(ring) {
                 longest = Some((idle, ridden.rider));
             }
         }
@@ -422,17 +431,22 @@ fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool 
 /// Those to whom an offer is due once more: a ring has failed some time ago.
 fn due_again(now: u64) -> Vec<Rider> {
     let mut due = Vec::new();
-    LISTS.lock().again.retain_mut(|again| {
+    let mut lists = LISTS.lock();
+    let most = match lists.riders.is_empty() {
+        true => AGAIN_MOST_US,
+        false => ROOM_MOST_US,
+    };
+    lists.again.retain_mut(|again| {
         let Some((wire, _)) = again.rider.wire() else {
             return false;
         };
         if wire.common.ring.get().is_some() {
             return false; // one has come up
         }
-        if again.at <= now && riding::carried(again.rider.socket) != again.carried {
+        if riding::is_worth_again(again.rider.socket, again.carried) && again.at <= now {
             due.push(again.rider);
             again.at = now + clock::us(again.pause);
-            again.pause = (2 * again.pause).min(AGAIN_MOST_US);
+            again.pause = (2 * again.pause).min(most);
         }
         true
     });

@@ -95,15 +95,28 @@ const WORTH_BYTES: u64 = 256 * 1024;
 pub(super) fn consider(s: &'static Socket, wire: &Wire) {
     let riding = &wire.common.ring;
     if riding.begins_later() {
-        let [messages, bytes] = riding.carried_since(carried(s));
-        if messages > 0 {
-            note_kernel(s);
-        }
-        let worth = messages >= WORTH_MESSAGES || bytes >= WORTH_BYTES;
-        if worth && riding.begins_now() {
+        if is_worth(s, riding.carried_since(carried(s))) && riding.begins_now() {
             raising::begin(s);
         }
     }
+}
+
+/// Whether a connection without a ring that has carried so much is worth one.
+fn is_worth(s: &Socket, [messages, bytes]: [u64; 2]) -> bool {
+    if messages > 0 {
+        note_kernel(s);
+    }
+    messages >= WORTH_MESSAGES || bytes >= WORTH_BYTES
+}
+
+/// Whether one is worth another that had carried so much when it lost its ring, or found no room for one.
+pub(super) fn is_worth_again(s: &Socket, then: [u64; 2]) -> bool {
+    let ([messages, bytes], [messages_then, bytes_then]) = (carried(s), then);
+    let since = [
+        messages.saturating_sub(messages_then),
+        bytes.saturating_sub(bytes_then),
+    ];
+    is_worth(s, since)
 }
 
 /// Messages and bytes that the connection has carried, both ways.
