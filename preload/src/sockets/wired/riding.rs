@@ -94,10 +94,9 @@ const WORTH_BYTES: u64 = 256 * 1024;
 #[inline]
 pub(super) fn consider(s: &'static Socket, wire: &Wire) {
     let riding = &wire.common.ring;
-    if riding.begins_later() {
-        if is_worth(s, riding.carried_since(carried(s))) && riding.begins_now() {
-            raising::begin(s);
-        }
+    if riding.begins_later() && is_worth(s, riding.carried_since(carried(s))) && riding.begins_now()
+    {
+        raising::begin(s);
     }
 }
 
