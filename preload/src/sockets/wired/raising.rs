@@ -354,7 +354,7 @@ fn open(rider: Rider, fd: i32) -> Option<NonNull<Ring>> {
 /// There was no ring for this one: if others have some, one of which is idle, that is given back, and this side tries again if
 /// it is the one that offers.
 fn make_room(s: &'static Socket) {
-    let mut longest: Option<(u64, Rider)> = None;
+    let mut idle = Vec::new();
     {
         let (mut lists, now) = (LISTS.lock(), clock::ticks());
         if lists.riders.is_empty() && lists.retired.is_empty() {
@@ -362,20 +362,17 @@ fn make_room(s: &'static Socket) {
         }
         for ridden in &mut lists.riders {
             // SAFETY: a ring of a list is there until this thread takes it down.
-            let ring = unsafe { ridden.ring.as_ref() };
-            let idle = ridden.pulse.take(ring, now);
-            let longer = longest.is_none_or(|(most, _)| idle > most);
-            if Pulse::is_enough_for_room(idle) && longer && resting::may_rest(ring) {
-                longest = Some((idle, ridden.rider));
+            let since = ridden.pulse.take(unsafe { ridden.ring.as_ref() }, now);
+            if Pulse::is_enough_for_room(since) {
+                idle.push((since, ridden.rider));
             }
         }
         if s.record.role.load(Ordering::Relaxed) == CONNECTED {
             lists.try_again(s);
         }
     }
-    if let Some((_, rider)) = longest {
-        rest(rider);
-    }
+    idle.sort_unstable_by_key(|&(since, _)| std::cmp::Reverse(since));
+    idle.into_iter().find(|&(_, rider)| rest(rider));
 }
 
 /// Those whose rings have carried nothing for long. The side that has connected gives them back.
@@ -391,15 +388,25 @@ fn idle(now: u64) -> Vec<Rider> {
     idle
 }
 
-/// Gives the ring of this one back, if that can be done now.
-fn rest(rider: Rider) {
-    if let Some((wire, fd)) = rider.wire()
-        && let Some(ring) = wire.common.ring.get()
-        && resting::may_rest(ring)
-    {
+/// Gives the ring of this one back, if that can be done now. Whether it is.
+fn rest(rider: Rider) -> bool {
+    let Some((wire, fd)) = rider.wire() else {
+        return false;
+    };
+    let Some(ring) = wire.common.ring.get() else {
+        return false;
+    };
+    // (words of the peer's, which no call of the program's has taken in)
+    if ring.available() > 0 && rider.socket.sleepers() == 0 {
+        super::io::available(rider.socket, fd);
+        registered::kick_others(rider.socket, std::ptr::null());
+    }
+    let rests = resting::may_rest(ring);
+    if rests {
         wire.common.ring.begin_rest();
         riding::end(rider.socket, fd);
     }
+    rests
 }
 
 /// A ring that is connected to the one that was offered.
