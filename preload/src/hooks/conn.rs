@@ -95,8 +95,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         return kernel();
     };
     // A client may find the listener as soon as the kernel has it, and takes one without a board, or a mark, for plain. (Where it
-    // listens is not known before if the kernel is to choose the port.)
-    // (In a sandbox nothing is done before the kernel has said yes.)
+    // listens is not known before if the kernel is to choose the port; in a sandbox nothing is done before the kernel has said yes.)
     let bound = !signals::is_sandboxed() && net::local(fd).is_some_and(|at| at.port != 0);
     if bound {
         mapper::listening(fd);

@@ -100,7 +100,8 @@ pub(super) fn consider(s: &'static Socket, wire: &Wire) {
     }
 }
 
-/// Whether a connection without a ring that has carried so much is worth one.
+/// Whether a connection without a ring that has carried so much since it had one is worth another. (If it has carried anything,
+/// its record says from here on that it is not by a ring.)
 fn is_worth(s: &Socket, [messages, bytes]: [u64; 2]) -> bool {
     if messages > 0 {
         note_kernel(s);
