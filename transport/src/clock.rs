@@ -48,13 +48,92 @@ pub fn monotonic_ns() -> u64 {
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()
 }
 
+/// How long (ns) the two clocks are compared for.
+const COMPARED_NS: u64 = 200_000;
+/// How often both are read for one moment.
+const READS: u32 = 8;
+
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    ticks: u64,
+    ns: u64,
+}
+
+impl Moment {
+    /// Of several readings, each with the counter before and behind the clock, the closest: a thread that was
+    /// put aside between the two for milliseconds would otherwise take the counter to be as many times faster, and all
+    /// that this module measures would last as many times longer.
+    fn closest(mut counter: impl FnMut() -> u64, mut clock: impl FnMut() -> u64) -> Self {
+        let mut closest = u64::MAX;
+        let mut moment = Self { ticks: 0, ns: 0 };
+        for _ in 0..READS {
+            let before = counter();
+            let ns = clock();
+            let width = counter().saturating_sub(before);
+            if width < closest {
+                closest = width;
+                moment = Self {
+                    ticks: before + width / 2,
+                    ns,
+                };
+            }
+        }
+        moment
+    }
+
+    fn now() -> Self {
+        Self::closest(ticks, monotonic_ns)
+    }
+
+    /// Ticks a microsecond since then; at least 1.
+    fn rate_until(self, later: Self) -> u64 {
+        let ns = later.ns.saturating_sub(self.ns).max(1);
+        let ticks = later.ticks.saturating_sub(self.ticks);
+        (ticks.saturating_mul(1000) / ns).max(1)
+    }
+}
+
 /// Measures the counter against the kernel's clock for a moment. Called once, at start.
 pub fn calibrate() {
-    let (t0, n0) = (ticks(), monotonic_ns());
-    let mut n1 = n0;
-    while n1 < n0 + 200_000 {
-        n1 = monotonic_ns();
+    let begun = Moment::now();
+    while monotonic_ns() < begun.ns + COMPARED_NS {}
+    TICKS_PER_US.store(begun.rate_until(Moment::now()), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A machine with 2 ticks a nanosecond, on which every reading takes 20 ns, and the thread is put aside
+    /// for 10 ms before these readings.
+    fn closest(at: &Cell<u64>, aside: &[u32]) -> Moment {
+        let readings = Cell::new(0);
+        let read = || {
+            let late = aside.contains(&readings.replace(readings.get() + 1));
+            at.set(at.get() + 20 + u64::from(late) * 10_000_000);
+            at.get()
+        };
+        Moment::closest(|| 2 * read(), read)
     }
-    let per_us = (ticks() - t0) * 1000 / (n1 - n0).max(1);
-    TICKS_PER_US.store(per_us.max(1), Ordering::Relaxed);
+
+    #[test]
+    fn being_put_aside_does_not_change_the_rate() {
+        for first in 0..3 * READS {
+            for second in 0..3 * READS {
+                let at = Cell::new(1_000_000);
+                let begun = closest(&at, &[first]);
+                at.set(at.get() + COMPARED_NS);
+                let rate = begun.rate_until(closest(&at, &[second]));
+                assert!((1990..=2010).contains(&rate), "{first}, {second}: {rate}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_does_no_harm() {
+        let still = Moment { ticks: 5, ns: 5 };
+        assert_eq!(still.rate_until(still), 1);
+    }
 }
