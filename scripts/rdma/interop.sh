@@ -24,6 +24,8 @@ prepare() {
         ip -n ours addr add $ours/24 dev wire1 &&
         ip -n ours link set wire1 up &&
         rdma link add siw0 type siw netdev wire0 || return 1
+    # siw's sockets never run out of room: where one does, siw may count an FPDU's payload twice in its CRC (docs/siw.md).
+    echo 4096 4194304 4194304 >/proc/sys/net/ipv4/tcp_wmem || return 1
     # libibverbs loads what serves any adapter.
     find /etc/libibverbs.d -type f ! -name siw.driver -delete
     # A shell in the namespace, and what the kernel says from now on.
