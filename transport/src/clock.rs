@@ -48,6 +48,13 @@ pub fn monotonic_ns() -> u64 {
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()
 }
 
+/// Seconds since 1970, as files are dated.
+#[must_use]
+pub fn wall_s() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |t| t.as_secs())
+}
+
 /// How long (ns) the two clocks are compared for.
 const COMPARED_NS: u64 = 200_000;
 /// How often both are read for one moment.

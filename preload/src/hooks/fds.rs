@@ -5,7 +5,7 @@ use super::conn::{can_follow, follow, made};
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, Way, listener, residual, wired};
+use crate::sockets::{Phase, Socket, Way, forwarded, listener, residual, wired};
 use crate::table::{self, Entry};
 use crate::world;
 use std::ffi::{c_char, c_int, c_void};
@@ -217,7 +217,10 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// `msg` is the program's message.
 pub(super) unsafe fn passing(msg: *const libc::msghdr) {
     each_passed(msg, |fd| match table::find(fd) {
-        Entry::Socket(s) => demote(s, fd, Reason::Passed, Unread::GiveBack),
+        Entry::Socket(s) => {
+            demote(s, fd, Reason::Passed, Unread::GiveBack);
+            forwarded::leave(s, fd);
+        }
         Entry::Set(set) => set.pass_on(),
         Entry::None | Entry::Hidden => {}
     });
@@ -239,32 +242,54 @@ pub(super) unsafe fn received(msg: *const libc::msghdr) {
 }
 
 /// A stream that comes back to a process that has it already is the same one: bytes of it that are kept
-/// here are read by the new number too.
+/// here are read by the new number too. So are those that another process has left for it.
 fn rejoin(fd: c_int) {
-    if world::is_foreign() || !table::can_hold(fd) || !residual::is_any() {
+    if world::is_foreign() || !table::can_hold(fd) {
         return;
     }
-    let Ok(inode) = transport::sys::fd::inode(fd) else {
-        return;
-    };
-    let mut same = None;
-    table::each(0, u32::MAX, |other, entry| {
-        if let Entry::Socket(s) = entry
-            && residual::left(s) > 0
-            && transport::sys::fd::inode(other) == Ok(inode)
-        {
-            same = Some(other);
+    if residual::is_any()
+        && let Ok(inode) = transport::sys::fd::inode(fd)
+    {
+        let mut same = None;
+        table::each(0, u32::MAX, |other, entry| {
+            if let Entry::Socket(s) = entry
+                && residual::left(s) > 0
+                && transport::sys::fd::inode(other) == Ok(inode)
+            {
+                same = Some(other);
+            }
+        });
+        if let Some(other) = same {
+            return duplicated(other, fd);
         }
+        if residual::is_parted(inode) {
+            return read_first(fd, |s| {
+                residual::rejoin(s, inode);
+                true
+            });
+        }
+    }
+    if table::socket(fd).is_none()
+        && can_follow(fd)
+        && let Some(bytes) = forwarded::take(fd)
+    {
+        read_first(fd, |s| residual::keep(s, fd, &bytes));
+    }
+}
+
+/// Follows a connection on kernel TCP that has come with bytes to be read first.
+fn read_first(fd: c_int, keep: impl FnOnce(&Socket) -> bool) {
+    let mut w = world::lock();
+    let kept = follow(&mut w, fd, net::is_nonblocking(fd)).is_some_and(|s| {
+        s.record.begin(fd, 2, Reason::Passed);
+        let lowat = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
+        s.lowat
+            .store(lowat.max(1).cast_unsigned(), Ordering::Relaxed);
+        s.set_phase(Phase::Plain);
+        keep(s)
     });
-    if let Some(other) = same {
-        duplicated(other, fd);
-    } else if residual::is_parted(inode) {
-        let mut w = world::lock();
-        if let Some(s) = follow(&mut w, fd, net::is_nonblocking(fd)) {
-            s.record.begin(fd, 2, Reason::Passed);
-            s.set_phase(Phase::Plain);
-            residual::rejoin(s, inode);
-        }
+    if !kept {
+        net::disconnect(fd); // a reset, never a gap
     }
 }
 
@@ -315,11 +340,29 @@ fn each_passed(msg: *const libc::msghdr, mut each: impl FnMut(c_int)) {
     }
 }
 
+/// Whether a stream of stdio that is opened so reads: its mode begins with r, or has a + after its first letter (and perhaps
+/// a b).
+fn reads(mode: *const c_char) -> bool {
+    if mode.is_null() {
+        return false;
+    }
+    // SAFETY: the program's C string; nothing is looked at behind its end.
+    let letter = |i: usize| unsafe { *mode.add(i) }.cast_unsigned();
+    let first = letter(0);
+    let second = if first == 0 { 0 } else { letter(1) };
+    first == b'r' || second == b'+' || (second != 0 && letter(2) == b'+')
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     // stdio calls the kernel by names that cannot be interposed.
     if let Some(s) = table::socket(fd) {
-        demote(s, fd, Reason::Stdio, Unread::GiveBack);
+        let unread = if reads(mode) {
+            Unread::Ask
+        } else {
+            Unread::GiveBack
+        };
+        demote(s, fd, Reason::Stdio, unread);
     }
     let next = other::fdopen.get();
     if next.is_null() {

@@ -173,7 +173,17 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     if table::socket(fd).is_none() {
         // SAFETY: the program's arguments, passed on.
-        return unsafe { real::recvmmsg(fd, msgs, n, flags, time) };
+        let r = unsafe { real::recvmmsg(fd, msgs, n, flags, time) };
+        for i in 0..usize::try_from(r).unwrap_or(0) {
+            // SAFETY: the kernel has just written to it.
+            unsafe {
+                let msg = &raw const (*msgs.add(i)).msg_hdr;
+                if (*msg).msg_controllen > 0 {
+                    super::fds::received(msg);
+                }
+            }
+        }
+        return r;
     }
     let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
     let mut flags = flags & !libc::MSG_WAITFORONE;
@@ -208,6 +218,13 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     if table::socket(fd).is_none() {
+        for i in 0..n.min(1024) as usize {
+            let at = msgs.wrapping_add(i);
+            if is_good(at.cast(), size_of::<libc::mmsghdr>(), Access::Read) {
+                // SAFETY: probed.
+                unsafe { super::fds::passing(&raw const (*at).msg_hdr) };
+            }
+        }
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::sendmmsg(fd, msgs, n, flags) };
     }

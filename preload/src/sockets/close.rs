@@ -233,6 +233,14 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
 /// The last words in the segment: end of file, or reset if something was left unread.
 fn say_goodbye(s: &Socket, fd: i32) {
     let Some(p) = s.segment() else { return };
+    // (the other end may have asked for what it has not read since this program last called)
+    if s.tx_leg() == Leg::Fast
+        && p.stopped()
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.end_fast(p);
+        s.mirror_tx(&tx);
+    }
     if s.tx_leg() == Leg::Last {
         settle(s, p, fd);
     }

@@ -24,6 +24,8 @@ const PUT_US: u64 = 2_000_000;
 /// How long (µs) to wait for a peer to take bytes back. One that is asleep or looking hears at once; one
 /// that computes does not.
 const GIVE_BACK_US: u64 = 30_000;
+/// The same of one that was asleep and has been rung: it comes as soon as it gets a core.
+const ASLEEP_US: u64 = 300_000;
 /// How long (µs) to wait in vain for the peers of many streams together, and then for each.
 const IN_VAIN_US: u64 = 100_000;
 const HEARING_US: u64 = 500;
@@ -41,6 +43,8 @@ pub(crate) enum Unread {
     /// The program, or one that it starts, may read round the library: the peer is asked to send them
     /// again by the kernel. One that does not hear us in time is not waited for; then they are kept.
     GiveBack,
+    /// Whoever goes on reads round the library for certain: the peer stays asked, and sends them when it hears.
+    Ask,
 }
 
 /// Leaves the connection on kernel TCP for good. The rendezvous is let go of.
@@ -199,7 +203,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let heard = !closed && !super::ending::is_gone(s, p);
     // (nor one that has followed already, and may have sent by the kernel since)
     let heard = heard && p.stated(End::Fast).is_none();
-    let give_back = (unread == Unread::GiveBack && heard && can_follow_kernel(s, p, &mut rx))
+    let give_back = (unread != Unread::Keep && heard && can_follow_kernel(s, p, &mut rx))
         .then(|| rx.fast_bytes());
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
     p.stop_peer(give_back);
@@ -208,7 +212,8 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let failed = net::ready_now(fd, 0) & libc::POLLERR != 0;
     let gone = failed || super::ending::is_gone(s, p);
     let asks = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0);
-    if !gone && (tx.rings(p, doorbell::DATA | doorbell::SPACE | doorbell::TAKEN) || asks) {
+    let asleep = !gone && tx.rings(p, doorbell::DATA | doorbell::SPACE | doorbell::TAKEN);
+    if asleep || (asks && !gone) {
         tx.end_fast_ringing(p, fd);
     } else {
         tx.end_fast(p);
@@ -230,7 +235,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
             && if holds {
                 !p.cancel_give_back()
             } else {
-                is_given_back(p)
+                is_given_back(p, asleep) || unread == Unread::Ask || !p.cancel_give_back()
             }
     };
     let first = rx.leg() == Leg::First;
@@ -315,15 +320,20 @@ pub(crate) fn begin_many() {
 
 /// Waits for the peer to take on what it was asked to send again. Once others have been waited for in
 /// vain for long, only as long as one that hears takes.
-fn is_given_back(p: &impl Provider) -> bool {
-    let spent = IN_VAIN.load(Ordering::Relaxed) > clock::us(IN_VAIN_US);
-    let limit = clock::us(if spent { HEARING_US } else { GIVE_BACK_US });
+fn is_given_back(p: &impl Provider, asleep: bool) -> bool {
+    let (patience, in_vain) = if asleep {
+        (ASLEEP_US, ASLEEP_US)
+    } else {
+        (GIVE_BACK_US, IN_VAIN_US)
+    };
+    let spent = IN_VAIN.load(Ordering::Relaxed) > clock::us(in_vain);
+    let limit = clock::us(if spent { HEARING_US } else { patience });
     let begun = clock::ticks();
     while !p.gave_back() {
         let waited = clock::ticks() - begun;
         if waited > limit {
             IN_VAIN.fetch_add(waited, Ordering::Relaxed);
-            return !p.cancel_give_back();
+            return false;
         }
         sys::yield_core();
     }

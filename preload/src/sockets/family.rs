@@ -192,6 +192,20 @@ pub(crate) fn memory(len: usize) -> Option<*mut u8> {
     Some(unsafe { base.add(at) })
 }
 
+/// Memory that [`memory`] has given out is not needed any more: what fills pages of it goes, and is zero for whoever looks at it
+/// all the same. Its addresses stay used.
+pub(crate) fn give_back(at: *const u8, len: usize) {
+    const PAGE: usize = 4096;
+    let base = BASE.load(Ordering::Acquire).addr();
+    let begin = at.addr();
+    let is_there = base != 0 && begin >= base && begin.saturating_add(len) <= base + ROOM;
+    let (first, last) = (begin.next_multiple_of(PAGE), (begin + len) & !(PAGE - 1));
+    if is_there && first < last {
+        // SAFETY: whole pages of what was given out and is nobody's any more.
+        let _ = unsafe { syscall!(madvise, first, last - first, libc::MADV_REMOVE) };
+    }
+}
+
 /// The file in which an address of [`memory`] lies, and where.
 pub(crate) fn place(at: *const u8) -> Option<(i32, usize)> {
     let base = BASE.load(Ordering::Acquire).addr();

@@ -13,6 +13,7 @@ pub(crate) mod ending;
 pub(crate) mod engage;
 pub(crate) mod family;
 pub(crate) mod fences;
+pub(crate) mod forwarded;
 pub(crate) mod handover;
 mod held;
 pub(crate) mod idle;

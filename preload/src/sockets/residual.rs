@@ -1,16 +1,18 @@
 //! Bytes that were received on the fast leg when it was cut off, and that the program has not read.
 //! They are read before anything on the kernel connection. The memory is shared with children of fork, and
-//! with the programs that they become (`handover`), so that each byte is taken once.
+//! with the programs that they become (`handover`), so that each byte is taken once; with others that are passed the
+//! connection it is a file (`forwarded`).
 
 use super::{Socket, family};
 use crate::epoll::registered;
 use crate::world;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
+use transport::sys::noted::{self, Name};
 use transport::sys::{self, mem::Mapping};
 
 /// What a record begins with, when found in a file by another program.
-const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp2");
+const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp3");
 
 /// A shared buffer that is only ever read off.
 #[repr(C)]
@@ -19,10 +21,78 @@ pub(crate) struct Residual {
     magic: u64,
     /// The connection whose bytes these are, as the kernel numbers it.
     inode: u64,
+    /// What the file is called by that others find it by (`forwarded`); 0 if it is none.
+    cookie: u64,
     len: usize,
-    /// Bytes that were read. Whoever reads moves it on once he has copied them, if nobody else has: one that is killed
-    /// on the way has taken nothing, and keeps nobody waiting.
+    /// [`BEGIN`] and the bytes that were read. Whoever reads moves it on once he has copied them, if nobody else has: one that
+    /// is killed on the way has taken nothing, and keeps nobody waiting.
     at: AtomicUsize,
+}
+
+/// The position of the first byte. (Memory that was given back is zero: who was on his way to it takes nothing there.)
+const BEGIN: usize = 1;
+
+impl Residual {
+    /// Bytes that were read.
+    fn taken(&self) -> usize {
+        let at = self.at.load(Ordering::Acquire);
+        at.checked_sub(BEGIN).map_or(self.len, |n| n.min(self.len))
+    }
+
+    fn left(&self) -> usize {
+        self.len - self.taken()
+    }
+
+    /// Its last byte was had here: nobody need find it any more.
+    fn unname(&self) {
+        if self.cookie != 0 {
+            noted::remove(Name::of(self.cookie));
+        }
+    }
+
+    /// Takes all that is left, for whoever is to keep it elsewhere: where it begins.
+    fn take_all(&self) -> usize {
+        loop {
+            let from = self.taken();
+            let (was, now) = (BEGIN + from, BEGIN + self.len);
+            let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+            if from == self.len || self.at.compare_exchange(was, now, done, lost).is_ok() {
+                return from;
+            }
+        }
+    }
+}
+
+/// Records that are mappings of their own here, which go once they are empty. One that finds no place stays.
+static MAPPED: [AtomicPtr<Residual>; 128] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 128];
+
+/// `r` is a mapping of its own.
+fn note_mapped(r: *mut Residual) {
+    let none = std::ptr::null_mut();
+    let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+    let _ = MAPPED
+        .iter()
+        .any(|place| place.compare_exchange(none, r, done, lost).is_ok());
+}
+
+/// Nobody here has a use for it any more.
+fn retire(r: *mut Residual) {
+    let none = std::ptr::null_mut();
+    let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+    OWN.forget(r);
+    let was_mapped = MAPPED
+        .iter()
+        .any(|place| place.compare_exchange(r, none, done, lost).is_ok());
+    // SAFETY: null, or a record that nobody but its users has given back yet.
+    let Some(len) = (unsafe { r.as_ref() }).map(|r| size_of::<Residual>() + r.len) else {
+        return;
+    };
+    if was_mapped && let Some(base) = std::ptr::NonNull::new(r.cast::<u8>()) {
+        // SAFETY: the whole of a mapping; whoever was on his way to it finds that nothing is left.
+        unsafe { transport::sys::mem::retire_at(base, len) };
+    } else if !was_mapped {
+        family::give_back(r.cast(), len);
+    }
 }
 
 /// Whether anything was ever kept in this process, or in one that it was forked from.
@@ -59,8 +129,18 @@ impl Parted {
         let at = self.next.fetch_add(1, Ordering::AcqRel) % PARTED;
         if let (Some(number), Some(bytes)) = (self.inodes.get(at), self.bytes.get(at)) {
             number.store(0, Ordering::Release);
-            bytes.store(r, Ordering::Release);
+            let oldest = bytes.swap(r, Ordering::AcqRel);
             number.store(inode, Ordering::Release);
+            if oldest != r {
+                retire(oldest);
+            }
+        }
+    }
+
+    fn forget(&self, r: *mut Residual) {
+        let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+        for bytes in &self.bytes {
+            let _ = bytes.compare_exchange(r, std::ptr::null_mut(), done, lost);
         }
     }
 
@@ -69,9 +149,7 @@ impl Parted {
         let bytes = both.filter(|(number, _)| number.load(Ordering::Acquire) == inode);
         // SAFETY: null, or memory that is never unmapped, at the same address in the whole family.
         let found = bytes.filter_map(|(_, b)| unsafe { b.load(Ordering::Acquire).as_ref() });
-        found
-            .filter(|r| r.at.load(Ordering::Acquire) < r.len)
-            .last()
+        found.filter(|r| r.left() > 0).last()
     }
 
     fn is_empty(&self) -> bool {
@@ -111,20 +189,19 @@ pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
         return true;
     }
     let len = size_of::<Residual>() + bytes.len();
-    let mut at = family::memory(len); // the others have to see it too, where they are
-    if at.is_none() && !s.is_shared() {
-        at = Mapping::family(len).ok().map(|m| m.leak().as_ptr());
-    }
-    let Some(r) = at.map(<*mut u8>::cast::<Residual>) else {
+    // (the others have to see it too, where they are, and a program that this one becomes)
+    let among_family = family::memory(len).map(<*mut u8>::cast::<Residual>);
+    let apart = || {
+        let m = Mapping::family(len).ok().filter(|_| !s.is_shared())?;
+        let r = m.leak().as_ptr().cast::<Residual>();
+        note_mapped(r);
+        Some(r)
+    };
+    let Some(r) = among_family.or_else(apart) else {
         return false;
     };
     // SAFETY: fresh zeroed memory of that size; nobody else sees it before the store below.
-    unsafe {
-        (*r).magic = MAGIC;
-        (*r).inode = sys::fd::inode(fd).unwrap_or(0);
-        (*r).len = bytes.len();
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), r.add(1).cast::<u8>(), bytes.len());
-    }
+    unsafe { fill(r, fd, bytes) };
     ANY.store(true, Ordering::Relaxed);
     s.residual.store(r, Ordering::Release);
     if s.is_shared()
@@ -133,6 +210,68 @@ pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
         parted.note(fd, r);
     }
     true
+}
+
+/// Makes a record of these bytes.
+///
+/// # Safety
+/// `r` is writable memory for it, aligned, and nobody else's yet.
+unsafe fn fill(r: *mut Residual, fd: i32, bytes: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*r).magic = MAGIC;
+        (*r).inode = sys::fd::inode(fd).unwrap_or(0);
+        (*r).len = bytes.len();
+        (*r).at = AtomicUsize::new(BEGIN);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), r.add(1).cast::<u8>(), bytes.len());
+    }
+}
+
+/// Bytes of a record of what is left for the socket, where that can be moved: nobody else knows it by its address.
+pub(super) fn to_move(s: &Socket) -> Option<usize> {
+    let n = left(s);
+    (n > 0 && !s.is_shared()).then_some(size_of::<Residual>() + n)
+}
+
+/// Moves what is left for the socket into this memory, a file that others find by the cookie. Under the registry lock.
+pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
+    let old = s.residual.load(Ordering::Acquire);
+    // SAFETY: memory that is not unmapped while the socket refers to it.
+    let Some(record) = (unsafe { old.as_ref() }) else {
+        return;
+    };
+    let from = record.take_all();
+    let n = (record.len - from).min(m.len().saturating_sub(size_of::<Residual>()));
+    let r = m.leak().as_ptr().cast::<Residual>();
+    let bytes = old.wrapping_add(1).cast::<u8>().wrapping_add(from);
+    // SAFETY: the record's bytes lie behind it; `r` is a mapping that has room for them, and that nobody was told of.
+    unsafe {
+        fill(r, fd, std::slice::from_raw_parts(bytes, n));
+        (*r).cookie = cookie;
+    }
+    note_mapped(r);
+    s.residual.store(r, Ordering::Release);
+    retire(old);
+}
+
+/// Takes what is left in a record that another process has made of this connection. It may change as it is
+/// looked at: none of it is used but what has been checked.
+pub(super) fn take_from(m: &Mapping, inode: u64) -> Option<Vec<u8>> {
+    let r = m.base().cast::<Residual>();
+    let room = m.len().checked_sub(size_of::<Residual>())?;
+    // SAFETY: a mapping is aligned to pages, and this one is long enough.
+    let record = unsafe { r.as_ref() };
+    let len = record.len;
+    if record.magic != MAGIC || record.inode != inode || inode == 0 || len > room {
+        return None;
+    }
+    let from = record.take_all();
+    let n = len.checked_sub(from)?;
+    let mut bytes = vec![0u8; n];
+    let at = r.as_ptr().wrapping_add(1).cast::<u8>().wrapping_add(from);
+    // SAFETY: `from + n` is `len`, which the mapping has room for.
+    unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), n) };
+    Some(bytes)
 }
 
 /// The socket takes over a record that another program has left, `room` bytes at most. False if it is none,
@@ -167,15 +306,18 @@ pub(crate) fn drop_all(s: &Socket) {
     let at = s.residual.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or memory that is never unmapped while a socket refers to it.
     if let Some(r) = unsafe { at.as_ref() } {
-        r.at.store(r.len, Ordering::Release); // (for others that hold it)
+        // (for others that hold it)
+        if r.take_all() < r.len {
+            r.unname();
+        }
+        retire(at);
     }
 }
 
 /// Bytes left.
 pub(crate) fn left(s: &Socket) -> usize {
     // SAFETY: the memory is never unmapped while the socket refers to it.
-    unsafe { s.residual.load(Ordering::Acquire).as_ref() }
-        .map_or(0, |r| r.len.saturating_sub(r.at.load(Ordering::Acquire)))
+    unsafe { s.residual.load(Ordering::Acquire).as_ref() }.map_or(0, Residual::left)
 }
 
 /// Reads into the program's buffers. `None` once nothing is left.
@@ -184,7 +326,7 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
     // SAFETY: as above.
     let r = unsafe { at.as_ref() }?;
     loop {
-        let from = r.at.load(Ordering::Acquire).min(r.len);
+        let from = r.taken();
         let mut part = walk.part(walk.left().min(r.len - from));
         while part.left() > 0 {
             let (to, n) = part.chunk();
@@ -201,14 +343,29 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
         let n = part.done();
         let to = if peek { from } else { from + n };
         if r.at
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(
+                BEGIN + from,
+                BEGIN + to,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
             .is_err()
         {
+            if r.left() == 0 {
+                return None;
+            }
             continue; // others have read those
         }
         walk.skip(n);
         if to == r.len {
-            s.residual.store(std::ptr::null_mut(), Ordering::Release);
+            let (none, done) = (std::ptr::null_mut(), Ordering::AcqRel);
+            if s.residual
+                .compare_exchange(at, none, done, Ordering::Relaxed)
+                .is_ok()
+            {
+                r.unname();
+                retire(at);
+            }
         }
         return (n > 0).then_some(n);
     }

@@ -8,6 +8,7 @@ mod exports;
 mod flow;
 mod inherited;
 mod names;
+mod passed;
 mod portmap;
 mod resting;
 mod rules;

@@ -168,7 +168,7 @@ pub fn kind(fd: i32) -> Option<u32> {
     stat(fd).ok().map(|st| st.st_mode & libc::S_IFMT)
 }
 
-fn stat(fd: i32) -> Result<libc::stat> {
+pub(super) fn stat(fd: i32) -> Result<libc::stat> {
     let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `st` is writable memory of the size that fstat fills.
     unsafe { syscall!(fstat, fd, st.as_mut_ptr()) }?;

@@ -1,4 +1,4 @@
-//! The descriptors of this process, as /proc lists them: those of a kind that its link names.
+//! What stands in a folder; and the descriptors of this process, as /proc lists them: those of a kind that its link names.
 //!
 //! Called where a connection begins (`preload::sockets::uring`), on the program's stack, which may be small; no memory is
 //! taken.
@@ -17,8 +17,21 @@ pub fn each(kind: &[u8], most: usize, mut found: impl FnMut(i32)) {
     let Ok(folder) = fd::open(c"/proc/self/fd", libc::O_DIRECTORY) else {
         return;
     };
+    let mut left = most;
+    names(&folder, |name| {
+        if is(&folder, name, kind)
+            && let Some(fd) = number(name)
+        {
+            found(fd);
+        }
+        left = left.saturating_sub(1);
+        left > 0
+    });
+}
+
+/// The names in a folder, each with the byte that ends it, as long as `on` wants more.
+pub fn names(folder: &Fd, mut on: impl FnMut(&[u8]) -> bool) {
     let mut part = [0u8; PART];
-    let mut seen = 0;
     loop {
         // SAFETY: room for as many bytes.
         let read = unsafe { syscall!(getdents64, folder.raw(), part.as_mut_ptr(), PART) };
@@ -30,13 +43,7 @@ pub fn each(kind: &[u8], most: usize, mut found: impl FnMut(i32)) {
             return;
         };
         while let Some((name, next)) = first(rest) {
-            seen += 1;
-            if is(&folder, name, kind)
-                && let Some(fd) = number(name)
-            {
-                found(fd);
-            }
-            if seen >= most {
+            if !on(name) {
                 return;
             }
             rest = next;

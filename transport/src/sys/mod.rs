@@ -11,6 +11,7 @@ pub mod listing;
 pub mod load;
 pub mod mem;
 pub mod net;
+pub mod noted;
 pub mod rings;
 pub mod runs;
 pub mod section;

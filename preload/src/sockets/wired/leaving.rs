@@ -83,7 +83,7 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         });
         return;
     }
-    let giving = if unread == Unread::GiveBack {
+    let giving = if unread != Unread::Keep {
         Giving::Wanted
     } else {
         Giving::No

@@ -13,10 +13,11 @@
 
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
-use super::super::{Phase, Socket};
+use super::super::{Phase, Socket, demote};
 use super::{bell, ending, opening, raising};
 use crate::epoll::registered;
 use crate::service;
+use crate::table;
 use crate::world;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -299,6 +300,12 @@ pub(crate) fn at_exit(ends: bool) {
     if world::is_foreign() {
         return;
     }
+    // (what a peer has asked for again since this program last called is found now)
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry {
+            demote::attend(s, fd);
+        }
+    });
     parked::settle_owed();
     if STARTED.load(Ordering::Relaxed) {
         let_all_go(ends);

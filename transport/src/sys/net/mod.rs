@@ -207,6 +207,17 @@ pub fn option(fd: i32, level: i32, name: i32) -> Result<i32> {
     Ok(v)
 }
 
+/// What the kernel calls a socket, and no other as long as it runs (`SO_COOKIE`, Linux 4.12).
+///
+/// # Errors
+/// ENOTSOCK, ENOPROTOOPT and the like.
+pub fn cookie(fd: i32) -> Result<u64> {
+    let mut v: u64 = 0;
+    // SAFETY: an integer.
+    unsafe { get(fd, libc::SOL_SOCKET, libc::SO_COOKIE, &mut v) }?;
+    Ok(v)
+}
+
 /// Sends what the kernel keeps back because it is little and more of the like has not been acknowledged (Nagle's
 /// algorithm, RFC 1122 section 4.2.3.4), which the end of a stream must not wait for. The option stays as it was.
 pub fn push(fd: i32) {

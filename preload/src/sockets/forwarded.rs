@@ -1,0 +1,66 @@
+//! Bytes that are kept for a connection (`residual`) which the program passes to another process by a message. That process reads
+//! what the kernel has, which begins behind them. Whoever is of the same family finds them there; for all others they lie in a file
+//! that both know by what the kernel calls the connection (SO_COOKIE): whoever is passed it takes them before the
+//! program reads anything.
+//!
+//! Called by the hooks of sendmsg and recvmsg, of each descriptor in the message.
+//!
+//! Rules:
+//! - The file is there before the message goes, and who passes the connection reads it too, as long as nobody has come for it: each
+//!   byte is had once.
+//! - Only this user's files are believed (`transport::sys::noted`). To another user's process, or one without the library, such
+//!   bytes cannot go.
+
+use super::{Socket, residual};
+use crate::{signals, world};
+use std::sync::atomic::{AtomicU64, Ordering};
+use transport::clock;
+use transport::sys::fd::inode;
+use transport::sys::mem::Mapping;
+use transport::sys::net;
+use transport::sys::noted::{self, Name};
+
+/// How long (s) a file may wait for whoever is passed the connection. Messages lie in a queue for less.
+const STALE_S: i64 = 3600;
+/// How often (s) it is looked for those.
+const SWEEP_S: u64 = 600;
+
+/// When that was done last; seconds.
+static SWEPT: AtomicU64 = AtomicU64::new(0);
+
+/// The program is about to pass the socket.
+pub(crate) fn leave(s: &Socket, fd: i32) {
+    if residual::left(s) == 0 || signals::is_sandboxed() {
+        return;
+    }
+    let _w = world::lock();
+    let (Some(len), Ok(cookie)) = (residual::to_move(s), net::cookie(fd)) else {
+        return;
+    };
+    let name = Name::of(cookie);
+    if let Ok(file) = noted::make(name, len) {
+        match Mapping::shared(&file, 0, len) {
+            Ok(m) => residual::move_to(s, fd, m, cookie),
+            Err(_) => noted::remove(name),
+        }
+    }
+    let now = clock::wall_s();
+    if now.saturating_sub(SWEPT.load(Ordering::Relaxed)) > SWEEP_S {
+        SWEPT.store(now, Ordering::Relaxed);
+        noted::sweep(STALE_S);
+    }
+}
+
+/// What was left for the connection that this number has just come to stand for.
+pub(crate) fn take(fd: i32) -> Option<Vec<u8>> {
+    if signals::is_sandboxed() {
+        return None;
+    }
+    let is_tcp = net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP);
+    let name = Name::of(net::cookie(fd).ok().filter(|_| is_tcp)?);
+    let (file, size) = noted::find(name)?;
+    let m = Mapping::shared(&file, 0, size).ok()?;
+    let bytes = residual::take_from(&m, inode(fd).ok()?)?;
+    noted::remove(name);
+    Some(bytes)
+}
