@@ -6,8 +6,8 @@
 //! Called by the hooks of sendmsg and recvmsg, of each descriptor in the message.
 //!
 //! Rules:
-//! - The file is there before the message goes, and who passes the connection reads it too, as long as nobody has come for it: each
-//!   byte is had once.
+//! - The file is there before the message goes, and who passes the connection, if he alone has it, reads it too, as long as
+//!   nobody has come for it: each byte is had once.
 //! - Only this user's files are believed (`transport::sys::noted`). To another user's process, or one without the library, such
 //!   bytes cannot go.
 
@@ -34,10 +34,11 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
         return;
     }
     let _w = world::lock();
-    let (Some(len), Ok(cookie)) = (residual::to_move(s), net::cookie(fd)) else {
+    let left = residual::left(s);
+    let Some(cookie) = net::cookie(fd).ok().filter(|_| left > 0) else {
         return;
     };
-    let name = Name::of(cookie);
+    let (name, len) = (Name::of(cookie), residual::size(left));
     if let Ok(file) = noted::make(name, len) {
         match Mapping::shared(&file, 0, len) {
             Ok(m) => residual::move_to(s, fd, m, cookie),
@@ -48,6 +49,20 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
     if now.saturating_sub(SWEPT.load(Ordering::Relaxed)) > SWEEP_S {
         SWEPT.store(now, Ordering::Relaxed);
         noted::sweep(STALE_S);
+    }
+}
+
+/// The message did not go. What was left of a stream that children of fork hold too is the family's again.
+pub(crate) fn take_back(s: &Socket, fd: i32) {
+    if s.is_shared()
+        && residual::is_any()
+        && residual::left(s) == 0
+        && let Some(bytes) = take(fd)
+    {
+        let _w = world::lock();
+        if !residual::keep(s, fd, &bytes) {
+            net::disconnect(fd); // a reset, never a gap
+        }
     }
 }
 

@@ -227,31 +227,36 @@ unsafe fn fill(r: *mut Residual, fd: i32, bytes: &[u8]) {
     }
 }
 
-/// Bytes of a record of what is left for the socket, where that can be moved: nobody else knows it by its address.
-pub(super) fn to_move(s: &Socket) -> Option<usize> {
-    let n = left(s);
-    (n > 0 && !s.is_shared()).then_some(size_of::<Residual>() + n)
-}
-
 /// Moves what is left for the socket into this memory, a file that others find by the cookie. Under the registry lock.
 pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
     let old = s.residual.load(Ordering::Acquire);
-    // SAFETY: memory that is not unmapped while the socket refers to it.
+    // SAFETY: null, or memory that is not unmapped while the socket refers to it.
     let Some(record) = (unsafe { old.as_ref() }) else {
         return;
     };
     let from = record.take_all();
     let n = (record.len - from).min(m.len().saturating_sub(size_of::<Residual>()));
-    let r = m.leak().as_ptr().cast::<Residual>();
+    let r = m.base().as_ptr().cast::<Residual>();
     let bytes = old.wrapping_add(1).cast::<u8>().wrapping_add(from);
     // SAFETY: the record's bytes lie behind it; `r` is a mapping that has room for them, and that nobody was told of.
     unsafe {
         fill(r, fd, std::slice::from_raw_parts(bytes, n));
         (*r).cookie = cookie;
     }
-    note_mapped(r);
-    s.residual.store(r, Ordering::Release);
+    if s.is_shared() {
+        // (the others that hold the stream have no such memory at that address)
+        s.residual.store(std::ptr::null_mut(), Ordering::Release);
+    } else {
+        let _ = m.leak();
+        note_mapped(r);
+        s.residual.store(r, Ordering::Release);
+    }
     retire(old);
+}
+
+/// Bytes of a record of so many.
+pub(super) const fn size(bytes: usize) -> usize {
+    size_of::<Residual>() + bytes
 }
 
 /// Takes what is left in a record that another process has made of this connection. It may change as it is

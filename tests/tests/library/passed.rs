@@ -12,7 +12,7 @@ const BYTES: usize = 100_000;
 /// Greets, waits until the client's words are there, and passes the connection on; `full`: finds no room for the message, and
 /// serves the client itself.
 const SERVER: &str = r#"
-import os, select, socket, subprocess, sys
+import os, select, socket, subprocess, sys, time
 number, size, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 ours, theirs = socket.socketpair()
 def name(s):
@@ -26,15 +26,18 @@ def serve(s):
     assert got == words(size), (len(got), size)
     assert not os.path.exists(name(s)), "it was left there"
 def words(n): return bytes(i * 7 % 251 for i in range(n))
+def hold():
+    time.sleep(30)
+    os._exit(0)
 def work(channel):
     for i in range(number): serve(socket.socket(fileno=socket.recv_fds(channel, 1, 1)[1][0]))
 if how == "worker":
     work(socket.socket(fileno=int(sys.argv[4])))
     sys.exit(0)
-if how == "exec":
+if how.endswith("exec"):
     worker = subprocess.Popen([sys.executable, "server.py", str(number), str(size), "worker", str(theirs.fileno())],
         pass_fds=[theirs.fileno()])
-elif how != "full":
+elif not how.endswith("full"):
     worker = os.fork()
     if not worker:
         ours.close()
@@ -43,7 +46,7 @@ elif how != "full":
 l = socket.create_server(("127.0.0.1", 0), backlog=64)
 with open("port.new", "w") as f: f.write(str(l.getsockname()[1]))
 os.rename("port.new", "port")
-if how == "full":
+if how.endswith("full"):
     ours.setblocking(False)
     try:
         while True: ours.send(b"x" * 1000)
@@ -52,15 +55,17 @@ for i in range(number):
     c, _ = l.accept()
     c.sendall(b"hi")
     assert c.recv(2) == b"ok"
+    if how.startswith("shared"): holder = os.fork() or hold() # (has it too)
     while not os.path.exists(f"sent{i}"): select.select([c], [], [], 0.002)
-    if how == "full":
+    if how.endswith("full"):
         try: socket.send_fds(ours, [b"x"], [c.fileno()]); assert False
         except BlockingIOError: serve(c)
     else:
         socket.send_fds(ours, [b"x"], [c.fileno()])
+    if how.startswith("shared"): os.kill(holder, 9); os.waitpid(holder, 0)
     c.close()
-if how == "exec": sys.exit(worker.wait())
-if how != "full": sys.exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
+if how.endswith("exec"): sys.exit(worker.wait())
+if not how.endswith("full"): sys.exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
 "#;
 
 /// Sends, and then goes, or computes for a while and goes, or shuts its half and waits for the other.
@@ -106,7 +111,15 @@ fn who_is_passed_a_connection_has_all_that_was_not_read() {
     if !have(&["python3"]) {
         return;
     }
-    for server in ["fork", "exec", "peeking", "full"] {
+    for server in [
+        "fork",
+        "exec",
+        "peeking",
+        "full",
+        "shared exec",
+        "shared fork",
+        "shared full",
+    ] {
         for client in ["goes", "computes", "waits"] {
             let (served, asked) = run(server, client);
             served.expect_ok(&format!("server: {server}, {client}"));
