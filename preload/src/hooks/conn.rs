@@ -89,6 +89,11 @@ pub unsafe extern "C" fn bind(
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::listen(fd, backlog) };
+    if table::socket(fd).is_none() {
+        let e = real::errno();
+        listener::take_on(fd);
+        set_errno(e);
+    }
     listener::touched(fd);
     let is_idle = |s: &&Socket| s.phase() == Phase::Idle;
     let Some(s) = table::socket(fd).filter(is_idle) else {

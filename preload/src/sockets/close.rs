@@ -204,12 +204,15 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
         super::wired::begin_to_close(s, fd);
     }
     super::wired::let_go(s);
+    // (what the segment has counted, as long as it is there)
     s.note_direct();
+    if s.record.role.load(Ordering::Relaxed) != 0 {
+        s.note_flow();
+    }
     let_go(w, s);
     registered::closed(w, s);
     unexpect(w, s);
     if s.record.role.load(Ordering::Relaxed) != 0 {
-        s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
     }
     if let Way::Listener { .. } = super::demote::way(s) {

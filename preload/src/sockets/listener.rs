@@ -78,11 +78,33 @@ pub(crate) fn note(fd: i32) {
     }
 }
 
-/// Whether it is one of TCP.
+/// The program is about to listen on a socket that the library knows nothing of: another program has made it, and given it its
+/// address perhaps. It is taken on as one of this program's.
+#[cold]
+pub(crate) fn take_on(fd: i32) {
+    let off = world::is_foreign() || !world::is_ready() || crate::signals::is_sandboxed();
+    if off || !table::can_hold(fd) || !is_tcp(fd) {
+        return;
+    }
+    let mut w = world::lock();
+    if table::socket(fd).is_none()
+        && let Some(s) = w.pool.take()
+    {
+        s.nonblock.store(net::is_nonblocking(fd), Ordering::Relaxed);
+        s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
+        options::take_over(s, fd);
+        table::put_socket(fd, s);
+    }
+}
+
+/// Whether it is a listener of TCP.
 fn is_listener(fd: i32) -> bool {
+    net::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).is_ok_and(|v| v != 0) && is_tcp(fd)
+}
+
+fn is_tcp(fd: i32) -> bool {
     let is = |name| net::option(fd, libc::SOL_SOCKET, name);
-    is(libc::SO_ACCEPTCONN).is_ok_and(|v| v != 0)
-        && is(libc::SO_DOMAIN).is_ok_and(|v| matches!(v, libc::AF_INET | libc::AF_INET6))
+    is(libc::SO_DOMAIN).is_ok_and(|v| matches!(v, libc::AF_INET | libc::AF_INET6))
         && is(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 

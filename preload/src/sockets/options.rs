@@ -258,7 +258,6 @@ fn kernel_only(level: i32, name: i32) -> bool {
             matches!(
                 name,
                 libc::SO_PEEK_OFF
-                    | libc::SO_ZEROCOPY
                     | libc::SO_TIMESTAMP
                     | libc::SO_TIMESTAMPNS
                     | libc::SO_TIMESTAMPING

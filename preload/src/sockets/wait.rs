@@ -26,6 +26,7 @@ use transport::doorbell;
 use transport::provider::{End, Provider};
 use transport::sdp::Leg;
 use transport::shm::layout::FIN_NONE;
+use transport::sys::net::select;
 use transport::sys::{self, Errno, Result, net, time};
 
 /// What a thread waits for.
@@ -349,7 +350,7 @@ impl Wait {
             since::sleep(self.since, |mask| {
                 // SAFETY: two pollfds, a time-out, a mask or null.
                 let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, &raw const nap, mask) };
-                real::result(r as isize)
+                select::where_refused(real::result(r as isize), &mut both, Some(nap), mask)
             })
         };
         drop(counting);
@@ -382,11 +383,8 @@ impl Wait {
             tv_sec: (most / 1_000_000_000).cast_signed(),
             tv_nsec: (most % 1_000_000_000).cast_signed(),
         };
-        let t = if most == u64::MAX {
-            std::ptr::null()
-        } else {
-            &raw const t
-        };
+        let time = (most != u64::MAX).then_some(t);
+        let t = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let errno = real::errno();
         let counting = Counting::more();
         counting.add(What::ForRoom(s));
@@ -396,7 +394,7 @@ impl Wait {
             since::sleep(self.since, |mask| {
                 // SAFETY: three pollfds, a time-out or null, a mask or null.
                 let r = unsafe { real::ppoll(all.as_mut_ptr(), 3, t, mask) };
-                real::result(r as isize)
+                select::where_refused(real::result(r as isize), &mut all, time, mask)
             })
         };
         drop(counting);
@@ -521,15 +519,13 @@ fn poll_one(fd: i32, events: i16, ns: u64, mask: *const libc::sigset_t) -> Resul
         tv_sec: (ns / 1_000_000_000).cast_signed(),
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     };
-    let timeout = if ns == u64::MAX {
-        std::ptr::null()
-    } else {
-        &raw const t
-    };
+    let time = (ns != u64::MAX).then_some(t);
+    let timeout = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: one pollfd, a timespec or null, a mask or null.
     let r = unsafe { real::ppoll(&raw mut p, 1, timeout, mask) };
-    real::result(r as isize)?;
-    Ok(p.revents)
+    let mut all = [p];
+    select::where_refused(real::result(r as isize), &mut all, time, mask)?;
+    Ok(all[0].revents)
 }
 
 /// Makes the kernel connection quiet before a sleep on it: bells that were rung for earlier sleeps are

@@ -14,7 +14,7 @@ use crate::shm::segment::Segment;
 use crate::sync::Ordering;
 use crate::sys::diag::Diag;
 use crate::sys::net::Endpoint;
-use crate::sys::unix;
+use crate::sys::{Errno, unix};
 use std::collections::BTreeMap;
 
 /// How long (µs) an address found plain is taken for plain.
@@ -60,6 +60,7 @@ impl Targets {
         region: usize,
     ) -> Result<u32, Reason> {
         let now = clock::ticks();
+        let mut known = None;
         match self.by_address.get(address) {
             Some(Entry::Plain { until, why }) if now < *until => return Err(*why),
             Some(Entry::Served(i)) => {
@@ -67,6 +68,7 @@ impl Targets {
                 if self.target(i).is_some_and(|t| t.is_current(now)) {
                     return Ok(i);
                 }
+                known = Some(i);
             }
             _ => {}
         }
@@ -78,6 +80,12 @@ impl Targets {
             // (nobody listens: at the next try somebody may)
             Err(Reason::PeerRemote) if address.is_loopback() || !address.is_specified() => {
                 Err(Reason::PeerRemote)
+            }
+            // (that says nothing of a server that has our notice and lives)
+            Err(Reason::NoSockDiag)
+                if known.is_some_and(|i| self.target(i).is_some_and(|t| t.still_lives(now))) =>
+            {
+                known.ok_or(Reason::NoSockDiag)
             }
             Err(why) => {
                 if self.by_address.len() >= TARGETS {
@@ -121,7 +129,10 @@ impl Targets {
             ip: if address.is_v4() { v4_any() } else { [0; 16] },
             port: 0,
         };
-        let found = diag.find(address, &any).map_err(|_| Reason::PeerRemote)?;
+        let found = diag.find(address, &any).map_err(|e| match e {
+            Errno(libc::ENOENT) => Reason::PeerRemote,
+            _ => Reason::NoSockDiag,
+        })?;
         if !found.listening {
             return Err(Reason::PeerRemote);
         }
@@ -150,6 +161,8 @@ impl Targets {
             });
         }
         let (mut boards, mut channels) = (Vec::new(), Vec::new());
+        // (there was no room for one more notice, or no memory, rather than no board)
+        let mut is_full = false;
         let names = inodes.into_iter().map(u64::from).flat_map(board_names);
         for name in names {
             let file = match file {
@@ -169,8 +182,10 @@ impl Targets {
             fds.extend(target.arenas.iter().skip(1).map(|s| s.arena.file().raw()));
             let before = channels.len();
             for f in fds {
-                if let Ok(c) = leave(&name, &[f], |uid| uid == found.uid) {
-                    channels.push(c.hide());
+                match leave(&name, &[f], |uid| uid == found.uid) {
+                    Ok(c) => channels.push(c.hide()),
+                    Err(Errno(libc::ECONNREFUSED | libc::EACCES)) => {}
+                    Err(_) => is_full = true,
                 }
             }
             if channels.len() > before {
@@ -178,7 +193,12 @@ impl Targets {
             }
         }
         if channels.is_empty() {
-            return Err(Reason::PeerPlain);
+            let has_ours = is_full && target.still_lives(clock::ticks());
+            return if has_ours {
+                Ok(first)
+            } else {
+                Err(Reason::PeerPlain)
+            };
         }
         target.owner = found.uid;
         target.boards = boards;

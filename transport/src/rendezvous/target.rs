@@ -83,6 +83,16 @@ impl Target {
         true
     }
 
+    /// Whether all who got the last notice are there still, though no other could be left now. They are left alone for as long as
+    /// their patience is.
+    pub(super) fn still_lives(&mut self, now: u64) -> bool {
+        let lives = !self.channels.is_empty() && !self.channels.iter().any(unix::hung_up);
+        if lives {
+            (self.checked, self.noticed) = (now, now);
+        }
+        lives
+    }
+
     /// Makes one more arena. Nobody has heard of it yet.
     pub(super) fn grow(&mut self, region: usize) -> Result<i32, Reason> {
         let arena = Arena::create(region).map_err(|_| Reason::NoMemory)?;

@@ -5,6 +5,7 @@ use super::mem::Mapping;
 use super::net::Endpoint;
 use super::{Errno, Result, fd::Fd, net};
 use crate::syscall;
+use std::cell::Cell;
 
 /// Octets that a part of a list of sockets may have.
 const DUMP: usize = 16_384;
@@ -69,7 +70,7 @@ fn request(src: &Endpoint, dst: &Endpoint, flags: u16, states: u32) -> Request {
         len: size_of::<Request>() as u32,
         kind: SOCK_DIAG_BY_FAMILY,
         flags: NLM_F_REQUEST | flags,
-        seq: 1,
+        seq: 0,
         pid: 0,
         family: if src.is_v4() {
             libc::AF_INET as u8
@@ -118,29 +119,37 @@ fn parse(message: &[u8]) -> Option<(Owner, Endpoint)> {
     Some((owner, Endpoint { ip, port }))
 }
 
-/// The kernel's socket table of this network namespace.
+/// The kernel's socket table of this network namespace. Used by one thread at a time.
 #[derive(Debug)]
-pub struct Diag(Fd);
+pub struct Diag {
+    socket: Fd,
+    /// The number of the last request, which stands in all of its answer.
+    asked: Cell<u32>,
+}
 
 impl Diag {
     /// # Errors
     /// Where the kernel has no `sock_diag`.
     pub fn open() -> Result<Self> {
-        net::socket(libc::AF_NETLINK, libc::SOCK_DGRAM, INET_DIAG).map(|fd| Self(fd.hide()))
+        let socket = net::socket(libc::AF_NETLINK, libc::SOCK_DGRAM, INET_DIAG)?.hide();
+        let asked = Cell::new(0);
+        Ok(Self { socket, asked })
     }
 
     /// The descriptor, to be kept from the program.
     #[must_use]
     pub const fn raw(&self) -> i32 {
-        self.0.raw()
+        self.socket.raw()
     }
 
-    fn send(&self, r: &Request) -> Result<()> {
-        let bytes = (&raw const *r).cast::<u8>();
+    fn send(&self, mut r: Request) -> Result<()> {
+        self.asked.set(self.asked.get().wrapping_add(1));
+        r.seq = self.asked.get();
+        let bytes = (&raw const r).cast::<u8>();
         // SAFETY: `r` is a plain structure of integers, readable for its size.
         unsafe {
             net::send(
-                self.0.raw(),
+                self.socket.raw(),
                 bytes,
                 size_of::<Request>(),
                 libc::MSG_NOSIGNAL,
@@ -149,11 +158,17 @@ impl Diag {
         .map(drop)
     }
 
+    /// A part of the answer to the last request. What is left of others, that came to no good end, is passed over.
     fn receive<'a>(&self, buf: &'a mut [u8]) -> Result<&'a [u8]> {
-        // The kernel answers while the request is being sent, so nothing here waits.
-        // SAFETY: `buf` is writable for its length.
-        let n = unsafe { net::recv(self.0.raw(), buf.as_mut_ptr(), buf.len(), 0) }?;
-        buf.get(..n).ok_or(Errno::INVAL)
+        // The kernel answers while the request is being sent, or, in parts, while they are fetched: nothing here waits.
+        let flags = libc::MSG_DONTWAIT;
+        loop {
+            // SAFETY: `buf` is writable for its length.
+            let n = unsafe { net::recv(self.socket.raw(), buf.as_mut_ptr(), buf.len(), flags) }?;
+            if buf.get(..n).and_then(|b| u32_at(b, 8)) == Some(self.asked.get()) {
+                return buf.get(..n).ok_or(Errno::INVAL);
+            }
+        }
     }
 
     /// The socket with this 4-tuple; with a `dst` of zeros, the one that listens for `src`.
@@ -169,7 +184,7 @@ impl Diag {
     /// # Errors
     /// ENOENT if there is none.
     pub fn find_bound(&self, src: &Endpoint, dst: &Endpoint) -> Result<(Owner, Endpoint)> {
-        self.send(&request(src, dst, 0, u32::MAX))?;
+        self.send(request(src, dst, 0, u32::MAX))?;
         let mut buf = [0u8; 1024];
         let answer = self.receive(&mut buf)?;
         if u16_at(answer, 4) == Some(NLMSG_ERROR) {
@@ -222,9 +237,9 @@ impl Diag {
         };
         let mut r = request(like, &zero, NLM_F_DUMP, TCP_LISTEN_BIT);
         (r.src, r.dst) = ([0; 16], [0; 16]);
-        self.send(&r)?;
         // (not on the stack: a thread of the program may have 16 KiB in all)
         let room = Mapping::private(DUMP)?;
+        self.send(r)?;
         loop {
             // SAFETY: fresh memory of that size, which nobody else sees.
             let buf = unsafe { std::slice::from_raw_parts_mut(room.base().as_ptr(), DUMP) };
@@ -285,4 +300,32 @@ pub fn carried(fd: i32) -> Option<Carried> {
         sent: sent.saturating_sub(resent) + unsent,
         received: u64_at(128)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_request_left_is_passed_over() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = net::local(std::os::fd::AsRawFd::as_raw_fd(&listener)).unwrap();
+        let any = Endpoint {
+            ip: std::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().octets(),
+            port: 0,
+        };
+        let nobody = Endpoint { port: 1, ..at };
+        let diag = Diag::open().unwrap();
+        let expected = diag.find(&at, &any).unwrap();
+        assert!(expected.listening);
+        // Neither of these is read: one that there is none, and all that listen.
+        diag.send(request(&nobody, &any, 0, u32::MAX)).unwrap();
+        diag.send(request(&at, &any, NLM_F_DUMP, TCP_LISTEN_BIT))
+            .unwrap();
+        assert_eq!(diag.find(&at, &any), Ok(expected));
+        assert_eq!(diag.find(&nobody, &any), Err(Errno(libc::ENOENT)));
+        let mut found = Vec::new();
+        diag.listeners(&at, |o| found.push(o)).unwrap();
+        assert!(found.contains(&expected));
+    }
 }

@@ -35,10 +35,14 @@ pub unsafe fn retire_at(base: NonNull<u8>, len: usize) {
 
 /// Gives the memory back, but keeps the addresses valid for a while.
 fn retire(base: NonNull<u8>, len: usize) {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the range is a mapping whose owner is going away; it stays mapped.
-    let kept = unsafe { syscall!(mmap, base.as_ptr(), len, prot, flags, -1i32, 0) };
+    let lay = |kind| {
+        // SAFETY: the range is a mapping whose owner is going away; it stays mapped.
+        unsafe { syscall!(mmap, base.as_ptr(), len, prot, flags | kind, -1i32, 0) }
+    };
+    // (what is private may count as data of the program's, RLIMIT_DATA, and there be no room for it)
+    let kept = lay(libc::MAP_PRIVATE).or_else(|_| lay(libc::MAP_SHARED));
     let pages = len.div_ceil(1 << PAGE_BITS) as u64;
     if kept.is_err() || pages >> LEN_BITS != 0 {
         // SAFETY: as above.

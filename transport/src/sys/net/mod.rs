@@ -5,12 +5,13 @@
 
 mod endpoint;
 mod receipt;
+pub mod select;
 
 pub use endpoint::{Endpoint, local, peer};
 pub use receipt::Receipt;
 
-use super::Result;
 use super::fd::{Fd, as_fd};
+use super::{Errno, Result};
 use crate::syscall;
 use std::ptr;
 
@@ -158,6 +159,11 @@ pub fn ready_now(fd: i32, events: i16) -> i16 {
     // SAFETY: one pollfd, one timespec, no mask.
     match unsafe { syscall!(ppoll, &raw mut p, 1, &raw const none, 0, 8) } {
         Ok(_) => p.revents,
+        Err(Errno::INVAL) => {
+            let mut all = [p];
+            let _ = select::instead(&mut all, Some(none), ptr::null());
+            all[0].revents
+        }
         Err(_) => 0,
     }
 }
@@ -174,7 +180,10 @@ pub fn await_input(fd: i32, us: u64) {
         tv_nsec: (us % 1_000_000).cast_signed() * 1000,
     };
     // SAFETY: one pollfd, one timespec, no mask.
-    let _ = unsafe { syscall!(ppoll, &raw mut p, 1, &raw const time, 0, 8) };
+    let waited = unsafe { syscall!(ppoll, &raw mut p, 1, &raw const time, 0, 8) };
+    if waited == Err(Errno::INVAL) {
+        let _ = select::instead(&mut [p], Some(time), ptr::null());
+    }
 }
 
 /// getsockopt(2) of an option that is a `T`.
