@@ -105,7 +105,8 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if bound {
         mapper::listening(fd);
     }
-    let early = bound.then(|| listener::put_up(&mut world::lock(), fd));
+    let early =
+        listener::early(s).or_else(|| bound.then(|| listener::put_up(&mut world::lock(), fd)));
     let r = kernel();
     let e = real::errno();
     let mut w = world::lock();
@@ -277,6 +278,7 @@ pub unsafe extern "C" fn connect(
     else {
         return kernel();
     };
+    listener::is_none(s);
     super::threads::may_cancel(|| {
         let target = if super::control::is_driven(fd) || super::process::has_uring() {
             Err(Reason::AsyncIo)

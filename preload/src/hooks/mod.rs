@@ -26,6 +26,7 @@ pub(crate) mod signals;
 mod splice;
 pub(crate) mod threads;
 pub(crate) mod transfer;
+mod users;
 pub(crate) mod vector;
 pub(crate) mod waiting;
 

@@ -14,7 +14,7 @@ use crate::{mapper, real, rules, table};
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::reason::Reason;
 use transport::rendezvous::server::Family;
-use transport::sys::net;
+use transport::sys::{self, net};
 
 /// Numbers that a new program looks at.
 const NUMBERS: i32 = 128;
@@ -57,6 +57,9 @@ pub(crate) fn listens(s: &Socket, fd: i32, family: Result<u32, Reason>) {
     s.set_phase(Phase::Listening);
 }
 
+/// There may be some that have a board before they listen.
+static EARLY: AtomicBool = AtomicBool::new(false);
+
 /// Notes the listeners that this program has begun with.
 pub(crate) fn note_all() {
     for fd in 0..NUMBERS {
@@ -94,6 +97,70 @@ pub(crate) fn take_on(fd: i32) {
         s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
         options::take_over(s, fd);
         table::put_socket(fd, s);
+    }
+}
+
+/// The program may be another user in a moment. What has an address and may be listened on gets its board now, and listeners that
+/// were noted are served: who is about to have fewer rights serves. Only root can become anybody.
+pub(crate) fn before_other_user() {
+    if world::is_foreign()
+        || !world::is_ready()
+        || crate::signals::is_sandboxed()
+        || sys::euid() != 0
+    {
+        return;
+    }
+    let e = real::errno();
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry
+            && s.phase() == Phase::Idle
+        {
+            if is_listener(fd) {
+                serve(s, fd);
+            } else if net::local(fd).is_some_and(|at| at.port != 0) && net::peer(fd).is_none() {
+                put_up_early(s, fd);
+            }
+        }
+    });
+    real::set_errno(e);
+}
+
+/// Puts up the board of a socket that is bound, and does not listen yet.
+fn put_up_early(s: &'static Socket, fd: i32) {
+    let mut w = world::lock();
+    // SAFETY: under the registry lock.
+    let way = unsafe { &mut *s.way.get() };
+    if s.phase() == Phase::Idle && matches!(way, Way::None) {
+        EARLY.store(true, Ordering::Relaxed);
+        *way = Way::Listener {
+            family: put_up(&mut w, fd),
+            wired: wired::is_wanted_at(fd),
+            rides: rules::listen_wanted(fd).rides,
+        };
+    }
+}
+
+/// A socket that got a board before it listens is connected.
+pub(crate) fn is_none(s: &Socket) {
+    if let Some(Ok(unused)) = early(s) {
+        take_down(&mut world::lock(), unused);
+    }
+}
+
+/// The board that a socket got before it listens; taken.
+pub(crate) fn early(s: &Socket) -> Option<Result<u32, Reason>> {
+    if !EARLY.load(Ordering::Relaxed) {
+        return None;
+    }
+    let _w = world::lock();
+    // SAFETY: under the registry lock.
+    let way = unsafe { &mut *s.way.get() };
+    match *way {
+        Way::Listener { family, .. } if s.phase() == Phase::Idle => {
+            *way = Way::None;
+            Some(family)
+        }
+        _ => None,
     }
 }
 

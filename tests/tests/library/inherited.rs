@@ -1,12 +1,14 @@
 //! Servers whose listener another program has made, which does not run the library: left to them by exec, as systemd's sockets
-//! are, by way of a shell; or passed to them by a message.
+//! are, by way of a shell; or passed to them by a message. It may have left it to them to listen.
 
 use shunt_tests::apps::{LONG, Stage, have};
 
 /// Listens without the library, and hands that on.
 const MAKER: &str = r#"
 import array, os, socket, sys
-l = socket.create_server(("127.0.0.1", 0), backlog=64)
+l = socket.socket()
+l.bind(("127.0.0.1", 0))
+if sys.argv[5] == "listens": l.listen(64)
 l.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 with open("port.new", "w") as f: f.write(str(l.getsockname()[1]))
 os.rename("port.new", "port")
@@ -28,6 +30,7 @@ if sys.argv[1] == "exec":
     l = socket.socket(fileno=3)
 else:
     l = socket.socket(fileno=socket.recv_fds(socket.socket(fileno=3), 1, 1)[1][0])
+if sys.argv[4] == "bound": l.listen(64)
 def serve():
     l.setblocking(False)
     ready = select.epoll()
@@ -53,7 +56,10 @@ for child in children: os.waitpid(child, 0)
 const CLIENT: &str = r#"
 import os, socket, sys, time
 while not os.path.exists("port"): time.sleep(0.005)
-def connect(): return socket.create_connection(("127.0.0.1", int(open("port").read())))
+def connect():
+    while True:
+        try: return socket.create_connection(("127.0.0.1", int(open("port").read())))
+        except ConnectionRefusedError: time.sleep(0.005)
 def ask(s):
     s.sendall(b"ask"); assert s.recv(6, socket.MSG_WAITALL) == b"answer"
 ask(connect()) # it serves
@@ -71,7 +77,8 @@ fn a_listener_that_was_left_to_the_program_is_one_like_any_other() {
     if !have(&["python3"]) {
         return;
     }
-    for way in ["exec", "message"] {
+    let ways = ["exec", "message"].map(|way| [(way, "listens"), (way, "bound")]);
+    for (way, left) in ways.into_iter().flatten() {
         for (who, ends) in [("alone", "1"), ("children", "2")] {
             let mut stage = Stage::new(true);
             for (name, text) in [
@@ -83,7 +90,7 @@ fn a_listener_that_was_left_to_the_program_is_one_like_any_other() {
             }
             let library = stage.folder.path("libshunt.so");
             let library = library.to_string_lossy();
-            let words = ["maker.py", &library, way, "report", who];
+            let words = ["maker.py", &library, way, "report", who, left];
             let server = stage.plain("python3").args(words).start();
             let client = stage.launch("python3").args(["client.py", ends]).start();
             let client = client.finish(LONG);
@@ -93,7 +100,7 @@ fn a_listener_that_was_left_to_the_program_is_one_like_any_other() {
             client
                 .report
                 .check_shm(20, 20 * 50 * 9)
-                .unwrap_or_else(|e| panic!("{way}, {who}: {e}"));
+                .unwrap_or_else(|e| panic!("{way}, {left}, {who}: {e}"));
         }
     }
 }

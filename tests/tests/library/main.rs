@@ -7,6 +7,7 @@ mod early;
 mod exports;
 mod flow;
 mod inherited;
+mod limits;
 mod names;
 mod passed;
 mod portmap;

@@ -162,7 +162,7 @@ impl Targets {
         }
         let (mut boards, mut channels) = (Vec::new(), Vec::new());
         // (there was no room for one more notice, or no memory, rather than no board)
-        let mut is_full = false;
+        let (mut is_full, mut is_anothers) = (false, false);
         let names = inodes.into_iter().map(u64::from).flat_map(board_names);
         for name in names {
             let file = match file {
@@ -184,7 +184,8 @@ impl Targets {
             for f in fds {
                 match leave(&name, &[f], |uid| uid == found.uid) {
                     Ok(c) => channels.push(c.hide()),
-                    Err(Errno(libc::ECONNREFUSED | libc::EACCES)) => {}
+                    Err(Errno(libc::ECONNREFUSED)) => {}
+                    Err(Errno(libc::EACCES)) => is_anothers = true,
                     Err(_) => is_full = true,
                 }
             }
@@ -194,10 +195,10 @@ impl Targets {
         }
         if channels.is_empty() {
             let has_ours = is_full && target.still_lives(clock::ticks());
-            return if has_ours {
-                Ok(first)
-            } else {
-                Err(Reason::PeerPlain)
+            return match is_anothers {
+                _ if has_ours => Ok(first),
+                true => Err(Reason::PeerUser),
+                false => Err(Reason::PeerPlain),
             };
         }
         target.owner = found.uid;
