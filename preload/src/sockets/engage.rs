@@ -29,6 +29,8 @@ const LOOKS: u32 = 1000;
 const LOOK_US: u64 = 1_000_000;
 /// Calls that a client makes on an offered connection before it takes the offer back.
 const OFFERS: u32 = 100_000;
+/// And before it asks again for an answer; then after twice as many.
+const REMINDED: u64 = 4;
 
 /// How long (µs) a first send waits for a prompt server.
 const ANSWER_US: u64 = 8;
@@ -375,14 +377,31 @@ pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
     registered::attached(w, s);
 }
 
-/// Takes an offer back that has stood for too long.
+/// Asks again for an answer to an offer that has stood for many calls, and takes it back once it has stood for too long.
 pub(crate) fn give_up_if_silent(s: &'static Socket, fd: i32, calls: u64) {
+    if calls >= REMINDED && calls.is_power_of_two() {
+        remind(s);
+    }
     if calls < u64::from(OFFERS) {
         return;
     }
     let mut w = world::lock();
     if s.phase() == Phase::Announced && super::close::withdraw(&mut w, s) {
         become_plain(&mut w, s, fd, Reason::PeerSilent);
+    }
+}
+
+/// Leaves another notice where the last has been borne for long enough: the server's process that has accepted this connection may
+/// have been born after the others got theirs, and have heard of nobody.
+fn remind(s: &Socket) {
+    let settings = world::settings();
+    let mut w = world::lock();
+    if s.phase() == Phase::Announced {
+        let (_, peer) = s.record.names();
+        let World { targets, diag, .. } = &mut *w;
+        let region = Terms::region(settings.buf);
+        let targets = targets.get_or_insert_default();
+        let _ = targets.resolve(&peer, diag, settings.peer_users, region);
     }
 }
 

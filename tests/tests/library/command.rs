@@ -100,7 +100,12 @@ fn a_static_program_runs_plain_and_is_announced() {
 fn a_set_user_id_program_runs_plain_and_is_announced() {
     let stage = Stage::new(false);
     let copy = stage.folder.path("setuid-true");
-    std::fs::copy("/bin/true", &copy).unwrap();
+    // (by another process: one that another test has just forked would have it open for writing, and nobody could run it)
+    let copied = std::process::Command::new("cp")
+        .arg("/bin/true")
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o4755)).unwrap();
     let outcome = shunt()
         .args(["run", "--"])
