@@ -134,6 +134,7 @@ next! {
     accept4(fd: c_int, addr: *mut libc::sockaddr, len: *mut Len, flags: c_int) -> c_int, accept4;
     connect(fd: c_int, addr: *const libc::sockaddr, len: Len) -> c_int, connect;
     shutdown(fd: c_int, how: c_int) -> c_int, shutdown;
+    getpeername(fd: c_int, addr: *mut libc::sockaddr, len: *mut Len) -> c_int, getpeername;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut Len) -> c_int, getsockopt;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: Len) -> c_int, setsockopt;
     close(fd: c_int) -> c_int, close;

@@ -6,7 +6,7 @@
 
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, attend, demote};
-use crate::sockets::{Phase, Socket, engage, listener, options};
+use crate::sockets::{Phase, Socket, ending, engage, listener, options};
 use crate::table;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,20 @@ use transport::reason::Reason;
 
 /// ioctl(2): whether the reader has come to urgent data.
 const SIOCATMARK: u64 = 0x8905;
+
+/// The kernel says that there is no connection once both ends of it are, which may have been put off.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(
+    fd: c_int,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> c_int {
+    if let Some(s) = table::socket(fd) {
+        ending::end_put_off(s, fd);
+    }
+    // SAFETY: the program's arguments, passed on.
+    unsafe { real::getpeername(fd, addr, len) }
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockopt(

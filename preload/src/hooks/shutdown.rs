@@ -5,7 +5,7 @@
 
 use crate::real;
 use crate::sockets::demote::{Unread, attend, demote};
-use crate::sockets::ending::{Ending, ending, settle_both_shut};
+use crate::sockets::ending::{Ending, end_put_off, ending, settle_both_shut};
 use crate::sockets::{Phase, Socket, engage, rouse, send, shows, wired};
 use crate::table;
 use std::ffi::c_int;
@@ -41,6 +41,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if s.phase() != Phase::Attached {
         return kernel(how);
     }
+    end_put_off(s, fd);
     if s.segment().is_some_and(|p| ending(s, p) == Ending::Reset) {
         return kernel(how); // it knows of the reset, and says that there is no connection
     }

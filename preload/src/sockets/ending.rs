@@ -1,6 +1,7 @@
 //! How an attached connection ends, as TCP would have shown it: end of file, or reset.
 
-use super::Socket;
+use super::lock::is_single_threaded;
+use super::{Phase, Socket};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
 use transport::sdp::{Leg, Tx};
@@ -54,12 +55,29 @@ pub(crate) fn was_answered(s: &Socket, p: &impl Provider) -> bool {
 }
 
 /// Once both directions are shut nobody rings any more, and the kernel connection can end as TCP's
-/// would.
+/// would. Where the other end is closed already that can wait for the close here, which nobody else waits for: it
+/// answers with a reset, and spares the other's port its minute in TIME_WAIT ([`end_put_off`]).
 pub(crate) fn settle_both_shut(s: &Socket, p: &impl Provider, fd: i32) {
-    if s.tx_shut.load(Ordering::Acquire)
-        && (p.finished() != FIN_NONE || s.is_over())
-        && !s.fin_sent.swap(true, Ordering::AcqRel)
+    let fin = p.finished();
+    let closes_next = fin == FIN_CLOSED && is_single_threaded() && !s.is_shared();
+    if s.tx_shut.load(Ordering::Acquire) && (fin != FIN_NONE || s.is_over()) && !closes_next {
+        end_by_kernel(s, fd);
+    }
+}
+
+/// What [`settle_both_shut`] has put off is done, before a call that would tell the difference.
+#[inline]
+pub(crate) fn end_put_off(s: &Socket, fd: i32) {
+    if s.phase() == Phase::Attached
+        && s.tx_shut.load(Ordering::Acquire)
+        && s.segment().is_some_and(|p| p.finished() == FIN_CLOSED)
     {
+        end_by_kernel(s, fd);
+    }
+}
+
+fn end_by_kernel(s: &Socket, fd: i32) {
+    if !s.fin_sent.swap(true, Ordering::AcqRel) {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
     }

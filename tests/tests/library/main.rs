@@ -4,6 +4,7 @@
 mod command;
 mod demote;
 mod early;
+mod ends;
 mod exports;
 mod flow;
 mod inherited;

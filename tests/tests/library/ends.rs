@@ -1,0 +1,60 @@
+//! What the kernel keeps of connections that are over: no port waits for a minute (TIME_WAIT) for words that cannot come.
+
+use shunt_tests::apps::{LONG, Stage, have};
+
+/// Both ends close after a question and its answer; one shuts its half before, as servers do that linger. What that one
+/// is told afterwards is what the kernel says.
+const BOTH: &str = r#"
+import errno, os, select, socket, sys, time
+first, l = sys.argv[1], socket.create_server(("127.0.0.1", 0))
+at = l.getsockname()
+client = os.fork()
+if not client:
+    l.close()
+    for i in range(20):
+        c = socket.create_connection(at)
+        c.sendall(b"ask")
+        assert c.recv(6, socket.MSG_WAITALL) == b"answer"
+        if first == "server": assert c.recv(1) == b""
+        c.close()
+        time.sleep(0.005)
+    os._exit(0)
+for i in range(20):
+    s, _ = l.accept()
+    assert s.recv(3, socket.MSG_WAITALL) == b"ask"
+    s.sendall(b"answer")
+    if first == "client": assert s.recv(1) == b""
+    s.shutdown(socket.SHUT_WR)
+    ready = select.poll()
+    ready.register(s, select.POLLIN | select.POLLRDHUP)
+    assert ready.poll(5000)
+    assert s.recv(1) == b""
+    if i == 19:
+        assert ready.poll(0)[0][1] == select.POLLIN | select.POLLHUP | select.POLLRDHUP
+        for ask in (s.getpeername, lambda: s.shutdown(socket.SHUT_RDWR)):
+            try: ask(); sys.exit("there is a connection")
+            except OSError as e: assert e.errno == errno.ENOTCONN, e
+    s.close()
+assert os.waitpid(client, 0)[1] == 0
+port = ":%04X" % at[1]
+lines = [line.split() for line in open("/proc/net/tcp")]
+waiting = [line for line in lines if line[3] == "06" and (line[1].endswith(port) or line[2].endswith(port))]
+assert len(waiting) <= 1, waiting # (the last has been ended by the kernel)
+"#;
+
+#[test]
+fn who_shuts_before_it_closes_leaves_no_port_waiting() {
+    if !have(&["python3"]) {
+        return;
+    }
+    for first in ["server", "client"] {
+        let mut stage = Stage::new(true);
+        stage.file("both.py", BOTH.as_bytes());
+        let run = stage.launch("python3").args(["both.py", first]);
+        let run = run.start().finish(LONG);
+        run.expect_ok(first);
+        run.report
+            .check_shm(40, 40 * 9)
+            .unwrap_or_else(|e| panic!("{first}: {e}"));
+    }
+}
