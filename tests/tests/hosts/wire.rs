@@ -136,7 +136,8 @@ fn tshark_reads_what_goes_over_the_wire() {
     assert_iwarp("redis-benchmark", &bench.report, 3, 6_000_000);
     job.stop(libc::SIGTERM);
     let frames = dissect(&mut scene, listener, &capture).len();
-    assert!(frames > 200, "only {frames} packets with FPDUs were seen");
+    // (how many octets go in one is the kernel's choice)
+    assert!(frames > 60, "only {frames} packets with FPDUs were seen");
 }
 
 /// It reads adverts, Reads and their answers, too.

@@ -80,6 +80,12 @@ pub trait Direct {
         Way::Ring
     }
 
+    /// Source: others keep this thread from running, so who has to come for a message gets no turn either while this one looks
+    /// for it.
+    fn is_crowded(&self) -> bool {
+        false
+    }
+
     /// Source: the reader was waited for in vain, for so many ticks.
     fn wait_in_vain(&self, _waited: u64) {}
 

@@ -43,6 +43,10 @@ impl Direct for Segment {
         }
     }
 
+    fn is_crowded(&self) -> bool {
+        policy::mode() == Mode::Auto && self.mine().home.choice().is_crowded()
+    }
+
     fn wait_in_vain(&self, waited: u64) {
         let home = &self.mine().home;
         let mut choice = home.choice();

@@ -226,7 +226,8 @@ impl Tx {
             return unsafe { self.put_ring(p, fd, walk) };
         }
         let before = walk.done();
-        let way = p.way();
+        // (a sender that does not wait asleep, where cores are short, keeps its reader from coming)
+        let way = if p.is_crowded() { Way::Ring } else { p.way() };
         p.foretell(way == Way::Direct);
         let put = if way == Way::Ring {
             // SAFETY: passed on to the caller.
