@@ -368,7 +368,10 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
                 .compare_exchange(at, none, done, Ordering::Relaxed)
                 .is_ok()
             {
-                r.unname();
+                // (where others have had the last of it, another file may be called so by now)
+                if n > 0 {
+                    r.unname();
+                }
                 retire(at);
             }
         }
