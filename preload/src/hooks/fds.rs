@@ -226,20 +226,6 @@ pub(super) unsafe fn passing(msg: *const libc::msghdr) {
     });
 }
 
-/// The kernel has refused the message.
-///
-/// # Safety
-/// As [`passing`].
-pub(super) unsafe fn not_passed(msg: *const libc::msghdr) {
-    let e = real::errno();
-    each_passed(msg, |fd| {
-        if let Some(s) = table::socket(fd) {
-            forwarded::take_back(s, fd);
-        }
-    });
-    set_errno(e);
-}
-
 /// Numbers that a message has just brought stand for nothing old.
 ///
 /// # Safety

@@ -110,12 +110,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const libc::msghdr, flags: c_i
     let Some(s) = table::socket(fd) else {
         // SAFETY: the program's message; looked at only if it has control data.
         unsafe { super::fds::passing(msg) };
-        let r = kernel();
-        if r < 0 {
-            // SAFETY: likewise.
-            unsafe { super::fds::not_passed(msg) };
-        }
-        return r;
+        return kernel();
     };
     if !is_good(msg.cast(), size_of::<libc::msghdr>(), Access::Read) {
         return fail(Errno::FAULT);

@@ -30,7 +30,8 @@ static SWEPT: AtomicU64 = AtomicU64::new(0);
 
 /// The program is about to pass the socket.
 pub(crate) fn leave(s: &Socket, fd: i32) {
-    if residual::left(s) == 0 || signals::is_sandboxed() {
+    // (who holds it beside since fork goes on reading it)
+    if residual::left(s) == 0 || s.is_shared() || signals::is_sandboxed() {
         return;
     }
     let _w = world::lock();
@@ -49,20 +50,6 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
     if now.saturating_sub(SWEPT.load(Ordering::Relaxed)) > SWEEP_S {
         SWEPT.store(now, Ordering::Relaxed);
         noted::sweep(STALE_S);
-    }
-}
-
-/// The message did not go. What was left of a stream that children of fork hold too is the family's again.
-pub(crate) fn take_back(s: &Socket, fd: i32) {
-    if s.is_shared()
-        && residual::is_any()
-        && residual::left(s) == 0
-        && let Some(bytes) = take(fd)
-    {
-        let _w = world::lock();
-        if !residual::keep(s, fd, &bytes) {
-            net::disconnect(fd); // a reset, never a gap
-        }
     }
 }
 

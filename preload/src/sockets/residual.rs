@@ -243,14 +243,9 @@ pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
         fill(r, fd, std::slice::from_raw_parts(bytes, n));
         (*r).cookie = cookie;
     }
-    if s.is_shared() {
-        // (the others that hold the stream have no such memory at that address)
-        s.residual.store(std::ptr::null_mut(), Ordering::Release);
-    } else {
-        let _ = m.leak();
-        note_mapped(r);
-        s.residual.store(r, Ordering::Release);
-    }
+    let _ = m.leak();
+    note_mapped(r);
+    s.residual.store(r, Ordering::Release);
     retire(old);
 }
 
