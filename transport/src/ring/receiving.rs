@@ -274,6 +274,10 @@ impl Rx {
             && self.ended.is_none()
             && self.hear(ring, fd).is_ok()
         {}
+        // (a program that reads nothing for long would keep a ring that both sides have done with)
+        if self.way == (Way::Last { heard: true }) && ring.available() == 0 {
+            self.way = Way::Kernel;
+        }
     }
 
     /// Takes octets out of the ring.

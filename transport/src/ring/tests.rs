@@ -200,6 +200,10 @@ impl Side {
         }
     }
 
+    fn quiet(&mut self) {
+        self.rx.quiet(self.ring(), self.fd.as_raw_fd());
+    }
+
     fn settle(&mut self) {
         self.ring().reap();
         if self.ring().is_over() {
@@ -269,6 +273,7 @@ enum Step {
     Send(usize, usize, u8),
     Receive(usize, usize),
     Settle(usize),
+    Quiet(usize),
     /// An adapter does nothing for a while, or goes on.
     Hold(usize, bool),
     Arm(usize),
@@ -282,6 +287,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..2usize, len.clone(), any::<u8>()).prop_map(|(s, n, x)| Step::Send(s, n, x)),
         8 => (0..2usize, len).prop_map(|(s, n)| Step::Receive(s, n)),
         4 => (0..2usize).prop_map(Step::Settle),
+        2 => (0..2usize).prop_map(Step::Quiet),
         2 => (0..2usize, any::<bool>()).prop_map(|(s, h)| Step::Hold(s, h)),
         2 => (0..2usize).prop_map(Step::Arm),
         1 => (0..2usize).prop_map(Step::Fail),
@@ -299,6 +305,7 @@ proptest! {
                 Step::Send(s, n, seed) => sides[s].send(n, seed),
                 Step::Receive(s, n) => { sides[s].receive(n); }
                 Step::Settle(s) => sides[s].settle(),
+                Step::Quiet(s) => sides[s].quiet(),
                 Step::Hold(s, holds) => sides[s].near.holds.store(holds, Ordering::Relaxed),
                 Step::Arm(s) => { sides[s].ring().arm(); }
                 Step::Fail(s) => sides[s].near.fail(),
@@ -349,6 +356,28 @@ fn what_comes_after_arming_is_an_event_once() {
     assert_eq!(sides[1].ring().arm(), Armed::Anew);
     assert!(!told());
     assert_eq!(sides[1].ring().arm(), Armed::Yes);
+}
+
+#[test]
+fn sides_that_end_it_at_once_are_done_with_it_though_nobody_reads() {
+    let mut sides = pair();
+    sides[0].send(10, 1);
+    sides[0].settle();
+    assert_eq!(sides[1].receive(100), 10);
+    for side in &sides {
+        side.ring().end();
+    }
+    for _ in 0..1000 {
+        for side in &mut sides {
+            side.settle();
+            side.quiet();
+        }
+        if sides.iter().all(|s| s.tx.is_kernel() && s.rx.is_kernel()) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{:?} {:?}", sides[0].rx, sides[1].rx);
 }
 
 #[test]
