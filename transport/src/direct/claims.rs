@@ -156,6 +156,10 @@ impl Claims<'_> {
         chunk: impl Fn(u64) -> u64,
         is_posted: impl Fn() -> bool,
     ) -> Claim {
+        // (what it could not copy stays noted: it is asked again as long as the advert stands)
+        if Word(self.source.load(Ordering::Relaxed)).state(self.number) == State::Failed {
+            return Claim::Closed;
+        }
         loop {
             let (from, closed) = match self.claimed() {
                 Some(c) => c,

@@ -204,6 +204,30 @@ fn a_source_that_dies_keeps_nobody_and_spoils_nothing() {
     }
 }
 
+/// A source that could not copy its first chunk, and looks for more later: what did not arrive is not counted.
+#[test]
+fn what_could_not_be_copied_is_not_counted() {
+    check(3, || {
+        let m = Model::new();
+        let source = {
+            let m = m.clone();
+            thread::spawn(move || {
+                let claims = m.claims(1);
+                let posted = || m.posted.load(Ordering::Acquire) == 1;
+                if let Claim::Chunk(c) = claims.claim_to_push(TOTAL, |_| 1, posted) {
+                    claims.pushed(c, false);
+                    assert_eq!(claims.claim_to_push(TOTAL, |_| 1, posted), Claim::Closed);
+                }
+                m.conclude()
+            })
+        };
+        let got = m.receive();
+        let sent = source.join().unwrap();
+        assert_eq!(got, sent);
+        assert!(m.is_untouched());
+    });
+}
+
 #[test]
 fn the_words_of_the_next_advert_change_no_answer() {
     check(3, || {
