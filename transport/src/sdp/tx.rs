@@ -503,9 +503,8 @@ impl Tx {
         self.hurry(fd);
         p.count_bell();
         let ticket = p.ticket();
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: one readable byte.
-        match (unsafe { net::send(fd, [0u8].as_ptr(), 1, flags) }, ticket) {
+        // (the peer's wish for it has been taken by now: it must not get lost)
+        match (net::press(fd, &[0]), ticket) {
             (Ok(_), Some(ticket)) => p.note_rung(ticket),
             (Ok(_), None) => {}
             // Full of bells that nobody took, so readable anyway; or gone, which shows by itself.

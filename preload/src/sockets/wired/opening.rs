@@ -244,9 +244,7 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     {
         let _ = net::discard(fd, used);
         if !spoke {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the buffer is that long.
-            let _ = unsafe { net::send(fd, reply.as_ptr(), len, flags) };
+            let _ = net::press(fd, reply.get(..len).unwrap_or_default());
         }
     }
     drop(rx);
@@ -341,9 +339,7 @@ fn look(s: &'static Socket, fd: i32) {
         None => (None, len),
     };
     if !spoke {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the buffer is that long; an answer fits an empty connection.
-        let _ = unsafe { net::send(fd, reply.as_ptr(), len, flags) };
+        let _ = net::press(fd, reply.get(..len).unwrap_or_default()); // (it fits an empty connection)
     }
     let Some(wire) = wire else {
         drop(rx);

@@ -4,10 +4,12 @@
 //! Pointers into the program's memory are passed to the kernel as they came; it answers EFAULT.
 
 mod endpoint;
+mod press;
 mod receipt;
 pub mod select;
 
 pub use endpoint::{Endpoint, local, peer};
+pub use press::press;
 pub use receipt::Receipt;
 
 use super::fd::{Fd, as_fd};
