@@ -123,14 +123,29 @@ fn renew(range: &Range<usize>) -> bool {
 
 impl State {
     /// Takes away the protection of pages that no piece covers.
-    pub(super) fn unprotect(&self, range: &Range<usize>) {
+    pub(super) fn unprotect(&mut self, range: &Range<usize>) {
         let mut at = range.start;
         while let Some(gap) = self.pieces.next_gap(&(at..range.end)) {
             at = gap.end;
-            // (where two neighbours can no longer be told apart this takes nothing; where a mapping would
-            // have to be cut in two and there are too many, the page stays as it is until it is touched)
-            let _ = open(&gap);
+            // (where two neighbours can no longer be told apart this takes nothing)
+            if open(&gap).is_err() {
+                self.lift_around(&gap);
+            }
         }
+    }
+
+    /// Lifts this and all that it adjoins: where a mapping would have to be cut in two for a part of it, and there are too
+    /// many (vm.max_map_count), the kernel changes the whole only. Nothing would ever open what stayed protected unknown.
+    #[cold]
+    fn lift_around(&mut self, range: &Range<usize>) {
+        let all = self.pieces.around(range.clone());
+        let opened = open(&all).is_ok();
+        if !(opened && renew(&all)) {
+            // Not for memory as it was admitted. What is left: the reader takes it first.
+            self.wait(&all, u64::MAX);
+            let _ = open(&all);
+        }
+        self.pieces.subtract(&all);
     }
 
     /// Gives back what has been read; with `whole` only where all of a piece has.
@@ -156,11 +171,8 @@ impl State {
         while let Some(run) = self.pieces.next_run(&(at..range.end)) {
             at = run.end;
             let before = clock::ticks();
-            let opened = open(&run).is_ok();
-            if !(opened && renew(&run)) {
-                // Not for memory as it was admitted. What is left: the reader takes it first.
-                self.wait(&run, u64::MAX);
-                let _ = open(&run);
+            if !(open(&run).is_ok() && renew(&run)) {
+                self.lift_around(&run);
             }
             self.cost.note(clock::ticks() - before, run.len() / PAGE);
         }

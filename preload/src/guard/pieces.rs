@@ -113,6 +113,17 @@ impl Pieces {
         (start < range.end).then_some(start..range.end)
     }
 
+    /// The range with all pieces that adjoin it, and those that adjoin these.
+    pub(super) fn around(&self, mut range: Range<usize>) -> Range<usize> {
+        while let Some(p) = self.all().iter().find(|p| {
+            let touches = p.start <= range.end && range.start <= p.end;
+            touches && (p.start < range.start || range.end < p.end)
+        }) {
+            range = range.start.min(p.start)..range.end.max(p.end);
+        }
+        range
+    }
+
     /// The range, or a larger one where there is no room to cut pieces in two at its ends.
     pub(super) fn widened(&self, range: Range<usize>) -> Range<usize> {
         let cut = |p: &&Piece| p.start < range.start && range.end < p.end;
