@@ -43,8 +43,8 @@ fn leave_inheritable() {
         if let table::Entry::Socket(s) = entry {
             // SAFETY: no pointers.
             let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
-            if flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0) && is_it(fd)
-            {
+            let stays = flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize != 0);
+            if !stays && is_it(fd) {
                 demote_one_of_many(s, fd, Reason::Exec, Unread::GiveBack);
             }
         }

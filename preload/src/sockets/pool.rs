@@ -61,41 +61,44 @@ impl Pool {
     }
 
     /// After fork, in the child: the streams are the parent's. Those that it was given a seat at it
-    /// shares; of the others in use it gets copies. Calls `each` with what it shares. False without memory.
-    pub(crate) fn part(&mut self, member: u32, mut each: impl FnMut(&'static Socket)) -> bool {
-        let Some(streams) = streams_for(self.size) else {
-            self.size = self.used; // no new ones
-            self.free.clear();
-            self.streams = ptr::null_mut();
-            return false;
-        };
-        self.streams = streams;
+    /// shares; of the others in use it gets copies, if there is memory for them. Calls `each` with what it shares.
+    pub(crate) fn part(&mut self, member: u32, mut each: impl FnMut(&'static Socket)) {
+        // (with little address space left there is room for fewer new ones)
+        let fewer = [self.used + self.used / 2 + 64, self.used];
+        let sizes = [self.size].into_iter().chain(SIZES).chain(fewer);
+        let fits = |&size: &usize| (self.used..=self.size).contains(&size);
+        let made = sizes
+            .filter(fits)
+            .find_map(|size| Some((streams_for(size)?, size)));
+        (self.streams, self.size) = made.unwrap_or((ptr::null_mut(), self.used));
+        if made.is_none() {
+            self.free.clear(); // no new ones
+        }
         for i in 0..self.used {
-            // SAFETY: the first `used` are initialised; both mappings are as long. A stream that is only
-            // copied is not in use by the copy's owner yet, and has nothing to drop.
-            unsafe {
-                let s: &'static Socket = &*self.base.add(i);
-                let own = self.streams.add(i);
-                match s.seats().and_then(|seats| seats.sit(member)) {
-                    Some(seat) if s.record.live.load(Ordering::Relaxed) != 0 => {
-                        s.rebind(ptr::from_ref(&**s).cast_mut(), seat);
-                        each(s);
-                    }
-                    _ => {
-                        if s.record.live.load(Ordering::Relaxed) == 0 {
-                            ptr::write(own, Stream::new(self.sharing(i)));
-                        } else {
-                            ptr::copy_nonoverlapping(ptr::from_ref(&**s), own, 1);
-                            (*own).tx.reset();
-                            (*own).rx.reset();
-                            (*own).keep_sharing_at(self.sharing(i));
-                        }
-                        s.rebind(own, 0);
-                    }
+            // SAFETY: the first `used` are initialised.
+            let s: &'static Socket = unsafe { &*self.base.add(i) };
+            match s.seats().and_then(|seats| seats.sit(member)) {
+                Some(seat) if s.record.live.load(Ordering::Relaxed) != 0 => {
+                    s.rebind(ptr::from_ref(&**s).cast_mut(), seat);
+                    each(s);
                 }
+                _ if made.is_none() => {}
+                // SAFETY: both mappings are as long, or longer. A stream that is only
+                // copied is not in use by the copy's owner yet, and has nothing to drop.
+                _ => unsafe {
+                    let own = self.streams.add(i);
+                    if s.record.live.load(Ordering::Relaxed) == 0 {
+                        ptr::write(own, Stream::new(self.sharing(i)));
+                    } else {
+                        ptr::copy_nonoverlapping(ptr::from_ref(&**s), own, 1);
+                        (*own).tx.reset();
+                        (*own).rx.reset();
+                        (*own).keep_sharing_at(self.sharing(i));
+                    }
+                    s.rebind(own, 0);
+                },
             }
         }
-        true
     }
 
     /// Beside the streams, at the same index: what one needs while others hold it too.

@@ -35,6 +35,12 @@ if not client:
         while part := c.recv(1 << 16): left -= len(part)
         assert left == 0
     if what == "memory": time.sleep(0.3)
+    if what == "space": # (for another such mapping as the library's largest there is none)
+        with open("/proc/self/statm") as f: used = int(f.read().split()[0]) * resource.getpagesize()
+        lower(resource.RLIMIT_AS, used + (200 << 20))
+        child = os.fork()
+        if child: assert os.waitpid(child, 0)[1] == 0
+        ask(c)
     os._exit(0)
 if what == "rights":
     server = os.fork()
@@ -47,6 +53,9 @@ if what == "rights":
 s, _ = l.accept()
 if what == "memory": lower(resource.RLIMIT_DATA, 1 << 20)
 answer(s)
+if what == "space":
+    answer(s)
+    answer(s)
 if what == "descriptors":
     lower(resource.RLIMIT_NOFILE, 0)
     assert s.recv(100, socket.MSG_PEEK) == b"hello" # (the client's words come later: it waits)
@@ -75,6 +84,11 @@ fn check(words: &[&str]) {
     run.report
         .check_shm(1, 20 * 9)
         .unwrap_or_else(|e| panic!("{words:?}: {e}"));
+}
+
+#[test]
+fn a_child_where_address_space_is_short() {
+    check(&["space"]);
 }
 
 #[test]
