@@ -76,6 +76,9 @@ pub(crate) extern "C" fn before_fork() {
         wait::retime(s);
     }
     CHILD.store(child.unwrap_or(0), Ordering::Relaxed);
+    for family in w.families.iter_mut().flatten() {
+        family.before_fork();
+    }
     for set in &w.sets {
         set.note_others();
     }

@@ -7,6 +7,7 @@ mod early;
 mod ends;
 mod exports;
 mod flow;
+mod forking;
 mod inherited;
 mod limits;
 mod names;

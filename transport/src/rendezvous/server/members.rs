@@ -115,9 +115,9 @@ impl Members {
         self.page().taken.load(Ordering::Acquire)
     }
 
-    /// Counts one more; returns how many there are then.
-    pub(super) fn take(&self) -> u32 {
-        self.page().taken.fetch_add(1, Ordering::AcqRel) + 1
+    /// Counts one more.
+    pub(super) fn take(&self) {
+        self.page().taken.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -143,10 +143,27 @@ impl Family {
         }
     }
 
+    /// Before fork: the child begins with what this process has been told by then.
+    pub fn before_fork(&mut self) {
+        if !self.closed {
+            self.collect();
+        }
+    }
+
     /// Leaves: this process has closed the listener.
     pub fn part(&mut self) {
         self.closed = true;
-        self.members.part();
+        self.leave_members();
+    }
+
+    /// Once the listener is closed nobody need pass anything on to this process, but for connections that are not decided
+    /// yet: a child that serves one closes the listener first.
+    fn leave_members(&mut self) {
+        let used: u32 = self.peers.iter().map(|p| p.users).sum();
+        if self.closed && self.connections <= used {
+            self.members.part();
+            self.inbox = None;
+        }
     }
 
     /// Whether something has been announced that nobody here has looked at. No system call.
@@ -255,6 +272,7 @@ impl Family {
             return Err(Reason::PeerGone);
         }
         p.users += 1;
+        self.leave_members();
         Ok(segment)
     }
 
@@ -274,8 +292,9 @@ impl Family {
     }
 
     /// A connection that [`Self::enter`] counted has been decided against, or is closed.
-    pub const fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.connections = self.connections.saturating_sub(1);
+        self.leave_members();
     }
 
     /// Whether the listener is closed and no connection needs the family any more.

@@ -91,7 +91,8 @@ impl Family {
         let mut buf = [0; 16];
         match unix::recv_fds(&a.channel, &mut buf) {
             Ok((_, [Some(file), None])) if !a.inbox => {
-                self.seen = self.members.take();
+                self.members.take();
+                self.seen = self.seen.wrapping_add(1);
                 self.forward(&a.channel, &file);
                 self.adopt(a.channel, uid, file);
             }
