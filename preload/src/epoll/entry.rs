@@ -12,6 +12,9 @@ use transport::provider::Provider;
 use transport::sdp::Leg;
 
 pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
+/// Who asks for one of these is told of data that arrives.
+const DATA: u32 =
+    (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDNORM | libc::EPOLLRDBAND).cast_unsigned();
 pub(crate) const ONESHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
 pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 pub(crate) const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
@@ -183,7 +186,12 @@ impl Entry {
                 let s = self.socket()?;
                 // (asks the kernel while the stream is still on it, so not where nobody wants to know)
                 let edges = self.events & ET != 0;
-                let edge = if edges { ready::edge(s, self.fd) } else { 0 };
+                let data = self.events & DATA != 0;
+                let edge = if edges {
+                    ready::edge(s, self.fd, data)
+                } else {
+                    0
+                };
                 let lack = s.no_room.load(Ordering::Relaxed);
                 let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
@@ -255,6 +263,11 @@ impl Entry {
         {
             self.fresh = true;
         }
+    }
+
+    /// What it would report counts as new.
+    pub(crate) const fn stir_anew(&mut self) {
+        (self.idle, self.fresh) = (0, true);
     }
 
     /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a

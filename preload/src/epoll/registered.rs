@@ -341,6 +341,27 @@ pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
     drop(w);
 }
 
+/// The program has shut a half of the socket, or both: the kernel tells edge-triggered sets of each such call, whatever has
+/// changed by it.
+pub(crate) fn shut(s: &'static Socket) {
+    rouse::sets_of_others(s);
+    if s.set_count.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let _w = crate::world::lock();
+    // SAFETY: under the registry lock.
+    for m in unsafe { &*s.sets.get() } {
+        let Some(mut l) = m.set.lock() else { continue };
+        if let Some(e) = l.entry(m.index).filter(|e| e.managed || e.hot) {
+            e.stir_anew();
+            l.heat(m.index);
+        }
+        if let Some(e) = l.entry(m.index) {
+            m.set.kick(e, m.index);
+        }
+    }
+}
+
 /// A descriptor of the set is closed; with the last one everything in it goes.
 pub(crate) fn release(_w: &mut World, set: &'static Set) {
     if set.refs.fetch_sub(1, Ordering::AcqRel) > 1 {

@@ -3,6 +3,7 @@
 //! The kernel's half is shut only where that cannot cut off what the library still has under way: our
 //! bells travel on it, and nobody can be woken on a half that is shut.
 
+use crate::epoll::registered;
 use crate::real;
 use crate::sockets::demote::{Unread, attend, demote};
 use crate::sockets::ending::{Ending, end_put_off, ending, settle_both_shut};
@@ -19,6 +20,16 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(s) = table::socket(fd) else {
         return kernel(how);
     };
+    let r = shut(s, fd, how, kernel);
+    let known = r == 0 || real::errno() == libc::ENOTCONN;
+    if known && matches!(s.phase(), Phase::Attached | Phase::Wired) {
+        registered::shut(s);
+    }
+    r
+}
+
+/// Shuts it, whichever way the stream goes; `kernel` is the kernel's shutdown.
+fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_int) -> c_int {
     if wired::is_wired(s) {
         return wired::shut(s, fd, how).map_or(0, kernel);
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::provider::Provider;
 use transport::sdp::Leg;
-use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET, State, generation};
+use transport::shm::layout::{FIN_ABORTED, FIN_CLOSED, FIN_NONE, FIN_RESET, State, generation};
 use transport::sys::diag;
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::{Errno, net, time};
@@ -261,7 +261,8 @@ fn say_goodbye(s: &Socket, fd: i32) {
     // Once both ends have said their last nothing that is left unread makes it a reset.
     let over = tx.is_finished() && p.finished() != FIN_NONE;
     if !over && (unread || s.linger_zero.load(Ordering::Acquire)) {
-        tx.finish(p, FIN_RESET);
+        let had_ended = tx.is_finished();
+        tx.finish(p, if had_ended { FIN_ABORTED } else { FIN_RESET });
         net::reset_on_close(fd);
     } else {
         tx.finish(p, FIN_CLOSED);

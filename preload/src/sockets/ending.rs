@@ -5,7 +5,8 @@ use super::{Phase, Socket};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
 use transport::sdp::{Leg, Tx};
-use transport::shm::layout::{FIN_CLOSED, FIN_NONE, FIN_RESET};
+use transport::shm::layout::{FIN_ABORTED, FIN_CLOSED, FIN_NONE, FIN_RESET};
+use transport::sys::Errno;
 
 /// What follows the last byte that the peer has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub(crate) fn ending(s: &Socket, p: &impl Provider) -> Ending {
         return Ending::Reset;
     }
     match p.finished() {
-        FIN_RESET => Ending::Reset,
+        FIN_RESET | FIN_ABORTED => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
         FIN_NONE => s.tx.lock().map_or(Ending::Eof, |tx| ending_with(s, &tx, p)),
         _ => Ending::Eof,
@@ -32,7 +33,7 @@ pub(crate) fn ending(s: &Socket, p: &impl Provider) -> Ending {
 /// [`ending`], with the sending lock held.
 pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
     match p.finished() {
-        FIN_RESET => Ending::Reset,
+        FIN_RESET | FIN_ABORTED => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
         // It died; with bytes of ours unread the kernel would have answered with a reset. (One that sends
         // by the kernel may just have shut its half there.)
@@ -43,9 +44,17 @@ pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
     }
 }
 
+/// What a call is told of a reset, once: behind an end of file that the peer had said before, EPIPE; no read is told then.
+pub(crate) fn reset_error(p: &impl Provider) -> Errno {
+    match p.finished() {
+        FIN_ABORTED => Errno::PIPE,
+        _ => Errno::CONNRESET,
+    }
+}
+
 /// Whether the other end has no more use for what this side sends.
 pub(crate) fn is_gone(s: &Socket, p: &impl Provider) -> bool {
-    s.is_over() || matches!(p.finished(), FIN_RESET | FIN_CLOSED)
+    s.is_over() || matches!(p.finished(), FIN_RESET | FIN_ABORTED | FIN_CLOSED)
 }
 
 /// Whether an error of the kernel connection can be the answer to data, sent by the kernel to an end that

@@ -2,7 +2,7 @@
 //! unread, the low-water mark, non-blocking mode, and options that send the stream back to the kernel.
 
 use super::demote::{Unread, demote};
-use super::ending::{Ending, ending, was_answered};
+use super::ending::{Ending, ending, reset_error, was_answered};
 use super::{Phase, Socket, residual, wired};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
@@ -178,24 +178,29 @@ pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
             i32::from(s.cork.load(Ordering::Relaxed))
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Attached => {
-            let reset = s.segment().is_some_and(|p| ending(s, p) == Ending::Reset);
-            if s.reset_told.load(Ordering::Acquire) || !(reset || value != 0) {
+            let reset = s.segment().filter(|p| ending(s, *p) == Ending::Reset);
+            if s.reset_told.load(Ordering::Acquire) || !(reset.is_some() || value != 0) {
                 return 0;
             }
             // A reset that bells alone have caused is none.
-            if !reset && !s.segment().is_some_and(|p| was_answered(s, p)) {
+            if reset.is_none() && !s.segment().is_some_and(|p| was_answered(s, p)) {
                 return 0;
             }
             s.reset_told.store(true, Ordering::Release);
-            if reset { libc::ECONNRESET } else { value }
+            reset.map_or(value, |p| reset_error(p).0)
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Wired => {
             // (a read of ours may have taken it from the kernel)
-            let reset = value != 0 || wired::is_reset(s);
+            let aborted = wired::is_aborted(s);
+            let reset = value != 0 || aborted || wired::is_reset(s);
             if !reset || s.reset_told.swap(true, Ordering::AcqRel) {
                 return 0;
             }
-            if value != 0 { value } else { libc::ECONNRESET }
+            match value {
+                _ if aborted => libc::EPIPE,
+                0 => libc::ECONNRESET,
+                told => told,
+            }
         }
         _ => value,
     }

@@ -10,6 +10,7 @@ use transport::direct::Direct;
 use transport::provider::{End, Provider};
 use transport::sdp::Leg;
 use transport::shm::layout::FIN_NONE;
+use transport::shm::segment::Segment;
 use transport::sys::{net, yield_core};
 
 const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
@@ -210,12 +211,23 @@ fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
 }
 
 /// Something that changes with every event that edge-triggered watchers must be told of: bytes
-/// arrived, the end was heard.
-pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
+/// arrived, if they ask for those (`data`); the end was heard.
+pub(crate) fn edge(s: &Socket, fd: i32, data: bool) -> u64 {
     if s.phase() == Phase::Wired {
-        return wired::edge(s, fd);
+        return wired::edge(s, fd, data);
     }
     let Some(p) = s.segment() else { return 0 };
+    let arrived = if data { arrived(s, p, fd) } else { 0 };
+    let ended = match ending(s, p) {
+        Ending::Open => u64::from(s.rx_shut.load(Ordering::Relaxed)),
+        Ending::Eof => 2 + u64::from(s.sent_late.load(Ordering::Relaxed)),
+        Ending::Reset => 4,
+    };
+    arrived.wrapping_mul(8) ^ ended
+}
+
+/// What grows with whatever arrives.
+fn arrived(s: &Socket, p: &Segment, fd: i32) -> u64 {
     let mut arrived = p.told(Word::Produced).as_hearsay();
     if s.pulls.load(Ordering::Relaxed) {
         arrived = arrived.max(p.told(Word::Queued).as_hearsay());
@@ -228,12 +240,7 @@ pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
         let here = (net::unread(fd) as u64).saturating_sub(rx.bells_outstanding(p));
         arrived = arrived.wrapping_add(here);
     }
-    let ended = match ending(s, p) {
-        Ending::Open => u64::from(s.rx_shut.load(Ordering::Relaxed)),
-        Ending::Eof => 2 + u64::from(s.sent_late.load(Ordering::Relaxed)),
-        Ending::Reset => 4,
-    };
-    arrived.wrapping_mul(8) ^ ended
+    arrived
 }
 
 /// Wishes of the doorbell that fit these poll bits.

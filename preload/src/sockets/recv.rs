@@ -1,7 +1,7 @@
 //! Receiving on a socket that is not plain. Called by the hooks of read, recv and their kin.
 
 use super::counted::{Counting, What, takes_long};
-use super::ending::{Ending, ending, is_gone, settle_both_shut};
+use super::ending::{Ending, ending, is_gone, reset_error, settle_both_shut};
 use super::peek::{goes_on_elsewhere, grows, peek_on};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
@@ -480,7 +480,7 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
     // SAFETY: the caller's promise.
     match unsafe { once(s, p, fd, walk, how) }? {
         Got::Empty if over => Ok(match ending(s, p) {
-            Ending::Reset => Got::Reset,
+            Ending::Reset if reset_error(p) == Errno::CONNRESET => Got::Reset,
             _ => Got::Eof,
         }),
         got => Ok(got),

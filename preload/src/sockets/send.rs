@@ -1,7 +1,7 @@
 //! Sending on a socket that is not plain. Called by the hooks of write, send and their kin.
 
 use super::counted::{Counting, What, takes_long};
-use super::ending::{Ending, ending_with, is_gone};
+use super::ending::{Ending, ending_with, is_gone, reset_error};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, held, large, operator, parked, stalled, wired};
@@ -522,21 +522,23 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
     // Before both have agreed the kernel's word is all there is.
     let p = s.segment().filter(|_| s.phase() == Phase::Attached);
     // A peer that died with bytes unread: the kernel saw no more than an orderly end.
-    if p.is_some_and(|p| ending_with(s, tx, p) == Ending::Reset)
+    if let Some(p) = p
+        && ending_with(s, tx, p) == Ending::Reset
         && !s.broken.load(Ordering::Acquire)
     {
         if walk.done() > 0 {
             return Err(Errno::CONNRESET); // what was sent is told now, and the error by the next call
         }
+        let mut error = Errno::PIPE;
         if !s.reset_told.swap(true, Ordering::AcqRel) {
             // The kernel may have it too, and would tell it once more, to whoever asks next.
             let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-            return Err(Errno::CONNRESET);
+            error = reset_error(p);
         }
-        if flags & libc::MSG_NOSIGNAL == 0 {
+        if error == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
             time::raise(libc::SIGPIPE);
         }
-        return Err(Errno::PIPE);
+        return Err(error);
     }
     match tx.write_kernel(p, fd, walk, flags) {
         Ok(_) => {

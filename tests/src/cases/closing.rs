@@ -24,6 +24,9 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("reset_wakes_writer", reset_wakes_writer),
     Case::pair("reset_seen_by_poll", reset_seen_by_poll),
     Case::pair("so_error_after_reset", so_error_after_reset),
+    Case::pair("reset_behind_the_end_read", |s| reset_behind_the_end(s, 0)),
+    Case::pair("reset_behind_the_end_sent", |s| reset_behind_the_end(s, 1)),
+    Case::pair("reset_behind_the_end_asked", |s| reset_behind_the_end(s, 2)),
     Case::pair("close_order_of_many", close_order_of_many).conns(8),
     Case::pair("exit_without_close", exit_without_close).processes_only(),
     Case::pair("exit_after_greeting", exit_after_greeting).processes_only(),
@@ -333,6 +336,37 @@ fn so_error_after_reset(s: &Side) {
         log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
         log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
         log!(s, "{}", poll_now(fd));
+    }
+    s.sync("done");
+}
+
+/// Who has said its end and then throws away what it has not read: a reader reads all and the end, a sender is told EPIPE.
+fn reset_behind_the_end(s: &Side, first: usize) {
+    let fd = s.pair();
+    if s.a() {
+        wait::wait_queued(fd, 6);
+        io::send_all(fd, b"the last").ok();
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        log!(s, "{}", net::close(fd));
+        s.sync("closed");
+    } else {
+        log!(s, "{}", io::send(fd, b"unread", 0));
+        s.sync("closed");
+        wait::wait_for(fd, libc::POLLHUP);
+        log!(s, "{}", poll_now(fd));
+        let mut steps: [fn(&Side, Fd); 3] = [
+            |s, fd| log!(s, "{:?}", io::recv_to_end(fd)),
+            |s, fd| log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL)),
+            |s, fd| log!(s, "{}", net::so_error(fd)),
+        ];
+        steps.rotate_left(first);
+        for step in steps {
+            step(s, fd);
+            log!(s, "{}", poll_now(fd));
+        }
+        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+        log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        log!(s, "{}", net::so_error(fd));
     }
     s.sync("done");
 }

@@ -4,7 +4,7 @@ use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
 use crate::sys::wait::{add, delete, epoll_wait, modify};
-use crate::sys::{Fd, io, net, wait};
+use crate::sys::{Fd, io, net, proc, wait};
 use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP,
 };
@@ -23,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("epoll_edge_out", epoll_edge_out),
     Case::pair("epoll_level_out", epoll_level_out),
     Case::pair("epoll_rdhup", epoll_rdhup),
+    Case::pair("epoll_edge_shut", epoll_edge_shut),
     Case::pair("epoll_hup_and_reset", epoll_hup_and_reset),
     Case::pair("epoll_wakes_sleeper", epoll_wakes_sleeper),
 ];
@@ -165,6 +166,48 @@ fn epoll_rdhup(s: &Side) {
         let (got, last) = io::recv_to_end(fd);
         log!(s, "{} {last}", got.len());
         log!(s, "{}", epoll_wait(set, 4, -1));
+    }
+    s.sync("done");
+}
+
+/// Each half that the program shuts is an edge, whatever was told before: also for who sleeps.
+fn epoll_edge_shut(s: &Side) {
+    const ALL: i32 = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    for asleep in [false, true] {
+        for halves in [
+            [libc::SHUT_WR, libc::SHUT_RD],
+            [libc::SHUT_RD, libc::SHUT_WR],
+        ] {
+            let fd = s.pair();
+            if s.a() {
+                s.sync("added");
+                net::shutdown(fd, libc::SHUT_WR).ok();
+                s.sync("ended");
+                s.sync("looked");
+                continue;
+            }
+            let set = wait::epoll();
+            add(set, fd, ALL, 1).ok();
+            log!(s, "{}", epoll_wait(set, 4, 0));
+            s.sync("added");
+            s.sync("ended");
+            log!(s, "ended {}", epoll_wait(set, 4, -1));
+            while epoll_wait(set, 4, 20).ret.0 > 0 {}
+            for how in halves {
+                // (how many the kernel tells of depends on when its own segments come back)
+                if asleep {
+                    let other = proc::once_asleep(move |_| net::shutdown(fd, how));
+                    log!(s, "shut {}", epoll_wait(set, 4, -1));
+                    let _ = other.join().unwrap();
+                } else {
+                    let _ = net::shutdown(fd, how); // (the second finds no connection, or does)
+                    log!(s, "shut {}", epoll_wait(set, 4, -1));
+                }
+                while epoll_wait(set, 4, 20).ret.0 > 0 {}
+            }
+            net::close(fd).ok();
+            s.sync("looked");
+        }
     }
     s.sync("done");
 }

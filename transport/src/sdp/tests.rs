@@ -11,7 +11,7 @@ mod watched;
 use super::rx::{Got, How};
 use super::{Leg, Rx, Walk};
 use crate::provider::{End, Provider};
-use crate::shm::layout::{FIN_CLOSED, FIN_RESET, FIN_SHUT};
+use crate::shm::layout::{FIN_ABORTED, FIN_CLOSED, FIN_RESET, FIN_SHUT};
 use flowctl::{Scheme, Terms};
 use proptest::prelude::*;
 use side::{Connection, Side};
@@ -291,6 +291,7 @@ fn a_fin_comes_after_the_last_byte() {
         (FIN_SHUT, Got::Eof),
         (FIN_CLOSED, Got::Eof),
         (FIN_RESET, Got::Reset),
+        (FIN_ABORTED, Got::Eof),
     ] {
         let mut c = attached(Scheme::Nic);
         let [a, b] = &mut c.sides;

@@ -147,6 +147,9 @@ pub const FIN_SHUT: u32 = 1;
 pub const FIN_RESET: u32 = 2;
 /// This side is closed, having read everything; end of file follows the last byte.
 pub const FIN_CLOSED: u32 = 3;
+/// This side, which had said [`FIN_SHUT`], threw away what it had not read: end of file follows the last byte all the same, and
+/// who sends is told EPIPE, as TCP tells of a reset behind an end.
+pub const FIN_ABORTED: u32 = 4;
 
 /// Written by this side as receiver.
 #[repr(C, align(128))]

@@ -105,6 +105,17 @@ pub(crate) fn is_reset(s: &Socket) -> bool {
     state(s) == Some(State::Reset)
 }
 
+/// Whether the connection failed behind the end of file that the peer had said, while this side still sent: no read is told of
+/// that, a send EPIPE.
+pub(crate) fn is_aborted(s: &Socket) -> bool {
+    let Some(wire) = wire(s).filter(|_| !s.tx_shut.load(Ordering::Acquire)) else {
+        return false;
+    };
+    // SAFETY: the lock is held while it is looked at.
+    s.rx.lock()
+        .is_ok_and(|_rx| unsafe { wire.incoming() }.is_aborted())
+}
+
 /// What follows the last byte that the peer has sent, as far as has been looked.
 pub(crate) fn ending(s: &Socket) -> Ending {
     match state(s) {

@@ -265,9 +265,12 @@ pub(crate) unsafe fn send(
                     }
                     return Err(e);
                 }
-                if was_reset && !s.reset_told.swap(true, Ordering::AcqRel) {
+                let aborted = ending::is_aborted(s);
+                let told = (was_reset || aborted) && s.reset_told.swap(true, Ordering::AcqRel);
+                if was_reset && !told && !aborted {
                     return Err(Errno::CONNRESET);
                 }
+                let e = if aborted { Errno::PIPE } else { e };
                 if e == Errno::PIPE && mover::outlives() {
                     return Err(e);
                 }

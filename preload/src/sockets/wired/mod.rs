@@ -31,7 +31,7 @@ mod resting;
 mod riding;
 mod waiting;
 
-pub(crate) use ending::{begin_to_close, ending, is_reset, let_go, shut};
+pub(crate) use ending::{begin_to_close, ending, is_aborted, is_reset, let_go, shut};
 pub(crate) use io::{
     available, flows, is_past_mode, is_worth_looking, note, note_sleep, receive, room, send, take,
 };

@@ -68,6 +68,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         b |= libc::POLLRDHUP | IN;
     }
     let asleep = s.sleepers() > 0;
+    let mut aborted = false;
     let (readable, end, state, took) = {
         let Ok(_rx) = s.rx.lock() else { return b };
         if !is_current(s, wire) {
@@ -93,6 +94,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
             let enough = !looks || incoming.available(&wire.common, fd) >= lowat;
             let end = incoming.has_end();
             let took = asleep && incoming.octets() != octets;
+            aborted = incoming.is_aborted();
             (readable && (enough || end), end, incoming.state(), took)
         }
     };
@@ -120,9 +122,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     }
     if state == State::Reset {
         b |= OUT | libc::POLLHUP | libc::POLLRDHUP | IN;
-        if !s.reset_told.load(Ordering::Acquire) {
-            b |= libc::POLLERR;
-        }
+    }
+    if (state == State::Reset || aborted && !tx_shut) && !s.reset_told.load(Ordering::Acquire) {
+        b |= libc::POLLERR;
     }
     b
 }
@@ -144,7 +146,7 @@ pub(crate) fn nap(s: &Socket, want: wait::Want) -> u64 {
 const SEVERAL_NS: u64 = 10_000_000;
 
 /// Something that changes with every event that edge-triggered watchers must be told of.
-pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
+pub(crate) fn edge(s: &Socket, fd: i32, data: bool) -> u64 {
     let Some(wire) = wire(s) else { return 0 };
     let (arrived, end) = s.rx.lock().map_or((0, false), |_rx| {
         // SAFETY: the lock is held while it is looked at.
@@ -157,6 +159,7 @@ pub(crate) fn edge(s: &Socket, fd: i32) -> u64 {
     });
     let shut = u64::from(s.rx_shut.load(Ordering::Relaxed));
     let reset = u64::from(s.reset_told.load(Ordering::Relaxed));
+    let arrived = if data { arrived } else { 0 };
     arrived.wrapping_mul(8) ^ u64::from(end) ^ shut << 1 ^ reset << 2
 }
 

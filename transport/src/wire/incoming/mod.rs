@@ -326,6 +326,12 @@ impl In {
         self.fin || self.over || self.reset
     }
 
+    /// Whether the connection failed after the peer had ended its direction.
+    #[must_use]
+    pub const fn is_aborted(&self) -> bool {
+        self.fin && self.failed
+    }
+
     /// Whether what follows, here and in the kernel, are plain bytes.
     #[must_use]
     pub const fn is_past_mode(&self) -> bool {
