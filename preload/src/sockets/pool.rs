@@ -14,10 +14,13 @@ use transport::reason::Reason;
 use transport::record::{Record, STAT_MAGIC, STAT_NAME};
 use transport::stat::Directory;
 use transport::sys;
-use transport::sys::mem::{Mapping, memory_file};
+use transport::sys::mem::{Mapping, memory_file, rlimit};
 
 /// Sockets at most, and with little address space.
 const SIZES: [usize; 3] = [1 << 20, 1 << 16, 1 << 12];
+
+/// What the pool may take of the address space that the process is allowed: one part in so many. The rest is the program's.
+const PART: u64 = 8;
 
 /// The pool. Under the registry lock.
 #[derive(Debug)]
@@ -46,7 +49,11 @@ impl Pool {
     }
 
     pub(crate) fn init(&mut self) {
-        for size in SIZES {
+        let each = size_of::<Socket>() + size_of::<Stream>() + size_of::<Sharing>();
+        let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(rlimit);
+        let soft = limits.iter().flatten().map(|&(soft, _)| soft).min();
+        let most = soft.unwrap_or(u64::MAX) / PART;
+        for size in SIZES.into_iter().filter(|n| (n * each) as u64 <= most) {
             if let Ok(m) = Mapping::private(size * size_of::<Socket>())
                 && let Some(streams) = streams_for(size)
             {
