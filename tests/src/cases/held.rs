@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst};
 
 pub(super) const CASES: &[Case] = &[
     held("held_written_to", written_to),
+    held("held_where_maps_are_many", maps_are_many),
     held("held_given_back", given_back),
     held("held_read_into", read_into),
     held("held_while_the_program_handles_faults", handles_faults),
@@ -94,6 +95,26 @@ fn written_to(s: &Side) {
             part[LEN - 1] ^= 1;
         }
         _ => part[4096 * (i as usize)..].fill(2),
+    });
+}
+
+/// The kernel cuts no mapping in two any more (vm.max_map_count, where it is small enough to be reached) while the program
+/// writes into the middle of what it has sent.
+fn maps_are_many(s: &Side) {
+    const PAGE: usize = 4096;
+    const MOST: usize = 140_000;
+    each(s, 4, |_, part| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let null = std::ptr::null_mut();
+        let region = call!(libc::mmap(null, MOST * PAGE, 0, flags, -1, 0)).ok();
+        let at = |page: usize| std::ptr::with_exposed_provenance_mut(region + page * PAGE);
+        let _all = (0..MOST)
+            .step_by(2)
+            .all(|page| call!(libc::mprotect(at(page), PAGE, libc::PROT_READ)).0 == 0);
+        for byte in [3 * PAGE, LEN / 2, LEN - 9000] {
+            part[byte] ^= 1;
+        }
+        call!(libc::munmap(at(0), MOST * PAGE)).ok();
     });
 }
 
