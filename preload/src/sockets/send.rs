@@ -431,6 +431,12 @@ fn inside(
                     copies = !whole;
                     continue;
                 }
+                // Nobody took it before a handler ran: a kernel would have had in its buffers what fits there.
+                Err(Errno::INTR) if walk.done() == 0 => {
+                    let put = step(fd, walk, true, wait.since());
+                    let moved = matches!(put, Ok(Step::Moved)) && walk.done() > 0;
+                    return end(walk, (!moved).then_some(Errno::INTR));
+                }
                 // Nobody took it within the socket's time-out: what has room beside is sent all the same.
                 Err(Errno::AGAIN) => {
                     copies = true;
