@@ -66,6 +66,16 @@ impl Sender {
             || self.halves.own_room() >= len
     }
 
+    /// Segments that bytes which lie in one piece make: one, for most messages.
+    #[inline(always)]
+    const fn segments_of(&self, len: u64) -> u64 {
+        if len <= self.window {
+            1
+        } else {
+            len.div_ceil(self.window)
+        }
+    }
+
     /// How much the NIC-handled part takes before bytes coalesce.
     const fn nic_part(&self) -> u64 {
         self.halves.own() / 2
@@ -127,7 +137,8 @@ impl crate::Sender for Sender {
     fn place(&mut self, want: usize) -> Piece {
         let mut len = want as u64;
         if !self.halves.uses_own() && self.credits() > 0 {
-            return self.halves.place_in_ring(len.min(self.window));
+            // (several segments that lie one behind the other are one copy)
+            return self.halves.place_in_ring(len.min(self.credited()));
         }
         let (used, part) = (self.halves.own_used(), self.nic_part());
         if self.posted == self.halves.accepted && used < part {
@@ -141,7 +152,9 @@ impl crate::Sender for Sender {
         let behind_nic = self.posted == self.halves.accepted;
         if self.halves.commit(len as u64) {
             self.posted = self.halves.accepted;
-            self.segments += 1;
+            let segments = self.segments_of(len as u64);
+            self.segments += segments;
+            self.halves.counts.wire += segments - 1;
         } else if behind_nic && self.halves.own_used() <= self.nic_part() {
             self.posted = self.halves.accepted;
             self.halves.counts.wire += 1;

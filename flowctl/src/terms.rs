@@ -120,6 +120,11 @@ impl Terms {
     #[must_use]
     pub fn cut(mut self, region: usize, receive: u64) -> Self {
         let half = (region as u64 / 2).max(1);
+        if receive < self.buffer {
+            // (one window alone would be advertised only once everything has been read)
+            let eighth = u32::try_from(receive / 8).unwrap_or(u32::MAX);
+            self.window = self.window.min(eighth.max(1));
+        }
         self.buffer = self.buffer.min(receive).clamp(1, half);
         self.own = self.own.min(half);
         let buffer = u32::try_from(self.buffer).unwrap_or(u32::MAX);

@@ -35,6 +35,26 @@ fn a_message_burns_a_slot_or_a_byte() {
     assert_eq!(pair.sides[1].wire.told(Word::Produced).as_hearsay(), 100);
 }
 
+/// A large message is as many segments as before, each under a receive of its own, put in one piece.
+#[test]
+fn segments_that_lie_together_are_put_in_one_piece() {
+    let t = terms(Scheme::Nic, 65536, 8, 8192, 8192);
+    let mut pair = Pair::new(1 << 17, [t, t]);
+    assert_eq!(pair.sides[0].tx.place(20_000).len, 20_000);
+    assert_eq!(pair.send(0, 20_000), 20_000);
+    assert_eq!(pair.sides[0].tx.counts().wire, 3);
+    assert_eq!(pair.sides[1].wire.told(Word::Segments).as_hearsay(), 3);
+    // Five windows are left, and what does not fit under them waits at the sender.
+    assert_eq!(pair.sides[0].tx.place(65536).len, 5 * 8192);
+    assert_eq!(pair.send(0, 60_000), 60_000);
+    assert_eq!(pair.sides[1].wire.told(Word::Segments).as_hearsay(), 8);
+    assert_eq!(
+        pair.sides[1].wire.told(Word::Boundary).as_hearsay(),
+        20_000 + 5 * 8192
+    );
+    assert_eq!(pair.recv(1, usize::MAX), 80_000);
+}
+
 /// Out of room: credit waits, packetized parks what moves only in a call, nic queues what moves alone.
 #[test]
 fn what_moves_while_the_sender_computes() {

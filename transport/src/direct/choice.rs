@@ -28,6 +28,8 @@ const PAIRS: u32 = 6;
 const OFTEN: u32 = 8;
 const RARELY: u32 = 128;
 const GROWS: u32 = 4;
+/// The same for one that takes twice as long or more: a spell of it costs as much as many of a close loser.
+const HARDLY: u32 = 512;
 /// At most after waits in vain, which cost more than a slower way.
 const VERY_RARELY: u32 = 1024;
 
@@ -253,7 +255,8 @@ impl Choice {
         } else {
             // (one that loses by much is left alone at once)
             let grows = if lead.abs() > PAIR { RARELY } else { GROWS };
-            let most = RARELY.max(self.rest);
+            let most = if lead.abs() > WHOLE { HARDLY } else { RARELY };
+            let most = most.max(self.rest);
             self.rest = self.rest.saturating_mul(grows).min(most);
             self.left = self.rest;
         }

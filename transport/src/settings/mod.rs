@@ -165,13 +165,12 @@ fn terms<'a>(
     };
     let what = format!("slots of {slot} bytes");
     let slots = fit("SHUNT_CREDITS", wanted, 3, most, &what);
-    let window = fit(
-        "SHUNT_WINDOW",
-        value("SHUNT_WINDOW"),
-        64,
-        buf,
-        "a window has to fit",
-    );
+    let wanted = if is_set("SHUNT_WINDOW") {
+        value("SHUNT_WINDOW")
+    } else {
+        value("SHUNT_WINDOW").min(buf / 8)
+    };
+    let window = fit("SHUNT_WINDOW", wanted, 64, buf, "a window has to fit");
     Terms {
         scheme: Scheme::ALL
             .into_iter()

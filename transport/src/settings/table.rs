@@ -105,8 +105,8 @@ pub const ALL: &[Setting] = &[
             low: 64,
             high: 16 * KIB * KIB,
         },
-        default: "8k",
-        help: "virtual window in bytes of the nic scheme",
+        default: "32k",
+        help: "virtual window in bytes of the nic scheme; an eighth of SHUNT_BUF at most unless set",
     },
     Setting {
         variable: "SHUNT_SPIN_US",
