@@ -153,7 +153,7 @@ pub(crate) fn sweep(w: &mut World) {
 }
 
 /// A client that never announced the connection will not any more.
-fn unexpect(w: &mut World, s: &Socket) {
+pub(super) fn unexpect(w: &mut World, s: &Socket) {
     if matches!(s.phase(), Phase::Fresh | Phase::Idle)
         && let Way::Client {
             target,

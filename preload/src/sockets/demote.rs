@@ -75,6 +75,9 @@ pub(crate) fn go_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reason, 
         }
     }
     s.note_direct();
+    if was == Phase::Fresh {
+        super::close::unexpect(w, s); // servers would go on looking for its announcement
+    }
     s.set_phase(Phase::Plain);
     let carried = s.record.transport.load(Ordering::Relaxed) != 0;
     if was == Phase::Attached || (was == Phase::Wired && carried) {

@@ -8,6 +8,7 @@ mod ends;
 mod exports;
 mod flow;
 mod forking;
+mod gave_up;
 mod inherited;
 mod limits;
 mod names;
