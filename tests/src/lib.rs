@@ -13,6 +13,7 @@ pub mod iwarp;
 pub mod json;
 pub mod matrix;
 pub mod netns;
+pub mod remembered;
 pub mod report;
 pub mod run;
 pub mod side;
