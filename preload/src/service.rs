@@ -39,6 +39,14 @@ pub(crate) fn start(routine: Routine, argument: *mut c_void) -> Option<libc::pth
     (made == 0).then_some(name)
 }
 
+/// Starts one that nobody joins. Whether it could.
+pub(crate) fn start_alone(routine: Routine, argument: *mut c_void) -> bool {
+    start(routine, argument)
+        // SAFETY: just made, and joined by nobody.
+        .inspect(|name| _ = unsafe { libc::pthread_detach(*name) })
+        .is_some()
+}
+
 /// Names the calling thread, for people who look at the process.
 pub(crate) fn name(text: &CStr) {
     // SAFETY: a C string.

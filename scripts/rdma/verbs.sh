@@ -1,6 +1,7 @@
 # In two virtual machines: the cases for RDMA adapters (adapter_peer) over Linux's software RoCE, the same that run over the
-# stand-in elsewhere. On a clear wire, with the link cut, and with packets that are lost. Prints a line for each case, and the
-# totals; the status is 0 if all went well. /out/filter: part of the names of those to have.
+# stand-in elsewhere. On a clear wire, with the link cut, and with packets that are lost. Then over Linux's software iWARP.
+# Prints a line for each case, and the totals; the status is 0 if all went well. /out/filter: part of the names of those to
+# have, behind the name of the only adapter to have (siw:..., rxe:...) if it has one.
 
 . /out/pair.sh
 cp /out/adapter_peer /run
@@ -10,6 +11,8 @@ if [ "$machine" = two ]; then
     exit
 fi
 read -r filter </out/filter
+only=
+[[ $filter != *:* ]] || only=${filter%%:*} filter=${filter#*:}
 
 # cases NAME ARGUMENTS OF `ask`...
 cases() {
@@ -43,12 +46,22 @@ cases() {
 # Until the other one is there.
 order true || exit 1
 well=0
-cases "clear wire" "$filter" "ip link set eth0 down" "ip link set eth0 up" || well=1
-cut='tc qdisc add dev eth0 root netem loss 100%'
-cases "packets vanish" "${filter:-a link}" "$cut" "tc qdisc del dev eth0 root" || well=1
-tc qdisc add dev eth0 root netem loss 2% && order tc qdisc add dev eth0 root netem loss 2% &&
-    cases "2% of the packets are lost" "${filter:-what is|a word|both|come and go}" || well=1
-tc qdisc del dev eth0 root && order tc qdisc del dev eth0 root
+if [ "$only" != siw ]; then
+    cases "clear wire" "$filter" "ip link set eth0 down" "ip link set eth0 up" || well=1
+    cut='tc qdisc add dev eth0 root netem loss 100%'
+    cases "packets vanish" "${filter:-a link}" "$cut" "tc qdisc del dev eth0 root" || well=1
+    tc qdisc add dev eth0 root netem loss 2% && order tc qdisc add dev eth0 root netem loss 2% &&
+        cases "2% of the packets are lost" "${filter:-what is|a word|both|come and go}" || well=1
+    tc qdisc del dev eth0 root && order tc qdisc del dev eth0 root
+fi
+if [ "$only" != rxe ]; then
+    if use_siw && order use_siw; then
+        cases "iWARP" "$filter" "ip link set eth0 down" "ip link set eth0 up" || well=1
+    else
+        echo "no siw"
+        well=1
+    fi
+fi
 order exit
 grep -q '^test .* ok$' /run/all || well=1
 exit $well

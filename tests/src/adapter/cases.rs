@@ -107,6 +107,7 @@ fn what_is_written_comes(side: &mut Side) -> Result<(), String> {
             pair.fill(usize::from(i), &pattern(len, i));
             pair.post(&[pair.write(i.into(), len, i.into())])?;
             pair.done_well(i.into())?;
+            pair.placed()?;
             side.meet()?;
             side.meet()?;
         }
@@ -343,6 +344,7 @@ fn the_last_one_stays(side: &mut Side) -> Result<(), String> {
             pair.post(&batch)?;
             pair.done_well(BATCH as u64 - 1)?;
         }
+        pair.placed()?;
         side.meet()
     };
     in_turn(side, does, |side| {
@@ -375,6 +377,7 @@ fn inline_data(side: &mut Side) -> Result<(), String> {
             pair.fill(from, &[0; INLINE as usize]);
         }
         pair.done_well(BATCH as u64 * 8)?;
+        pair.placed()?;
         side.meet()
     };
     in_turn(side, does, |side| {
@@ -518,15 +521,35 @@ fn a_side_has_gone(side: &mut Side) -> Result<(), String> {
 }
 
 fn another_kind(side: &mut Side) -> Result<(), String> {
-    use transport::verbs::address::Kind;
-    let mut address = side.pair.adapter.address();
-    address.kind = if address.kind == Kind::StandIn {
-        Kind::Roce
-    } else {
-        Kind::StandIn
+    use transport::verbs::Address;
+    use transport::verbs::address::{Iwarp, Kind, Pair, gid_of};
+    let own = side.pair.adapter.address();
+    let ip = gid_of(&std::net::Ipv4Addr::new(10, 77, 0, 9).into());
+    let pair = |kind| {
+        Address::Pair(Pair {
+            kind,
+            mtu: 3,
+            qpn: 7,
+            psn: 1,
+            gid: ip,
+        })
+    };
+    let address = match own {
+        Address::Pair(own) if own.kind == Kind::StandIn => pair(Kind::Roce),
+        Address::Pair(_) => pair(Kind::StandIn),
+        Address::Iwarp(_) => pair(Kind::Roce),
     };
     let connected = side.pair.adapter.connect(&address);
     ensure!(connected.is_err(), "connected to {address:?}");
+    if let Address::Pair(_) = own {
+        let address = Address::Iwarp(Iwarp {
+            ip,
+            port: Some(7),
+            secret: 7,
+        });
+        let connected = side.pair.adapter.connect(&address);
+        ensure!(connected.is_err(), "connected to {address:?}");
+    }
     side.meet()
 }
 
@@ -557,8 +580,17 @@ fn come_and_go(side: &mut Side) -> Result<(), String> {
     Ok(())
 }
 
+/// Or waited for, where TCP carries it all.
 fn a_cut_link_is_told(side: &mut Side) -> Result<(), String> {
-    if side.role == Role::Asks {
+    if side.role == Role::Asks && !side.pair.is_acknowledged() {
+        side.cut()?;
+        let posted = side.pair.post(&[side.pair.write(0, 4096, 1)]);
+        std::thread::sleep(Duration::from_millis(500));
+        side.mend()?;
+        posted?;
+        side.pair.done_well(1)?;
+        side.pair.placed()?;
+    } else if side.role == Role::Asks {
         side.cut()?;
         let pair = &side.pair;
         let posted = Instant::now();

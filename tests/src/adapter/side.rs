@@ -1,17 +1,21 @@
 //! One side of a case: its adapter, its memory, and where the peer's is.
 
 use super::{Link, Role};
+use std::ffi::c_void;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use transport::sys::mem::Mapping;
-use transport::verbs::{self, Adapter, Address, Done, Operation, Work, address};
+use transport::verbs::{self, Adapter, Address, Done, ENDED, Operation, Work, address};
 
 /// Octets of the memory of each side.
 pub(super) const LEN: usize = 1 << 20;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The id of a Read that sees to what is before it.
+const PROBE: u64 = 9999;
 
 /// The connection by which the sides agree.
 #[derive(Debug)]
@@ -81,7 +85,8 @@ impl<'a> Side<'a> {
         role: Role,
         link: Option<&'a Link>,
     ) -> Result<Self, String> {
-        let pair = Pair::connected(control)?;
+        verbs::start_threads_by(start);
+        let pair = Pair::connected(control, role)?;
         Ok(Self {
             control,
             role,
@@ -92,7 +97,7 @@ impl<'a> Side<'a> {
 
     /// A further queue pair, connected to a further one of the peer's.
     pub fn another(&mut self) -> Result<Pair, String> {
-        Pair::connected(self.control)
+        Pair::connected(self.control, self.role)
     }
 
     /// Waits until the peer is here too.
@@ -107,6 +112,13 @@ impl<'a> Side<'a> {
     pub fn mend(&self) -> Result<(), String> {
         self.link.map_or(Ok(()), |link| shell(&link.mend))
     }
+}
+
+/// Starts a thread that nobody joins.
+fn start(routine: verbs::Routine, argument: *mut c_void) -> bool {
+    let argument = argument.expose_provenance();
+    std::thread::spawn(move || routine(std::ptr::with_exposed_provenance_mut(argument)).addr());
+    true
 }
 
 fn shell(command: &str) -> Result<(), String> {
@@ -126,13 +138,17 @@ fn meet(control: &mut Control) -> Result<(), String> {
 }
 
 impl Pair {
-    fn connected(control: &mut Control) -> Result<Self, String> {
+    fn connected(control: &mut Control, role: Role) -> Result<Self, String> {
         let socket = &control.0;
         let local = socket.local_addr().map_err(|e| e.to_string())?.ip();
         let remote = socket.peer_addr().map_err(|e| e.to_string())?.ip();
+        let end = match role {
+            Role::Asks => verbs::Side::Offers,
+            Role::Serves => verbs::Side::Answers,
+        };
         let memory = Mapping::family(LEN).map_err(|e| format!("no memory: {e:?}"))?;
         // SAFETY: the memory goes after the adapter, and is accessed by volatile accesses and the adapter only.
-        let adapter = unsafe { verbs::open(&local, memory.base(), LEN) };
+        let adapter = unsafe { verbs::open(&local, memory.base(), LEN, end) };
         let Some(adapter) = adapter else {
             let _ = control.tell(&[0]);
             return Err(format!("no adapter for {local}"));
@@ -154,12 +170,36 @@ impl Pair {
         );
         let connected = adapter.connect(&address);
         connected.map_err(|e| format!("not connected to {address:?}: {e:?}"))?;
+        let until = Instant::now() + PATIENCE;
+        while !adapter
+            .is_connected()
+            .map_err(|e| format!("not connected to {address:?}: {e:?}"))?
+        {
+            if Instant::now() > until {
+                return Err(format!("not connected to {address:?} in time"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         meet(control)?;
         Ok(Self {
             adapter,
             memory,
             far,
         })
+    }
+
+    /// Whether a work request that has ended well is in the peer's memory.
+    pub fn is_acknowledged(&self) -> bool {
+        matches!(self.adapter.address(), Address::Pair(_))
+    }
+
+    /// Sees to it that all that has ended well is in the peer's memory: what is read behind it says so.
+    pub fn placed(&self) -> Result<(), String> {
+        if self.is_acknowledged() {
+            return Ok(());
+        }
+        self.post(&[self.read(LEN - 8, 8, PROBE)])?;
+        self.done_well(PROBE)
     }
 
     fn at(&self, at: usize) -> *mut u8 {
@@ -244,7 +284,8 @@ impl Pair {
     pub fn done(&self) -> Result<Done, String> {
         let until = Instant::now() + PATIENCE;
         let mut done = [Done::default()];
-        while self.adapter.poll(&mut done) == 0 {
+        // (that the connection has ended shows by the work, too)
+        while self.adapter.poll(&mut done) == 0 || done[0].id == ENDED {
             if Instant::now() > until {
                 return Err("nothing ends".into());
             }
@@ -279,12 +320,18 @@ impl Pair {
         Err(format!("not {id} but {done:?}"))
     }
 
+    /// This one has; or where nothing is acknowledged, whatever shows it: a Write goes out, and what is read behind it fails.
     pub fn done_badly(&self, id: u64) -> Result<(), String> {
-        let done = self.done()?;
-        if !done.ok && done.id == id {
-            return Ok(());
+        loop {
+            let done = self.done()?;
+            if !done.ok && (done.id == id || !self.is_acknowledged()) {
+                return Ok(());
+            }
+            if !done.ok || done.told.is_some() || self.is_acknowledged() {
+                return Err(format!("not {id}, badly, but {done:?}"));
+            }
+            self.post(&[self.read(LEN - 8, 8, PROBE)])?;
         }
-        Err(format!("not {id}, badly, but {done:?}"))
     }
 }
 

@@ -43,7 +43,7 @@ pub use terms::{TERMS, Terms};
 
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Result};
-use crate::verbs::Adapter;
+use crate::verbs::{Adapter, Side};
 use memory::Area;
 use posting::Posting;
 use stage::{Event, Stage};
@@ -102,9 +102,9 @@ impl Ring {
     /// A ring for a connection with this local address, if an adapter serves it. Takes as long as the adapter does:
     /// not on a thread of the program.
     #[must_use]
-    pub fn open(local: &IpAddr) -> Option<NonNull<Self>> {
+    pub fn open(local: &IpAddr, side: Side) -> Option<NonNull<Self>> {
         // SAFETY: it stays mapped until `close`, and everything reads it as memory that others write.
-        Self::make(|registered| unsafe { crate::verbs::open(local, registered, Area::LEN) })
+        Self::make(|registered| unsafe { crate::verbs::open(local, registered, Area::LEN, side) })
     }
 
     /// A ring moved by this adapter.
@@ -168,7 +168,7 @@ impl Ring {
 
     /// In a child of fork: the adapter is the parent's, and its event is not to live on here. Once.
     pub fn forget(&self) {
-        drop(sys::fd::Fd::own(self.event));
+        self.adapter().forget();
     }
 
     /// What the peer has to know.
@@ -181,7 +181,7 @@ impl Ring {
         }
     }
 
-    /// Connects to the peer's ring. Before anybody else has this one.
+    /// Connects to the peer's ring, or begins to. Before anybody else has this one, or the peer begins.
     ///
     /// # Errors
     /// The adapter's.
@@ -189,6 +189,14 @@ impl Ring {
         self.adapter().connect(&peer.address)?;
         self.peer.set((peer.area, peer.rkey));
         Ok(())
+    }
+
+    /// Goes on with that: whether it is done. To be asked by the thread that takes it down, until it is.
+    ///
+    /// # Errors
+    /// It will not be.
+    pub fn is_connected(&self) -> Result<bool> {
+        self.adapter().is_connected()
     }
 
     /// The adapter. It is the process's that made it: whoever posts has asked [`Self::is_over`], and before a fork the

@@ -28,13 +28,13 @@ unsafe impl Sync for Near {}
 
 impl Adapter for Near {
     fn address(&self) -> Address {
-        Address {
+        Address::Pair(address::Pair {
             kind: address::Kind::StandIn,
             mtu: 5,
             qpn: 7,
             psn: 1,
             gid: [1; 16],
-        }
+        })
     }
 
     fn lkey(&self) -> u32 {

@@ -1,4 +1,12 @@
-//! Where a queue pair is found: what two ends tell each other before they can connect. Pure.
+//! Where an end is found: what two ends tell each other before they can connect. Pure.
+//!
+//! | octets | of a queue pair | of an end on an iWARP adapter |
+//! |---|---|---|
+//! | 0, 1 | the version, what it leads to | the same |
+//! | 2, 3 | the port's MTU, 0 | 0 |
+//! | 4 to 7 | the queue pair's number | the port that it listens at, 0 |
+//! | 8 to 15 | the number of the first packet, 0 | its secret |
+//! | 16 to 31 | the GID | its network address |
 //!
 //! Rule: octets of the peer's become an [`Address`] only by [`Address::from_bytes`], which checks every field.
 
@@ -8,7 +16,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub const LEN: usize = 32;
 const VERSION: u8 = 1;
 
-/// What an address leads to.
+/// What a queue pair's address leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A port whose link is Ethernet, by RoCE version 2: found by its GID.
@@ -31,9 +39,12 @@ impl Kind {
     }
 }
 
-/// A queue pair's address.
+/// Beside [`Kind::octet`].
+const IWARP: u8 = 4;
+
+/// A queue pair that both ends connect, each to the other's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct Pair {
     pub kind: Kind,
     /// The largest packet that the port carries now, as `enum ibv_mtu`: 1 (256 octets) to 5 (4096).
     pub mtu: u8,
@@ -42,6 +53,24 @@ pub struct Address {
     /// The number of the first packet that it sends, 24 bits.
     pub psn: u32,
     pub gid: [u8; 16],
+}
+
+/// An end on an iWARP adapter, whose connections are made by rdma_cm: one end listens, the other connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iwarp {
+    /// Its network address; IPv4 as IPv4-mapped.
+    pub ip: [u8; 16],
+    /// Where it listens; none: it is the one that connects.
+    pub port: Option<u16>,
+    /// What a request has to say to be accepted; 0 where it does not listen.
+    pub secret: u64,
+}
+
+/// Where an end is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    Pair(Pair),
+    Iwarp(Iwarp),
 }
 
 /// Numbers of queue pairs and packets.
@@ -53,81 +82,96 @@ impl Address {
     /// The octets for the peer, numbers in network byte order.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; LEN] {
+        let (head, middle, last) = match self {
+            Self::Pair(pair) => {
+                let [q0, q1, q2, q3] = pair.qpn.to_be_bytes();
+                let head = [VERSION, pair.kind.octet(), pair.mtu, 0, q0, q1, q2, q3];
+                (head, u64::from(pair.psn) << 32, pair.gid)
+            }
+            Self::Iwarp(end) => {
+                let [p0, p1] = end.port.unwrap_or(0).to_be_bytes();
+                ([VERSION, IWARP, 0, 0, p0, p1, 0, 0], end.secret, end.ip)
+            }
+        };
         let mut bytes = [0; LEN];
-        let head = [VERSION, self.kind.octet(), self.mtu, 0];
-        let parts: [&[u8]; 4] = [
-            &head,
-            &self.qpn.to_be_bytes(),
-            &self.psn.to_be_bytes(),
-            &[0; 4],
-        ];
-        let octets = parts.into_iter().flatten().chain(&self.gid);
+        let middle = middle.to_be_bytes();
+        let octets = head.iter().chain(&middle).chain(&last);
         for (to, from) in bytes.iter_mut().zip(octets) {
             *to = *from;
         }
         bytes
     }
 
-    /// The address in octets of the peer's, if they are one that a queue pair can have.
+    /// The address in octets of the peer's, if they are one that an end can have.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; LEN]) -> Option<Self> {
-        let (head, gid) = bytes.split_first_chunk::<16>()?;
-        let [
-            version,
-            kind,
-            mtu,
-            0,
-            q0,
-            q1,
-            q2,
-            q3,
-            p0,
-            p1,
-            p2,
-            p3,
-            0,
-            0,
-            0,
-            0,
-        ] = *head
-        else {
-            return None;
-        };
-        let address = Self {
-            kind: Kind::ALL.into_iter().find(|k| k.octet() == kind)?,
-            mtu,
-            qpn: u32::from_be_bytes([q0, q1, q2, q3]),
-            psn: u32::from_be_bytes([p0, p1, p2, p3]),
-            gid: gid.try_into().ok()?,
-        };
-        (version == VERSION && address.is_possible()).then_some(address)
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        let (middle, last) = rest.split_first_chunk::<8>()?;
+        let middle = u64::from_be_bytes(*middle);
+        let last = *last.first_chunk::<16>()?;
+        match *head {
+            [VERSION, IWARP, 0, 0, p0, p1, 0, 0] => {
+                let port = u16::from_be_bytes([p0, p1]);
+                let end = Iwarp {
+                    ip: last,
+                    port: (port != 0).then_some(port),
+                    secret: middle,
+                };
+                end.is_possible().then_some(Self::Iwarp(end))
+            }
+            [VERSION, kind, mtu, 0, q0, q1, q2, q3] => {
+                let pair = Pair {
+                    kind: Kind::ALL.into_iter().find(|k| k.octet() == kind)?,
+                    mtu,
+                    qpn: u32::from_be_bytes([q0, q1, q2, q3]),
+                    psn: u32::try_from(middle >> 32).ok()?,
+                    gid: last,
+                };
+                let rest = middle & u64::from(u32::MAX);
+                (rest == 0 && pair.is_possible()).then_some(Self::Pair(pair))
+            }
+            _ => None,
+        }
     }
 
+    /// Whether a peer with this address of its own may be found here: an adapter's stands for one network address,
+    /// and nobody is to send us to somebody else's. What the stand-in is found by is no network address.
+    #[must_use]
+    pub fn is_of(&self, peer: &IpAddr) -> bool {
+        match self {
+            Self::Pair(pair) => match pair.kind {
+                Kind::Roce | Kind::RoceV1 => pair.gid == gid_of(peer),
+                Kind::StandIn => true,
+            },
+            Self::Iwarp(end) => end.ip == gid_of(peer),
+        }
+    }
+}
+
+impl Pair {
     fn is_possible(&self) -> bool {
         let numbers = (FIRST_QPN..=BITS_24).contains(&self.qpn) && self.psn <= BITS_24;
         let reachable = match self.kind {
-            Kind::Roce | Kind::RoceV1 => {
-                let gid = Ipv6Addr::from(self.gid);
-                let v4 = gid.to_ipv4_mapped();
-                let many = gid.is_multicast()
-                    || v4.is_some_and(|ip| ip.is_multicast() || ip.is_broadcast());
-                let nobody = gid.is_unspecified() || v4.is_some_and(|ip| ip.is_unspecified());
-                !many && !nobody
-            }
+            Kind::Roce | Kind::RoceV1 => is_one(&self.gid),
             Kind::StandIn => true,
         };
         numbers && (1..=5).contains(&self.mtu) && reachable
     }
+}
 
-    /// Whether a peer with this address of its own may be found here: a RoCE address stands for one network address,
-    /// and nobody is to send us to somebody else's. What the stand-in is found by is no network address.
-    #[must_use]
-    pub fn is_of(&self, peer: &IpAddr) -> bool {
-        match self.kind {
-            Kind::Roce | Kind::RoceV1 => self.gid == gid_of(peer),
-            Kind::StandIn => true,
-        }
+impl Iwarp {
+    fn is_possible(&self) -> bool {
+        is_one(&self.ip) && (self.port.is_some() || self.secret == 0)
     }
+}
+
+/// Whether it is the address of one host, as far as can be seen.
+fn is_one(octets: &[u8; 16]) -> bool {
+    let ip = Ipv6Addr::from(*octets);
+    let v4 = ip.to_ipv4_mapped();
+    let many = ip.is_multicast() || v4.is_some_and(|ip| ip.is_multicast() || ip.is_broadcast());
+    let nobody = ip.is_unspecified() || v4.is_some_and(|ip| ip.is_unspecified());
+    !many && !nobody
 }
 
 /// The GID that stands for a network address on a RoCE port: itself, IPv4 as IPv4-mapped (InfiniBand Architecture,

@@ -1,11 +1,10 @@
 //! Devices, each opened once a process, and which of them carries a local address.
 //!
 //! A connection runs over the device that its kernel connection runs over: the one that has a GID that stands for the
-//! connection's local address (RoCE). A device whose transport is iWARP has no queue pairs that two programs could
-//! connect by themselves, as this module does, without the driver's own connection manager; it is left out.
-//! So are ports of InfiniBand subnets, which have no such GID.
+//! connection's local address (RoCE), or the iWARP device that the kernel's connection manager names for it ([`named`]).
+//! Ports of InfiniBand subnets, which have no such GID, are left out.
 //!
-//! Called by `endpoint`. Rules:
+//! Called by `endpoint` and `iwarp`. Rules:
 //! - A device is never closed: queue pairs may still refer to it. Its descriptors are moved out of the program's range.
 //! - A child of fork opens devices anew: what it inherits refers to its parent's memory. No lock here is waited for
 //!   that a parent may have held.
@@ -13,7 +12,7 @@
 use super::address::{Kind, gid_of};
 use super::ffi::types::{
     Context, GID_ROCE_V1, GID_ROCE_V2, GidEntry, LINK_ETHERNET, PORT_ACTIVE, Pd, PortAttr,
-    TRANSPORT_IB,
+    TRANSPORT_IB, TRANSPORT_IWARP,
 };
 use super::ffi::{self, Library};
 use super::lock::Lock;
@@ -37,6 +36,7 @@ pub(super) struct Device {
     pub(super) context: NonNull<Context>,
     pub(super) pd: NonNull<Pd>,
     name: [i8; 64],
+    is_iwarp: bool,
 }
 
 // SAFETY: libibverbs may be called from any thread with the same device and protection domain (verbs(7)).
@@ -101,25 +101,63 @@ fn known() -> &'static Known {
 
 /// The port of this process's devices that a connection with this local address goes by, if that port is up.
 pub(super) fn for_local(ip: &IpAddr) -> Option<Port> {
-    let library = ffi::library()?;
+    known()
+        .devices
+        .with(|devices| devices.find_or_look(|devices| devices.find(ip)))
+}
+
+/// Whether there is an iWARP device.
+pub(super) fn has_iwarp() -> bool {
+    let has = |devices: &mut Devices| devices.open.iter().any(|d| d.is_iwarp).then_some(());
+    known()
+        .devices
+        .with(|devices| devices.find_or_look(has))
+        .is_some()
+}
+
+/// The iWARP device of this name, and octets of the longest message of this port of it.
+pub(super) fn named(name: &[i8; 64], port: u8) -> Option<(&'static Device, u32)> {
     known().devices.with(|devices| {
-        let found = devices.find(ip);
-        if found.is_some() || clock::ticks() < devices.again {
-            return found;
-        }
-        devices.look(library);
-        devices.again = clock::ticks().saturating_add(clock::us(LOOK_AGAIN_US));
-        devices.find(ip)
+        devices.find_or_look(|devices| {
+            let mut found = None;
+            // One that cannot be asked has been removed.
+            devices.open.retain(|device| {
+                let is_it = device.is_iwarp && device.name == *name;
+                let longest = is_it.then(|| device.query(port).map(|attr| attr.max_msg_sz));
+                match longest {
+                    None => true,
+                    Some(Err(_)) => false,
+                    Some(Ok(longest)) => {
+                        found = Some((*device, longest));
+                        true
+                    }
+                }
+            });
+            found
+        })
     })
 }
 
 impl Devices {
+    /// Finds something among devices that are open, or then among those that are new; not too often.
+    fn find_or_look<T>(&mut self, find: impl Fn(&mut Self) -> Option<T>) -> Option<T> {
+        let library = ffi::library()?;
+        let found = find(self);
+        if found.is_some() || clock::ticks() < self.again {
+            return found;
+        }
+        self.look(library);
+        self.again = clock::ticks().saturating_add(clock::us(LOOK_AGAIN_US));
+        find(self)
+    }
+
     fn find(&mut self, ip: &IpAddr) -> Option<Port> {
         let gid = gid_of(ip);
         let mut found = None;
         // One that cannot be asked has been removed.
         self.open.retain(|device| {
-            found.is_some()
+            device.is_iwarp
+                || found.is_some()
                 || match device.port(&gid) {
                     Ok(port) => {
                         found = port;
@@ -145,10 +183,11 @@ impl Devices {
             // SAFETY: a device of the list.
             let (name, transport) = unsafe { ((*entry).name, (*entry).transport_type) };
             let is_new = !self.open.iter().any(|device| device.name == name);
-            if transport == TRANSPORT_IB && is_new {
+            let is_iwarp = transport == TRANSPORT_IWARP;
+            if (transport == TRANSPORT_IB || is_iwarp) && is_new {
                 // SAFETY: as above.
                 self.open
-                    .extend(unsafe { Device::open(library, entry, name) });
+                    .extend(unsafe { Device::open(library, entry, name, is_iwarp) });
             }
         }
         // SAFETY: the list, and devices that are open stay.
@@ -163,6 +202,7 @@ impl Device {
         library: &'static Library,
         entry: *mut ffi::types::Device,
         name: [i8; 64],
+        is_iwarp: bool,
     ) -> Option<&'static Self> {
         // SAFETY: the caller's promise.
         let context = NonNull::new(unsafe { (library.open_device)(entry) })?;
@@ -184,7 +224,17 @@ impl Device {
             context,
             pd,
             name,
+            is_iwarp,
         })))
+    }
+
+    fn query(&self, port: u8) -> Result<PortAttr> {
+        let mut attr = PortAttr::default();
+        // SAFETY: an open device; `attr` has at least the size that is filled.
+        ffi::check(unsafe {
+            (self.library.query_port)(self.context.as_ptr(), port, &raw mut attr)
+        })?;
+        Ok(attr)
     }
 
     /// The port with this GID, if there is one and it is up.
@@ -206,11 +256,7 @@ impl Device {
         let Some(chosen) = choose(&entries, gid) else {
             return Ok(None);
         };
-        let mut port = PortAttr::default();
-        // SAFETY: an open device; `port` has at least the size that is filled.
-        ffi::check(unsafe {
-            (self.library.query_port)(self.context.as_ptr(), chosen.port, &raw mut port)
-        })?;
+        let port = self.query(chosen.port)?;
         let mtu = u8::try_from(port.active_mtu).unwrap_or(0);
         if port.state != PORT_ACTIVE || port.link_layer != LINK_ETHERNET || !(1..=5).contains(&mtu)
         {

@@ -3,24 +3,28 @@
 //! | part | owns |
 //! |---|---|
 //! | [`Adapter`] | what a connection sees: one queue pair and the registration of its memory |
-//! | [`address`] | where a queue pair is found, in the octets that two ends exchange |
-//! | `ffi` | the few functions and structures of libibverbs, found by `dlopen` at their first use |
+//! | [`address`] | where an end is found, in the octets that two ends exchange |
+//! | `ffi` | the few functions and structures of libibverbs and librdmacm, found by `dlopen` at their first use |
 //! | `device` | devices, opened once a process; which of them carries a local address |
-//! | `queue_pair`, `region`, `endpoint` | the queue pair, the registration, and both as an [`Adapter`] |
+//! | `region`, `channel` | the registration of memory; the event of a completion queue |
+//! | `queue_pair`, `endpoint` | a queue pair over RoCE, and that with its memory as an [`Adapter`] |
+//! | `iwarp` | the same over an iWARP adapter, where rdma_cm connects and a Send tells |
 //! | `standin` | the stand-in, for machines without an adapter |
 //!
 //! Called by what carries connections over RDMA. Rules:
-//! - Nothing is linked and nothing happens at load. Where libibverbs is not installed, or there is no device, [`open`]
-//!   says so and that is all.
-//! - [`open`], [`Adapter::connect`], [`Adapter::fail`] and the end of an adapter are control calls: libibverbs takes memory
-//!   and opens files for them, and they may take milliseconds. They are made on a thread of the library's own.
-//!   All others are made on any thread and take neither.
+//! - Nothing is linked and nothing happens at load. Where libibverbs (for iWARP: or librdmacm) is not installed, or there
+//!   is no device, [`open`] says so and that is all.
+//! - [`open`], [`Adapter::connect`], [`Adapter::is_connected`], [`Adapter::fail`] and the end of an adapter are control calls:
+//!   the libraries take memory and open files for them, and they may take milliseconds. They are made on a thread of the
+//!   library's own, and never wait for the peer. All others are made on any thread and take neither.
 //! - Queue pairs do not outlive fork: a child must not use those of its parent. [`open`] in a child opens devices anew.
 
 pub mod address;
+mod channel;
 mod device;
 mod endpoint;
 mod ffi;
+mod iwarp;
 mod lock;
 mod queue_pair;
 mod region;
@@ -28,10 +32,13 @@ mod standin;
 #[cfg(test)]
 mod tests;
 
+use crate::sys::fd::Fd;
 use crate::sys::{Errno, Result, udp};
+use std::ffi::c_void;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 pub use address::Address;
 
@@ -39,8 +46,8 @@ pub use address::Address;
 pub const DEPTH: usize = 64;
 /// Work requests that one call of [`Adapter::post`] takes.
 pub const BATCH: usize = 4;
-/// Words that a peer can tell before they are polled; one that tells more is held up by this side's adapter and asks again
-/// every now and then ("receiver not ready").
+/// Words that a peer can tell before they are polled; one that tells more is held up: by this side's adapter, which says
+/// "receiver not ready" (RoCE), or by its own until it has heard that some were polled (iWARP).
 pub const TELLS: usize = 256;
 /// Octets of a Write that every adapter takes with the request itself ([`Operation::WriteInline`]).
 pub const INLINE: u32 = 32;
@@ -70,10 +77,13 @@ pub struct Work {
     /// Wants a [`Done`] also where it goes well.
     pub signaled: bool,
     /// With a Write: a word for the peer, who is told it ([`Done::told`]) once the octets are there (RDMA Write with
-    /// immediate data). Takes one of the peer's [`TELLS`].
+    /// immediate data; over iWARP a Send behind the Write). Takes one of the peer's [`TELLS`].
     pub tell: Option<u32>,
     pub id: u64,
 }
+
+// SAFETY: a description; whoever posts it vouches for the memory, on whatever thread it is carried out.
+unsafe impl Send for Work {}
 
 /// How a work request has ended, or what the peer has told with one of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,11 +93,15 @@ pub struct Done {
     /// The word that came with a Write of the peer's, all of which is here.
     pub told: Option<u32>,
     /// It and all before it have been carried out: what they wrote is in the peer's memory, what they read is here.
+    /// (iWARP acknowledges nothing: what they wrote is on its way, and there before anything that is told or read behind it.)
     /// If not, it and all after it may or may not have been, and no more will be.
     pub ok: bool,
     /// The adapter's word for it (`enum ibv_wc_status`), 0 for success; for people.
     pub status: u32,
 }
+
+/// The id of a [`Done`] that says that the connection has ended, where that is known and no work was under way.
+pub const ENDED: u64 = u64::MAX;
 
 /// A queue pair of the reliable connected kind, and the registration of one range of memory for it.
 ///
@@ -95,8 +109,9 @@ pub struct Done {
 /// [`Adapter::fail`] or the adapter's end: whatever lies in it is the peer's word.
 ///
 /// Operations are carried out in the order of posting. A Write's octets become visible in the order of their addresses
-/// as far as every adapter of today goes, an aligned word of 8 octets at once, and those of one Write before those of
-/// the next. A Read is no exception to that order but must have ended before what it read is looked at.
+/// as far as every RoCE adapter of today goes, an aligned word of 8 octets at once, and those of one Write before those of
+/// the next; over iWARP only what was told is promised to be there. A Read is no exception to that order but must have
+/// ended before what it read is looked at.
 pub trait Adapter: Send + Sync + Debug {
     /// What the peer's [`Adapter::connect`] wants.
     fn address(&self) -> Address;
@@ -107,12 +122,21 @@ pub trait Adapter: Send + Sync + Debug {
     /// The key of the registered memory for the peer's.
     fn rkey(&self) -> u32;
 
-    /// Connects to the peer's queue pair. Once. After both ends have, either may post; who posts before the peer has
-    /// connected is only retried for about a second.
+    /// Connects to the peer's queue pair, or begins to ([`Self::is_connected`]). Once. After both ends have, either may
+    /// post; who posts before the peer has connected is only retried for about a second.
     ///
     /// # Errors
     /// EINVAL for an address that cannot be this one's peer; what the adapter says.
     fn connect(&self, peer: &Address) -> Result<()>;
+
+    /// Goes on with [`Self::connect`]: whether it is done, so that this end may post. To be asked again if not; how long is
+    /// the caller's to decide.
+    ///
+    /// # Errors
+    /// It will not be.
+    fn is_connected(&self) -> Result<bool> {
+        Ok(true)
+    }
 
     /// Posts work, at most [`BATCH`] at once.
     ///
@@ -147,6 +171,32 @@ pub trait Adapter: Send + Sync + Debug {
     /// Ends the queue pair: nothing of the peer's is carried out any more once this has returned, and what was posted
     /// here and has not ended ends with `ok: false`. So does what is posted from now on.
     fn fail(&self);
+
+    /// In a child of fork: closes what it has inherited of its parent's. Once, and nothing else is called there.
+    fn forget(&self) {
+        drop(Fd::own(self.event()));
+    }
+}
+
+/// Which end of a connection it is for: an iWARP adapter's has to listen, or to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Tells its address first.
+    Offers,
+    /// Has been told the other's.
+    Answers,
+}
+
+/// What a thread runs, and what it is given.
+pub type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
+/// Starts a thread that runs this; whether it could.
+pub type Start = fn(Routine, *mut c_void) -> bool;
+
+static START: OnceLock<Start> = OnceLock::new();
+
+/// Installs what starts threads for calls that wait for the peer, some drivers' way to connect. Once, at start.
+pub fn start_threads_by(start: Start) {
+    let _ = START.set(start);
 }
 
 /// An adapter for a connection whose own end has this address, with `len` octets of memory registered for it. None if
@@ -156,12 +206,21 @@ pub trait Adapter: Send + Sync + Debug {
 /// # Safety
 /// The memory stays mapped until the adapter has gone, and is accessed as memory that others write.
 #[must_use]
-pub unsafe fn open(local: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Box<dyn Adapter>> {
+pub unsafe fn open(
+    local: &IpAddr,
+    memory: NonNull<u8>,
+    len: usize,
+    side: Side,
+) -> Option<Box<dyn Adapter>> {
     if standin::is_chosen() {
         return Some(Box::new(standin::StandIn::new(memory, len)?));
     }
     // SAFETY: passed on.
-    let endpoint = unsafe { endpoint::Endpoint::open(local, memory, len) }?;
+    if let Some(endpoint) = unsafe { endpoint::Endpoint::open(local, memory, len) } {
+        return Some(Box::new(endpoint));
+    }
+    // SAFETY: passed on.
+    let endpoint = unsafe { iwarp::Endpoint::open(local, memory, len, side) }?;
     Some(Box::new(endpoint))
 }
 

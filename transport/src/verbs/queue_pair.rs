@@ -4,17 +4,16 @@
 //! Receives take no octets: each stands for a Write of the peer's that tells a word. They are posted anew, some at a time,
 //! as they are polled. Where they run out, the peer's adapter is told "receiver not ready" and asks again.
 
-use super::address::Kind;
+use super::address::{Kind, Pair};
+use super::channel::Channel;
 use super::device::{Device, Port};
 use super::ffi::types::{
-    AhAttr, CompChannel, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr,
-    RecvWr, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED, SendWr, Sge, WC_RECV_RDMA_WITH_IMM,
-    WR_RDMA_READ, WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM, Wc, access, mask, state,
+    AhAttr, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, RecvWr,
+    SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED, SendWr, Sge, WC_RECV_RDMA_WITH_IMM, WR_RDMA_READ,
+    WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM, Wc, access, mask, state,
 };
 use super::{Address, BATCH, DEPTH, Done, INLINE, Operation, TELLS, Work, ffi};
-use crate::sys::fd::Fd;
 use crate::sys::{Errno, Result};
-use crate::syscall;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -41,51 +40,11 @@ pub(super) struct QueuePair {
     channel: Channel,
     cq: NonNull<Cq>,
     qp: NonNull<Qp>,
-    address: Address,
+    address: Pair,
     /// Receives that were polled and are not posted anew.
     lacks: AtomicU32,
     /// Events that were read and have to be acknowledged in the end.
     events: AtomicU32,
-}
-
-/// Says when there is something in a completion queue.
-#[derive(Debug)]
-struct Channel {
-    at: NonNull<CompChannel>,
-    device: &'static Device,
-}
-
-impl Channel {
-    fn new(device: &'static Device) -> Result<Self> {
-        // SAFETY: an open device.
-        let at = unsafe { (device.library.create_comp_channel)(device.context.as_ptr()) };
-        let at = NonNull::new(at).ok_or_else(ffi::last)?;
-        // As with the device's own: the program is not to meet the descriptor.
-        // SAFETY: just made, and nobody else knows of it.
-        let channel = unsafe { &mut *at.as_ptr() };
-        channel.fd = Fd::own(channel.fd).hide_within().leak();
-        let made = Self { at, device };
-        // SAFETY: no pointers.
-        unsafe { syscall!(fcntl, made.fd(), libc::F_SETFL, libc::O_NONBLOCK) }?;
-        Ok(made)
-    }
-
-    const fn fd(&self) -> i32 {
-        // SAFETY: it lives until it is dropped, and the number does not change.
-        unsafe { self.at.as_ref() }.fd
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // (the library would close it by an interposed function)
-        drop(Fd::own(self.fd()));
-        // SAFETY: ours; what refers to it has gone.
-        unsafe {
-            (*self.at.as_ptr()).fd = -1;
-            (self.device.library.destroy_comp_channel)(self.at.as_ptr());
-        }
-    }
 }
 
 // SAFETY: libibverbs may be called from any thread, posting and polling too (verbs(7)).
@@ -118,7 +77,7 @@ impl QueuePair {
             channel,
             cq,
             qp,
-            address: Address {
+            address: Pair {
                 kind: port.kind,
                 mtu: port.mtu,
                 qpn,
@@ -184,13 +143,9 @@ impl QueuePair {
         ffi::check(unsafe { notify(self.cq.as_ptr(), 1) })
     }
 
-    /// As [`super::Adapter::take_event`]. It is read as the kernel gives it (`struct ib_uverbs_comp_event_desc`): the
-    /// library's own function for it calls an interposed one.
+    /// As [`super::Adapter::take_event`].
     pub(super) fn take_event(&self) -> bool {
-        let mut event = 0u64;
-        // SAFETY: eight writable octets.
-        let read = unsafe { syscall!(read, self.channel.fd(), &raw mut event, size_of::<u64>()) };
-        let taken = read.is_ok_and(|n| n == size_of::<u64>());
+        let taken = self.channel.take_event();
         if taken {
             self.events.fetch_add(1, Ordering::AcqRel);
         }
@@ -204,11 +159,14 @@ impl QueuePair {
     }
 
     pub(super) const fn address(&self) -> Address {
-        self.address
+        Address::Pair(self.address)
     }
 
     /// As [`super::Adapter::connect`].
     pub(super) fn connect(&self, peer: &Address) -> Result<()> {
+        let Address::Pair(peer) = peer else {
+            return Err(Errno::INVAL);
+        };
         let route = match (self.address.kind, peer.kind) {
             (Kind::Roce, Kind::Roce) | (Kind::RoceV1, Kind::RoceV1) => AhAttr {
                 grh: GlobalRoute {
@@ -432,7 +390,7 @@ fn completion_queue(device: &Device, channel: &Channel) -> Result<NonNull<Cq>> {
     let (context, none) = (device.context.as_ptr(), ptr::null_mut());
     let room = ROOM + RECEIVES.cast_signed();
     // SAFETY: an open device and a channel of it; no context.
-    let cq = unsafe { (device.library.create_cq)(context, room, none, channel.at.as_ptr(), 0) };
+    let cq = unsafe { (device.library.create_cq)(context, room, none, channel.as_ptr(), 0) };
     NonNull::new(cq).ok_or_else(ffi::last)
 }
 

@@ -10,7 +10,7 @@
 //! that are told wait at the other end ([`Tells`]), and are an event there (eventfd(2), of which the peer gets itself a
 //! descriptor by pidfd_getfd(2)) if that has been armed. There is room for so many that no peer has to be held up.
 
-use super::address::{BITS_24, Kind};
+use super::address::{BITS_24, Kind, Pair};
 use super::lock::Lock;
 use super::{Adapter, Address, DEPTH, Done, INLINE, Operation, Work};
 use crate::clock;
@@ -135,7 +135,7 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct StandIn {
     door: &'static Door,
-    address: Address,
+    address: Pair,
     /// The peer's process and its door; no process before `connect`.
     peer: OnceLock<(u32, u64, u64)>,
     queue: Lock<Queue>,
@@ -181,7 +181,7 @@ impl StandIn {
         }
         Some(Self {
             door,
-            address: Address {
+            address: Pair {
                 kind: Kind::StandIn,
                 mtu: 5,
                 qpn,
@@ -338,7 +338,7 @@ fn within(at: u64, len: u32, base: u64, room: u64) -> bool {
 
 impl Adapter for StandIn {
     fn address(&self) -> Address {
-        self.address
+        Address::Pair(self.address)
     }
 
     fn lkey(&self) -> u32 {
@@ -350,6 +350,9 @@ impl Adapter for StandIn {
     }
 
     fn connect(&self, peer: &Address) -> Result<()> {
+        let Address::Pair(peer) = peer else {
+            return Err(Errno::INVAL);
+        };
         let [p0, p1, p2, p3, a0, a1, a2, a3, a4, a5, a6, a7, 0, 0, 0, 0] = peer.gid else {
             return Err(Errno::INVAL);
         };

@@ -93,6 +93,7 @@ fn start() -> bool {
     if OVER.load(Ordering::Relaxed) || world::is_foreign() || !bell::prepare() {
         return false;
     }
+    transport::verbs::start_threads_by(service::start_alone);
     if !STARTED.swap(true, Ordering::AcqRel) && service::start(run, ptr::null_mut()).is_none() {
         OVER.store(true, Ordering::Relaxed);
     }

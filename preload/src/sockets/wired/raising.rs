@@ -1,5 +1,6 @@
 //! Makes, connects and takes down rings: what takes as long as an adapter does. All of it is done by the mover's thread,
-//! which looks at the adapters now and then, too: one that has failed while the program was elsewhere ends its ring.
+//! which looks at the adapters now and then, too: one that has failed while the program was elsewhere ends its ring. What
+//! takes as long as the peer does is begun, and gone on with at later turns ([`go_on`]).
 //!
 //! The side that connected offers, as soon as the connection is worth it (`riding`); and again some time after a ring
 //! has failed or found no room. Rings that nothing goes by are given back (`resting`).
@@ -12,8 +13,9 @@ use crate::epoll::registered;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::clock;
-use transport::ring::Ring;
+use transport::ring::{Ring, Terms};
 use transport::sys::net;
+use transport::verbs::Side;
 use transport::wire::{Due, Wire};
 
 /// How long (µs) a ring that nobody uses any more is kept for threads that are on their way out of it.
@@ -25,9 +27,14 @@ const AGAIN_MOST_US: u64 = 30_000_000;
 const ROOM_MOST_US: u64 = 4_000_000;
 /// How long (µs) an offer or its answer is looked for every [`LOOK_MS`], where the program may not read.
 const HURRY_US: u64 = 100_000;
+/// How long (µs) two rings may take to be connected: the side that has been offered one, and the other, which begins later.
+const CONNECT_US: u64 = 3_000_000;
+const CONNECTED_US: u64 = 5_000_000;
 /// How often (ms) adapters are looked at, and words of a peer that are due.
 const WATCH_MS: i32 = 100;
 const LOOK_MS: i32 = 1;
+/// And a connection that is being made for longer than [`HURRY_US`].
+const SLOW_MS: i32 = 10;
 
 /// See the fields.
 static LISTS: Slow<Lists> = Slow::new(Lists {
@@ -36,6 +43,7 @@ static LISTS: Slow<Lists> = Slow::new(Lists {
     retired: Vec::new(),
     again: Vec::new(),
     awaited: Vec::new(),
+    connecting: Vec::new(),
 });
 /// How many there are in all of them, for a look without the lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -52,6 +60,17 @@ struct Lists {
     again: Vec<Again>,
     /// Those whose peers are about to say something, and until when that is looked for.
     awaited: Vec<(Rider, u64)>,
+    /// Those whose rings are being connected.
+    connecting: Vec<Connecting>,
+}
+
+/// A ring that is being connected to the peer's, and since when.
+#[derive(Clone, Copy)]
+struct Connecting {
+    rider: Rider,
+    ring: NonNull<Ring>,
+    side: Side,
+    since: u64,
 }
 
 /// Which, and when something went by it last.
@@ -87,7 +106,8 @@ impl Lists {
 
     fn count(&self) {
         let (made, other) = (self.riders.len() + self.retired.len(), self.again.len());
-        let all = made + other + self.wanted.len() + self.awaited.len();
+        let waiting = self.awaited.len() + self.connecting.len();
+        let all = made + other + self.wanted.len() + waiting;
         COUNT.store(u32::try_from(all).unwrap_or(u32::MAX), Ordering::Release);
     }
 }
@@ -144,10 +164,17 @@ fn is_busy() -> bool {
 
 /// How long (ms) it may sleep; for ever: -1.
 pub(super) fn patience() -> i32 {
-    match is_busy() {
-        false => -1,
-        true if LISTS.lock().awaited.is_empty() => WATCH_MS,
-        true => LOOK_MS,
+    if !is_busy() {
+        return -1;
+    }
+    let lists = LISTS.lock();
+    let new = clock::ticks().saturating_sub(clock::us(HURRY_US));
+    if !lists.awaited.is_empty() || lists.connecting.iter().any(|one| one.since > new) {
+        LOOK_MS
+    } else if lists.connecting.is_empty() {
+        WATCH_MS
+    } else {
+        SLOW_MS
     }
 }
 
@@ -220,6 +247,8 @@ pub(super) fn work() {
     for rider in due_again(now) {
         serve(rider);
     }
+    let connecting = std::mem::take(&mut LISTS.lock().connecting);
+    connecting.into_iter().for_each(go_on);
     let riders = LISTS.lock().riders.clone();
     for Ridden { rider, .. } in &riders {
         if let Some((wire, fd)) = rider.wire()
@@ -313,20 +342,15 @@ fn serve(rider: Rider) {
         riding.set_own(ring.map(|r| r.terms()).as_ref());
         riding.want(Due::SayAnswer);
     } else if riding.done(Due::Answered) {
-        let connected = riding.get().is_some_and(|ring| {
-            let peer = riding.peer();
-            peer.is_some_and(|peer| ring.connect(&peer).is_ok())
-        });
-        if connected {
-            if let Some(ring) = riding.get() {
-                ring.expect(); // its peer answers a beginning with one
-            }
-            riding.want(Due::SayBegin);
-        } else {
-            riding::end(s, fd);
+        let connected = riding
+            .get()
+            .is_some_and(|ring| peer_of(wire, fd).is_some_and(|peer| ring.connect(&peer).is_ok()));
+        match riding.get().filter(|_| connected) {
+            Some(ring) => connect_on(rider, ring, Side::Offers),
+            None => riding::end(s, fd),
         }
     } else if riding.get().is_none() && riding.is_wanted() {
-        let Some(ring) = open(rider, fd) else {
+        let Some(ring) = open(rider, fd, Side::Offers) else {
             return;
         };
         // SAFETY: just made.
@@ -340,9 +364,9 @@ fn serve(rider: Rider) {
 
 /// A ring of an adapter that serves the connection's own address. It is listed: whatever becomes of it, it is taken
 /// down once the connection does not have it.
-fn open(rider: Rider, fd: i32) -> Option<NonNull<Ring>> {
+fn open(rider: Rider, fd: i32, side: Side) -> Option<NonNull<Ring>> {
     let local = std::net::Ipv6Addr::from(net::local(fd)?.ip).to_canonical();
-    let Some(ring) = Ring::open(&local) else {
+    let Some(ring) = Ring::open(&local, side) else {
         make_room(rider.socket);
         return None;
     };
@@ -415,13 +439,70 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     if !riding.is_wanted() || riding.get().is_some() {
         return None;
     }
-    let peer = riding.peer()?;
-    let ring = open(rider, fd)?;
+    let peer = peer_of(wire, fd)?;
+    let ring = open(rider, fd, Side::Answers)?;
     // SAFETY: just made.
     unsafe { ring.as_ref() }.connect(&peer).ok()?;
     riding.set(ring);
     registered::rides(rider.socket);
-    riding.get().inspect(|ring| ring.expect())
+    riding.get().inspect(|ring| {
+        ring.expect();
+        connect_on(rider, ring, Side::Answers);
+    })
+}
+
+/// What the peer has said of its ring, if that is where the peer is.
+fn peer_of(wire: &Wire, fd: i32) -> Option<Terms> {
+    let terms = wire.common.ring.peer()?;
+    let peer = std::net::Ipv6Addr::from(net::peer(fd)?.ip).to_canonical();
+    terms.address.is_of(&peer).then_some(terms)
+}
+
+/// A ring of which its adapter has begun to connect it to the peer's.
+fn connect_on(rider: Rider, ring: &Ring, side: Side) {
+    go_on(Connecting {
+        rider,
+        ring: NonNull::from(ring),
+        side,
+        since: clock::ticks(),
+    });
+}
+
+/// Goes on with it: the side that has offered says that it begins once that is done. Where it fails, the other side's comes
+/// to its end in time by itself.
+fn go_on(one: Connecting) {
+    let Connecting {
+        rider, ring, side, ..
+    } = one;
+    let Some((wire, fd)) = rider.wire().filter(|_| rider.has_ring(ring)) else {
+        return;
+    };
+    // SAFETY: a ring of a connection is there until this thread takes it down.
+    let ring = unsafe { ring.as_ref() };
+    if ring.is_over() {
+        return;
+    }
+    let patience = match side {
+        Side::Answers => CONNECT_US,
+        Side::Offers => CONNECTED_US,
+    };
+    match ring.is_connected() {
+        Ok(true) if side == Side::Offers => {
+            ring.expect(); // its peer answers a beginning with one
+            wire.common.ring.want(Due::SayBegin);
+            super::waiting::serve_due(rider.socket, fd);
+        }
+        Ok(true) => {}
+        Ok(false) if clock::ticks() - one.since < clock::us(patience) => {
+            let mut lists = LISTS.lock();
+            lists.connecting.push(one);
+            lists.count();
+        }
+        _ => {
+            ring.expect_no_more();
+            riding::end(rider.socket, fd);
+        }
+    }
 }
 
 fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
@@ -486,6 +567,7 @@ pub(super) fn in_child() {
     lists.retired.clear();
     lists.again.clear();
     lists.awaited.clear();
+    lists.connecting.clear();
     COUNT.store(0, Ordering::Release);
     in_parent();
 }

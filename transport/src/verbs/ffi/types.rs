@@ -13,6 +13,8 @@ pub(in crate::verbs) type Opaque = c_void;
 
 /// `enum ibv_transport_type`: InfiniBand's transport, which RoCE has too.
 pub(in crate::verbs) const TRANSPORT_IB: c_int = 0;
+/// And iWARP's.
+pub(in crate::verbs) const TRANSPORT_IWARP: c_int = 1;
 
 /// `struct ibv_device`.
 #[repr(C)]
@@ -226,6 +228,7 @@ pub(in crate::verbs) struct Sge {
 /// `enum ibv_wr_opcode`.
 pub(in crate::verbs) const WR_RDMA_WRITE: c_int = 0;
 pub(in crate::verbs) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
+pub(in crate::verbs) const WR_SEND: c_int = 2;
 pub(in crate::verbs) const WR_RDMA_READ: c_int = 4;
 /// `enum ibv_send_flags`.
 pub(in crate::verbs) const SEND_SIGNALED: c_uint = 1 << 1;

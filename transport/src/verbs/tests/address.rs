@@ -1,6 +1,6 @@
 //! Addresses in octets, and the choice of a device's entry for a local address.
 
-use crate::verbs::address::{Address, Kind, LEN, gid_of};
+use crate::verbs::address::{Address, Iwarp, Kind, LEN, Pair, gid_of};
 use crate::verbs::device::{Chosen, choose};
 use crate::verbs::ffi::types::{GID_ROCE_V1, GID_ROCE_V2, Gid, GidEntry};
 use proptest::prelude::*;
@@ -10,13 +10,21 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn roce() -> Address {
-    Address {
+fn roce() -> Pair {
+    Pair {
         kind: Kind::Roce,
         mtu: 3,
         qpn: 0x12_3456,
         psn: 0xfe_dcba,
         gid: gid_of(&ip("10.77.0.1")),
+    }
+}
+
+fn iwarp() -> Iwarp {
+    Iwarp {
+        ip: gid_of(&ip("10.77.0.1")),
+        port: Some(0x1234),
+        secret: 0x0102_0304_0506_0708,
     }
 }
 
@@ -26,13 +34,21 @@ fn the_octets_are_these() {
         1, 1, 3, 0, 0, 0x12, 0x34, 0x56, 0, 0xfe, 0xdc, 0xba, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         0, 0, 0xff, 0xff, 10, 77, 0, 1,
     ];
-    assert_eq!(roce().to_bytes(), octets);
-    assert_eq!(Address::from_bytes(&octets), Some(roce()));
+    let roce = Address::Pair(roce());
+    assert_eq!(roce.to_bytes(), octets);
+    assert_eq!(Address::from_bytes(&octets), Some(roce));
+    let octets = [
+        1, 4, 0, 0, 0x12, 0x34, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff,
+        0xff, 10, 77, 0, 1,
+    ];
+    let iwarp = Address::Iwarp(iwarp());
+    assert_eq!(iwarp.to_bytes(), octets);
+    assert_eq!(Address::from_bytes(&octets), Some(iwarp));
 }
 
 #[test]
 fn what_no_queue_pair_can_have_is_no_address() {
-    let wrong: [fn(&mut Address); 7] = [
+    let wrong: [fn(&mut Pair); 7] = [
         |a| a.qpn = 1,
         |a| a.qpn = 1 << 24,
         |a| a.psn = 1 << 24,
@@ -45,14 +61,31 @@ fn what_no_queue_pair_can_have_is_no_address() {
         let mut address = roce();
         wrong(&mut address);
         assert_eq!(
-            Address::from_bytes(&address.to_bytes()),
+            Address::from_bytes(&Address::Pair(address).to_bytes()),
             None,
             "{address:?}"
         );
     }
     // The version, the kind, and what is not used.
     for at in [0, 1, 3, 12, 13, 14, 15] {
-        let mut octets = roce().to_bytes();
+        let mut octets = Address::Pair(roce()).to_bytes();
+        octets[at] ^= 0x40;
+        assert_eq!(Address::from_bytes(&octets), None, "octet {at}");
+    }
+    let wrong: [fn(&mut Iwarp); 4] = [
+        |a| a.port = None, // (who does not listen has no secret)
+        |a| a.ip = [0; 16],
+        |a| a.ip = gid_of(&ip("255.255.255.255")),
+        |a| a.ip = gid_of(&ip("ff02::1")),
+    ];
+    for wrong in wrong {
+        let mut end = iwarp();
+        wrong(&mut end);
+        let octets = Address::Iwarp(end).to_bytes();
+        assert_eq!(Address::from_bytes(&octets), None, "{end:?}");
+    }
+    for at in [0, 1, 2, 3, 6, 7] {
+        let mut octets = Address::Iwarp(iwarp()).to_bytes();
         octets[at] ^= 0x40;
         assert_eq!(Address::from_bytes(&octets), None, "octet {at}");
     }
@@ -64,7 +97,7 @@ proptest! {
         let mut octets: [u8; LEN] = octets;
         if head {
             // Most would not get past these.
-            let possible = roce().to_bytes();
+            let possible = Address::Pair(roce()).to_bytes();
             octets[..5].copy_from_slice(&possible[..5]);
             octets[8] = 0;
             octets[12..16].fill(0);
@@ -77,13 +110,15 @@ proptest! {
 
 #[test]
 fn a_peer_is_found_at_its_own_address_only() {
-    assert!(roce().is_of(&ip("10.77.0.1")));
-    assert!(roce().is_of(&ip("::ffff:10.77.0.1")));
-    assert!(!roce().is_of(&ip("10.77.0.2")));
-    let v6 = Address {
+    for own in [Address::Pair(roce()), Address::Iwarp(iwarp())] {
+        assert!(own.is_of(&ip("10.77.0.1")));
+        assert!(own.is_of(&ip("::ffff:10.77.0.1")));
+        assert!(!own.is_of(&ip("10.77.0.2")));
+    }
+    let v6 = Address::Pair(Pair {
         gid: gid_of(&ip("fd00::2")),
         ..roce()
-    };
+    });
     assert!(v6.is_of(&ip("fd00::2")));
     assert!(!v6.is_of(&ip("fd00::3")));
 }

@@ -1,5 +1,7 @@
-//! The structures and numbers of `ffi::types` against the header that they were written from, by asking a C compiler.
+//! The structures and numbers of `ffi::types` and `ffi::cm_types` against the headers that they were written from, by asking
+//! a C compiler.
 
+use crate::verbs::ffi::cm_types::{CmEvent, CmId, ConnParam, EventChannel, PS_TCP, event};
 use crate::verbs::ffi::types::{
     self, AhAttr, CompChannel, Context, Cq, Device, GidEntry, GlobalRoute, Mr, Ops, Pd, PortAttr,
     Qp, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc, access, mask, state,
@@ -9,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
+const CM_HEADER: &str = "/usr/include/rdma/rdma_cma.h";
 
 /// A line for each number: what C calls it, and ours.
 struct Numbers {
@@ -97,6 +100,7 @@ fn numbers() -> Numbers {
     }
     let signed = [
         ("TRANSPORT_IB", types::TRANSPORT_IB),
+        ("TRANSPORT_IWARP", types::TRANSPORT_IWARP),
         ("QPT_RC", types::QPT_RC),
         ("QPS_INIT", state::INIT),
         ("QPS_RTR", state::RTR),
@@ -122,6 +126,7 @@ fn numbers() -> Numbers {
         ("ACCESS_REMOTE_READ", access::REMOTE_READ),
         ("WR_RDMA_WRITE", types::WR_RDMA_WRITE),
         ("WR_RDMA_WRITE_WITH_IMM", types::WR_RDMA_WRITE_WITH_IMM),
+        ("WR_SEND", types::WR_SEND),
         ("WR_RDMA_READ", types::WR_RDMA_READ),
         ("WC_RECV", types::WC_RECV),
         ("WC_RECV_RDMA_WITH_IMM", types::WC_RECV_RDMA_WITH_IMM),
@@ -139,20 +144,54 @@ fn numbers() -> Numbers {
     numbers
 }
 
+fn cm_numbers() -> Numbers {
+    let mut numbers = Numbers {
+        c: Vec::new(),
+        own: Vec::new(),
+    };
+    layout! { numbers,
+        whole "struct rdma_event_channel" => EventChannel { fd }
+        part "struct rdma_cm_id" => CmId { verbs, channel, context, qp, route, ps, port_num }
+        whole "struct rdma_conn_param" => ConnParam {
+            private_data, private_data_len, responder_resources, initiator_depth, flow_control,
+            retry_count, rnr_retry_count, srq, qp_num
+        }
+        part "struct rdma_cm_event" => CmEvent { id, listen_id, event, status, conn = "param.conn" }
+    }
+    for (name, own) in [
+        ("PS_TCP", PS_TCP),
+        ("CM_EVENT_ADDR_RESOLVED", event::ADDR_RESOLVED),
+        ("CM_EVENT_ROUTE_RESOLVED", event::ROUTE_RESOLVED),
+        ("CM_EVENT_CONNECT_REQUEST", event::CONNECT_REQUEST),
+        ("CM_EVENT_ESTABLISHED", event::ESTABLISHED),
+    ] {
+        numbers.add(format!("RDMA_{name}"), u64::from(own.unsigned_abs()));
+    }
+    numbers
+}
+
 #[test]
 fn the_structures_are_those_of_the_header() {
-    if !Path::new(HEADER).exists() {
-        println!("skipped: {HEADER} is not installed (libibverbs-dev)");
+    compare("verbs", HEADER, &numbers());
+}
+
+#[test]
+fn those_of_the_connection_manager_are_those_of_its_header() {
+    compare("cm", CM_HEADER, &cm_numbers());
+}
+
+fn compare(name: &str, header: &str, numbers: &Numbers) {
+    if !Path::new(header).exists() {
+        println!("skipped: {header} is not installed (libibverbs-dev, librdmacm-dev)");
         return;
     }
-    let numbers = numbers();
-    let mut program = format!("#include <stdio.h>\n#include <stddef.h>\n#include \"{HEADER}\"\n");
+    let mut program = format!("#include <stdio.h>\n#include <stddef.h>\n#include \"{header}\"\n");
     program += "int main(void) {\n";
     for c in &numbers.c {
         program += &format!("printf(\"%lu\\n\", (unsigned long)({c}));\n");
     }
     program += "return 0; }\n";
-    let folder = std::env::temp_dir().join(format!("shunt-layout-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("shunt-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (source, binary) = (folder.join("layout.c"), folder.join("layout"));
     std::fs::write(&source, program).unwrap();
@@ -164,9 +203,9 @@ fn the_structures_are_those_of_the_header() {
     assert!(built.unwrap().success());
     let said = String::from_utf8(Command::new(&binary).output().unwrap().stdout).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    let header: Vec<u64> = said.lines().map(|line| line.parse().unwrap()).collect();
-    assert_eq!(header.len(), numbers.own.len());
-    for ((c, header), own) in numbers.c.iter().zip(header).zip(&numbers.own) {
-        assert_eq!(*own, header, "{c}");
+    let theirs: Vec<u64> = said.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(theirs.len(), numbers.own.len());
+    for ((c, theirs), own) in numbers.c.iter().zip(theirs).zip(&numbers.own) {
+        assert_eq!(*own, theirs, "{c}");
     }
 }

@@ -1,0 +1,254 @@
+//! A queue pair over an iWARP adapter and the registration of its memory, as an [`Adapter`]. What differs from RoCE:
+//!
+//! | part | owns |
+//! |---|---|
+//! | `meeting` | connections are made by rdma_cm: one end listens, the other connects |
+//! | `pair`, `message` | no Write takes a word along: a Send behind it does, to receives that have memory |
+//! | `ledger` | no "receiver not ready": who tells counts what the peer has room for, and holds back the rest |
+//!
+//! The end that connects sends first (a [`Message`] that gives no room), and the other waits for that: an MPA responder may
+//! send nothing before (RFC 5044, 7.1.2), whatever "ready to receive" the drivers agree on.
+
+mod ledger;
+mod meeting;
+mod message;
+mod pair;
+#[cfg(test)]
+mod tests;
+
+use super::lock::Lock;
+use super::region::Region;
+use super::{Adapter, Address, Done, INLINE, Operation, START, Side, Work, device};
+use crate::sys::fd::Fd;
+use crate::sys::{Errno, Result};
+use ledger::Ledger;
+use meeting::{Meeting, Next};
+use message::Message;
+use pair::{Look, Pair};
+use std::ffi::c_void;
+use std::net::IpAddr;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One end. What it has is shared with a thread that may be calling the peer: whoever is the last to have it gives it back.
+#[derive(Debug)]
+pub(super) struct Endpoint(Arc<End>);
+
+/// In this order, since they end in it: nothing is written to memory that is no longer registered, and the manager's id goes
+/// after the queue pair that it has connected.
+#[derive(Debug)]
+struct End {
+    pair: Pair,
+    meeting: Lock<Meeting>,
+    ledger: Lock<Ledger>,
+    region: Region,
+    own: Address,
+    /// The descriptor of the manager's events.
+    channel: i32,
+    longest: u32,
+    /// Connected, and the other has been heard of.
+    up: AtomicBool,
+    /// The peer could not be called.
+    refused: AtomicBool,
+}
+
+impl Endpoint {
+    /// At the iWARP device that the local address goes by; none if there is none, or no room.
+    ///
+    /// # Safety
+    /// As [`super::open`].
+    pub(super) unsafe fn open(
+        ip: &IpAddr,
+        memory: NonNull<u8>,
+        len: usize,
+        side: Side,
+    ) -> Option<Self> {
+        if !device::has_iwarp() {
+            return None;
+        }
+        let meeting = Meeting::bind(ip, side)?;
+        let (name, port) = meeting.device()?;
+        let (device, longest) = device::named(&name, port)?;
+        // SAFETY: the caller's promise.
+        let region = unsafe { Region::register(device, memory, len) }.ok()?;
+        let pair = Pair::new(device).ok()?;
+        Some(Self(Arc::new(End {
+            pair,
+            own: Address::Iwarp(meeting.own()),
+            channel: meeting.descriptor(),
+            meeting: Lock::new(meeting),
+            ledger: Lock::new(Ledger::new()),
+            region,
+            longest,
+            up: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+        })))
+    }
+
+    /// Has a thread call the peer, which may take as long as its host does.
+    fn call(&self) -> Result<()> {
+        let start = START.get().ok_or(Errno(libc::ENOTSUP))?;
+        let shared = Arc::into_raw(Arc::clone(&self.0)).cast_mut();
+        if start(call, shared.cast()) {
+            return Ok(());
+        }
+        // SAFETY: from above, and no thread has it.
+        drop(unsafe { Arc::from_raw(shared) });
+        Err(Errno::AGAIN)
+    }
+}
+
+extern "C" fn call(end: *mut c_void) -> *mut c_void {
+    // SAFETY: from `Endpoint::call`, once.
+    let end = unsafe { Arc::from_raw(end.cast_const().cast::<End>()) };
+    let caller = end.meeting.with(|meeting| meeting.caller());
+    // SAFETY: both are there as long as the end is.
+    if unsafe { caller.call(end.pair.number()) }.is_err() {
+        end.refused.store(true, Ordering::Release);
+    }
+    ptr::null_mut()
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.fail(); // (the thread may still have it)
+    }
+}
+
+impl End {
+    /// Works on what was posted and told, and ends it if that has come of it.
+    fn work<R>(&self, work: impl FnOnce(&mut Ledger) -> (R, Look)) -> R {
+        self.ledger.with(|ledger| {
+            let (r, look) = work(ledger);
+            if look == Look::Ended {
+                ledger.end();
+            }
+            r
+        })
+    }
+
+    /// Takes in what has come, and lets go what may go now.
+    fn look(&self, ledger: &mut Ledger) -> Look {
+        if ledger.has_ended() {
+            return Look::Ended;
+        }
+        match self.pair.take_in(ledger) {
+            // SAFETY: whoever has posted it has promised that for its memory.
+            Look::Well => unsafe { self.pair.pump(ledger) },
+            Look::Ended => Look::Ended,
+        }
+    }
+}
+
+impl Adapter for Endpoint {
+    fn address(&self) -> Address {
+        self.0.own
+    }
+
+    fn lkey(&self) -> u32 {
+        self.0.region.lkey()
+    }
+
+    fn rkey(&self) -> u32 {
+        self.0.region.rkey()
+    }
+
+    fn connect(&self, peer: &Address) -> Result<()> {
+        match peer {
+            Address::Iwarp(peer) => self.0.meeting.with(|meeting| meeting.begin(peer)),
+            Address::Pair(_) => Err(Errno::INVAL),
+        }
+    }
+
+    fn is_connected(&self) -> Result<bool> {
+        let end = &self.0;
+        if end.up.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        if end.refused.load(Ordering::Acquire) {
+            return Err(Errno(libc::ECONNREFUSED));
+        }
+        let number = end.pair.number();
+        let (next, calls) = end.meeting.with(|meeting| {
+            let calls = meeting.own().port.is_none();
+            meeting.go_on(number).map(|next| (next, calls))
+        })?;
+        let up = match next {
+            Next::Wait => false,
+            Next::Call => {
+                self.call()?;
+                false
+            }
+            Next::Met if calls => {
+                if end.pair.say(Message::Credits(0)) == Look::Ended {
+                    return Err(Errno(libc::ECONNRESET));
+                }
+                true
+            }
+            Next::Met => end.work(|ledger| {
+                let look = end.look(ledger);
+                (ledger.is_greeted(), look)
+            }),
+        };
+        if end.ledger.with(|ledger| ledger.has_ended()) {
+            return Err(Errno(libc::ECONNRESET));
+        }
+        end.up.store(up, Ordering::Release);
+        Ok(up)
+    }
+
+    unsafe fn post(&self, work: &[Work]) -> Result<()> {
+        super::check(work, self.0.longest)?;
+        let end = &self.0;
+        end.work(|ledger| {
+            for work in work {
+                let mut inline = [0; INLINE as usize];
+                if work.operation == Operation::WriteInline {
+                    let len = (work.len as usize).min(inline.len());
+                    // SAFETY: the caller's promise; `check` has seen to the length.
+                    unsafe { ptr::copy_nonoverlapping(work.local, inline.as_mut_ptr(), len) };
+                }
+                if let Err(e) = ledger.take(*work, inline) {
+                    return (Err(e), Look::Well);
+                }
+            }
+            // SAFETY: the caller's promise.
+            (Ok(()), unsafe { end.pair.pump(ledger) })
+        })
+    }
+
+    fn poll(&self, done: &mut [Done]) -> usize {
+        let end = &self.0;
+        end.work(|ledger| {
+            if end.look(ledger) == Look::Ended {
+                ledger.end();
+            }
+            let n = ledger.hand_out(done);
+            let said = ledger.to_return().map(|credits| end.pair.say(credits));
+            (n, said.unwrap_or(Look::Well))
+        })
+    }
+
+    fn event(&self) -> i32 {
+        self.0.pair.event()
+    }
+
+    fn arm(&self) -> Result<()> {
+        self.0.pair.arm()
+    }
+
+    fn take_event(&self) -> bool {
+        self.0.pair.take_event()
+    }
+
+    fn fail(&self) {
+        self.0.pair.fail();
+        self.0.ledger.with(Ledger::end);
+    }
+
+    fn forget(&self) {
+        drop(Fd::own(self.event()));
+        drop(Fd::own(self.0.channel)); // (without the lock, which its parent may have had)
+    }
+}
