@@ -3,6 +3,10 @@
 # program, which passes if with Shunt it does what it does over kernel TCP, by the transport that is wanted; a table of how
 # fast each way was, which decides nothing; and the totals. rstream comes with rsockets and uses it by itself.
 #
+# Then some with Shunt over software iWARP instead of software RoCE: their names begin with siw-. Of these, one runs where
+# the adapters' own connections get nowhere (siw-silent), and one where librdmacm is not installed (siw-without): they stay on
+# our own iWARP.
+#
 # /out/filter: a regular expression for the names of those to have. /out/once: whether each is done once and with Shunt only.
 
 . /out/pair.sh
@@ -118,9 +122,32 @@ for i in range(1 if seconds else 5):
 print("seconds %.2f" % (time.monotonic() - began))
 print("rounds", rounds)
 END
+    cat >/run/family.py <<'END'
+import os, socket, sys
+def connection():
+    return socket.create_connection((sys.argv[1], int(sys.argv[2])), 25)
+def echo(s):
+    for i in range(100):
+        data, back = bytes([i]) * 20_000, b""
+        s.sendall(data)
+        while len(back) < len(data):
+            back += s.recv(65536)
+        assert back == data
+s = connection()
+echo(s)
+s.close()
+child = os.fork()
+s = connection()
+echo(s)
+s.close()
+if child == 0:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print("rounds 300")
+END
     cat >/run/by.py <<'END'
 import json, sys
-right, wrong = 0, []
+right, wrong, large, ridden = 0, [], False, False
 try:
     lines = open(sys.argv[1]).readlines()
 except OSError:
@@ -129,10 +156,15 @@ for line in lines:
     for c in json.loads(line)["connections"]:
         # (an adapter takes its time: a short connection ends by iWARP, before there is a ring for it)
         short = sys.argv[2] == "verbs" and c["transport"] == "iwarp" and not c["demotions"]
+        size, count = (c[what + "_sent"] + c[what + "_received"] for what in ("bytes", "messages"))
+        large |= size > 2_000_000 or count > 300
+        ridden |= c["transport"] == sys.argv[2]
         if c["transport"] == sys.argv[2] or short:
             right += 1
         elif c["bytes_sent"] + c["bytes_received"]:
             wrong.append((c["transport"], c["reason"]))
+if large and not ridden:
+    wrong.append("none of those that had time for it")
 if wrong or not right:
     print("  by", sys.argv[2] + ":", right, "connections; otherwise:", wrong[:3])
 sys.exit(bool(wrong) or not right)
@@ -145,9 +177,10 @@ server_of() {
     iperf3) echo $port iperf3 -s -1 -p $port ;;
     sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
     redis*) echo $port redis-server --port $port --bind $two --save "''" --appendonly no --protected-mode no --io-threads 1 ;;
+    without) echo $port iperf3 -s -1 -p $port ;;
     curl | wrk) echo 8888 nginx -c /run/ngx/conf ;;
     rstream*) echo $port rstream -p $port $(rstream_of "$1" "$2") ;;
-    forks | link* | loss) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
+    forks | family | link* | loss | silent) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
     esac
 }
 
@@ -161,7 +194,9 @@ client_of() {
     wrk) echo wrk -t 1 -c 8 -d 3s http://$two:8888/file ;;
     rstream*) echo rstream -s $two -p $port $(rstream_of "$1" "$2") ;;
     forks) echo /usr/bin/python3 /run/asks.py $two $port 0 ;;
-    link* | loss) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
+    family) echo /usr/bin/python3 /run/family.py $two $port ;;
+    without) echo iperf3 -c $two -p $port -t 1 -f k ;;
+    link* | loss | silent) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
     esac
 }
 
@@ -190,16 +225,27 @@ meanwhile() {
     esac
 }
 
+# Drops whoever wants to connect to this machine, or no more.
+deaf() {
+    if [ "$1" = off ]; then
+        nft delete table ip deaf
+        return
+    fi
+    nft add table ip deaf &&
+        nft 'add chain ip deaf input { type filter hook input priority 0; }' &&
+        nft 'add rule ip deaf input tcp flags & (syn | ack) == syn drop'
+}
+
 figure_of() {
     case $1 in
-    iperf3) awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) == "Kbits/sec") print $i / 1000 }' /run/client ;;
+    iperf3 | without) awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) == "Kbits/sec") print $i / 1000 }' /run/client ;;
     sockperf) sed -n 's/.*Latency is \([0-9.]*\) usec.*/\1/p' /run/client ;;
     redis*) awk -F'"' '/"[SG]ET"/ { print $4 }' /run/client ;;
     curl) cmp -s /run/got /run/www/file && tail -1 /run/client ;;
     wrk) grep -q 'Socket errors\|Non-2xx' /run/client || awk '/Requests\/sec/ && $2 > 0 { print $2 }' /run/client ;;
     rstream*) awk '/^custom/ { print $NF }' /run/client ;;
     forks) sed -n 's/^seconds //p' /run/client ;;
-    link* | loss) sed -n 's/^rounds //p' /run/client ;;
+    link* | loss | silent | family) sed -n 's/^rounds //p' /run/client ;;
     esac
 }
 
@@ -216,11 +262,11 @@ unit_of() {
 
 is_less_better() { [[ $1 == sockperf || $1 == forks || $1 == rstream* ]]; }
 
-packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; }
+packets() { [ ! -d /sys/class/infiniband/rxe0 ] || cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; }
 
 # Does a program in one way. Its figure, in `figure`.
 once() {
-    local name=$1 way=$2 status patience=30 meanwhile=
+    local name=${1#siw-} way=$2 status patience=30 meanwhile=
     figure=
     port=$((port + 1))
     rm -f /run/report /run/got /run/client
@@ -239,6 +285,8 @@ once() {
 
 # Whether all connections of the client that carried anything went by the transport that is wanted.
 by_wanted() {
+    local wanted=$wanted
+    [[ $name != siw-silent && $name != siw-without ]] || wanted=iwarp
     if ! /usr/bin/python3 /run/by.py /run/report "$wanted"; then
         # For whoever wants to know why.
         [ ! -e /run/report ] || cp /run/report "/out/report.$name"
@@ -321,6 +369,22 @@ fi
 order true || exit 1
 names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss)
 for name in "${names[@]}"; do program "$name"; done
+if use_siw && order use_siw; then
+    runs=1
+    ways=(shunt)
+    for name in siw-iperf3 siw-sockperf siw-redis siw-wrk siw-family siw-link-down; do program "$name"; done
+    # Nobody reaches a port that nobody knows of.
+    deaf on
+    program siw-silent
+    deaf off
+    without='mv /usr/lib/x86_64-linux-gnu/librdmacm.so.1* /run'
+    eval "$without"
+    order "$without"
+    program siw-without
+else
+    echo "no siw"
+    failed=$((failed + 1))
+fi
 order exit
 [ "$once" = yes ] || table
 word=ok

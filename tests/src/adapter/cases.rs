@@ -47,6 +47,9 @@ pub const CASES: &[(&str, Case)] = &[
     ),
     ("a side that has gone is told", a_side_has_gone),
     ("an address of another kind is none", another_kind),
+    ("who does not know the secret is refused", |side| {
+        side.strangers()
+    }),
     ("many queue pairs at once", many),
     ("queue pairs come and go", come_and_go),
     ("a link that is cut is told, and serves again", CUT),

@@ -100,6 +100,32 @@ impl<'a> Side<'a> {
         Pair::connected(self.control, self.role)
     }
 
+    /// One comes who does not know the secret of the end that listens, then one who does. Where ends listen.
+    pub fn strangers(&mut self) -> Result<(), String> {
+        if self.pair.is_acknowledged() {
+            return Ok(());
+        }
+        let (memory, adapter) = open(self.control, self.role)?;
+        self.control.tell(&adapter.address().to_bytes())?;
+        let peer = Address::from_bytes(&self.control.hear::<{ address::LEN }>()?);
+        let Some(Address::Iwarp(mut peer)) = peer else {
+            return Err(format!("no address of an iWARP end: {peer:?}"));
+        };
+        if self.role == Role::Asks {
+            connect(&*adapter, &Address::Iwarp(peer))?;
+            return self.meet();
+        }
+        peer.secret ^= 1;
+        if connect(&*adapter, &Address::Iwarp(peer)).is_ok() {
+            return Err("a stranger is connected".into());
+        }
+        drop((adapter, memory));
+        peer.secret ^= 1;
+        let (_memory, adapter) = open(self.control, self.role)?;
+        connect(&*adapter, &Address::Iwarp(peer))?;
+        self.meet()
+    }
+
     /// Waits until the peer is here too.
     pub fn meet(&mut self) -> Result<(), String> {
         meet(self.control)
@@ -137,22 +163,41 @@ fn meet(control: &mut Control) -> Result<(), String> {
     }
 }
 
+/// An adapter, and its memory, which has to go after it.
+fn open(control: &Control, role: Role) -> Result<(Mapping, Box<dyn Adapter>), String> {
+    let local = control.0.local_addr().map_err(|e| e.to_string())?.ip();
+    let side = match role {
+        Role::Asks => verbs::Side::Offers,
+        Role::Serves => verbs::Side::Answers,
+    };
+    let memory = Mapping::family(LEN).map_err(|e| format!("no memory: {e:?}"))?;
+    // SAFETY: the memory goes after the adapter, and is accessed by volatile accesses and the adapter only.
+    let adapter = unsafe { verbs::open(&local, memory.base(), LEN, side) };
+    Ok((memory, adapter.ok_or(format!("no adapter for {local}"))?))
+}
+
+/// Connects to this address, and waits for that.
+fn connect(adapter: &dyn Adapter, address: &Address) -> Result<(), String> {
+    let refused = |e| format!("not connected to {address:?}: {e:?}");
+    adapter.connect(address).map_err(refused)?;
+    let until = Instant::now() + PATIENCE;
+    while !adapter.is_connected().map_err(refused)? {
+        if Instant::now() > until {
+            return Err(format!("not connected to {address:?} in time"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 impl Pair {
     fn connected(control: &mut Control, role: Role) -> Result<Self, String> {
-        let socket = &control.0;
-        let local = socket.local_addr().map_err(|e| e.to_string())?.ip();
-        let remote = socket.peer_addr().map_err(|e| e.to_string())?.ip();
-        let end = match role {
-            Role::Asks => verbs::Side::Offers,
-            Role::Serves => verbs::Side::Answers,
-        };
-        let memory = Mapping::family(LEN).map_err(|e| format!("no memory: {e:?}"))?;
-        // SAFETY: the memory goes after the adapter, and is accessed by volatile accesses and the adapter only.
-        let adapter = unsafe { verbs::open(&local, memory.base(), LEN, end) };
-        let Some(adapter) = adapter else {
+        let remote = control.0.peer_addr().map_err(|e| e.to_string())?.ip();
+        let opened = open(control, role);
+        if opened.is_err() {
             let _ = control.tell(&[0]);
-            return Err(format!("no adapter for {local}"));
-        };
+        }
+        let (memory, adapter) = opened?;
         let base = memory.base().as_ptr().expose_provenance() as u64;
         control.tell(&[1])?;
         control.tell(&adapter.address().to_bytes())?;
@@ -168,18 +213,7 @@ impl Pair {
             u64::from_be_bytes(control.hear()?),
             u32::from_be_bytes(control.hear()?),
         );
-        let connected = adapter.connect(&address);
-        connected.map_err(|e| format!("not connected to {address:?}: {e:?}"))?;
-        let until = Instant::now() + PATIENCE;
-        while !adapter
-            .is_connected()
-            .map_err(|e| format!("not connected to {address:?}: {e:?}"))?
-        {
-            if Instant::now() > until {
-                return Err(format!("not connected to {address:?} in time"));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        connect(&*adapter, &address)?;
         meet(control)?;
         Ok(Self {
             adapter,

@@ -93,9 +93,11 @@ fn start() -> bool {
     if OVER.load(Ordering::Relaxed) || world::is_foreign() || !bell::prepare() {
         return false;
     }
-    transport::verbs::start_threads_by(service::start_alone);
-    if !STARTED.swap(true, Ordering::AcqRel) && service::start(run, ptr::null_mut()).is_none() {
-        OVER.store(true, Ordering::Relaxed);
+    if !STARTED.swap(true, Ordering::AcqRel) {
+        transport::verbs::start_threads_by(service::start_alone);
+        if service::start(run, ptr::null_mut()).is_none() {
+            OVER.store(true, Ordering::Relaxed);
+        }
     }
     true
 }

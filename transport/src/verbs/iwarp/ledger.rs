@@ -21,7 +21,9 @@ use std::collections::VecDeque;
 const RETURN: u32 = TELLS as u32 / 4;
 /// Receives beyond [`TELLS`].
 pub(super) const RESERVE: usize = 8;
-const _: () = assert!(TELLS / RETURN as usize + 1 < RESERVE);
+/// Messages that give no room, at most.
+pub(super) const GREETINGS: u32 = 3;
+const _: () = assert!(TELLS / RETURN as usize + (GREETINGS as usize) < RESERVE);
 
 /// Of `enum ibv_wc_status`.
 const FLUSHED: u32 = 5;

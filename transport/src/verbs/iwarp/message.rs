@@ -3,7 +3,7 @@
 //! | octets | meaning |
 //! |---|---|
 //! | 4 | a word |
-//! | 8 | 1, and for how many words that were polled there is room again; the first Send of the end that connects says 0 |
+//! | 8 | 1, and for how many words that were polled there is room again; 0: a greeting |
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,9 @@
 //! | `pair`, `message` | no Write takes a word along: a Send behind it does, to receives that have memory |
 //! | `ledger` | no "receiver not ready": who tells counts what the peer has room for, and holds back the rest |
 //!
-//! The end that connects sends first (a [`Message`] that gives no room), and the other waits for that: an MPA responder may
-//! send nothing before (RFC 5044, 7.1.2), whatever "ready to receive" the drivers agree on.
+//! The end that connects sends first (a [`Message`] that gives no room), and the other waits for that and answers with the
+//! same: an MPA responder may send nothing before (RFC 5044, 7.1.2), whatever "ready to receive" the drivers agree on. It is
+//! said again if no answer comes: siw sees what comes right behind its Reply only once more comes (docs/siw.md).
 
 mod ledger;
 mod meeting;
@@ -19,9 +20,10 @@ mod tests;
 use super::lock::Lock;
 use super::region::Region;
 use super::{Adapter, Address, Done, INLINE, Operation, START, Side, Work, device};
+use crate::clock;
 use crate::sys::fd::Fd;
 use crate::sys::{Errno, Result};
-use ledger::Ledger;
+use ledger::{GREETINGS, Ledger};
 use meeting::{Meeting, Next};
 use message::Message;
 use pair::{Look, Pair};
@@ -29,7 +31,10 @@ use std::ffi::c_void;
 use std::net::IpAddr;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// How long (µs) an answer to the first greeting is waited for before the next; a little longer each time.
+const GREET_AGAIN_US: u64 = 20_000;
 
 /// One end. What it has is shared with a thread that may be calling the peer: whoever is the last to have it gives it back.
 #[derive(Debug)]
@@ -51,6 +56,9 @@ struct End {
     up: AtomicBool,
     /// The peer could not be called.
     refused: AtomicBool,
+    /// Greetings that were said, and when (ticks) the last one was.
+    greetings: AtomicU32,
+    greeted: AtomicU64,
 }
 
 impl Endpoint {
@@ -83,6 +91,8 @@ impl Endpoint {
             longest,
             up: AtomicBool::new(false),
             refused: AtomicBool::new(false),
+            greetings: AtomicU32::new(0),
+            greeted: AtomicU64::new(0),
         })))
     }
 
@@ -126,6 +136,18 @@ impl End {
             }
             r
         })
+    }
+
+    /// Says that this end is there: the one that calls until it has heard the same, the other once.
+    fn greet(&self) -> Look {
+        let (n, now) = (self.greetings.load(Ordering::Relaxed), clock::ticks());
+        let since = now - self.greeted.load(Ordering::Relaxed).min(now);
+        if n >= GREETINGS || n > 0 && since < clock::us(GREET_AGAIN_US) << n {
+            return Look::Well;
+        }
+        self.greetings.store(n + 1, Ordering::Relaxed);
+        self.greeted.store(now, Ordering::Relaxed);
+        self.pair.say(Message::Credits(0))
     }
 
     /// Takes in what has come, and lets go what may go now.
@@ -174,23 +196,18 @@ impl Adapter for Endpoint {
             let calls = meeting.own().port.is_none();
             meeting.go_on(number).map(|next| (next, calls))
         })?;
-        let up = match next {
-            Next::Wait => false,
-            Next::Call => {
-                self.call()?;
-                false
-            }
-            Next::Met if calls => {
-                if end.pair.say(Message::Credits(0)) == Look::Ended {
-                    return Err(Errno(libc::ECONNRESET));
-                }
-                true
-            }
-            Next::Met => end.work(|ledger| {
-                let look = end.look(ledger);
-                (ledger.is_greeted(), look)
-            }),
-        };
+        match next {
+            Next::Wait => return Ok(false),
+            Next::Call => return self.call().map(|()| false),
+            Next::Met => {}
+        }
+        let up = end.work(|ledger| {
+            let look = end.look(ledger);
+            (ledger.is_greeted(), look)
+        });
+        if up != calls && end.greet() == Look::Ended {
+            return Err(Errno(libc::ECONNRESET));
+        }
         if end.ledger.with(|ledger| ledger.has_ended()) {
             return Err(Errno(libc::ECONNRESET));
         }
