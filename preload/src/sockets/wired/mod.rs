@@ -9,7 +9,7 @@
 //! | `waiting` | what waits here to go |
 //! | `mover` | a thread for what the kernel did not take at once |
 //! | `bell` | what that thread sleeps on |
-//! | `riding`, `raising` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
+//! | `riding`, `raising`, `connecting` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
 //! | `ready` | what the socket is ready for |
 //! | `ending` | shutdown, close, and following a peer back to plain bytes |
 //! | `leaving` | the way back to plain bytes, with what was not read |
@@ -20,6 +20,7 @@
 //! - The halves of a `Wire` are used under the stream's locks, one at a time, or both in the order sending, receiving.
 
 mod bell;
+mod connecting;
 mod ending;
 mod io;
 mod leaving;

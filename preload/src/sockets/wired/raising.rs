@@ -1,6 +1,6 @@
 //! Makes, connects and takes down rings: what takes as long as an adapter does. All of it is done by the mover's thread,
 //! which looks at the adapters now and then, too: one that has failed while the program was elsewhere ends its ring. What
-//! takes as long as the peer does is begun, and gone on with at later turns ([`go_on`]).
+//! takes as long as the peer does is begun, and gone on with at later turns ([`connecting`]).
 //!
 //! The side that connected offers, as soon as the connection is worth it (`riding`); and again some time after a ring
 //! has failed or found no room. Rings that nothing goes by are given back (`resting`).
@@ -8,7 +8,7 @@
 use super::super::lock::Slow;
 use super::super::{Phase, Socket};
 use super::resting::{self, Pulse};
-use super::{mover, own_fd, riding, wire};
+use super::{connecting, mover, own_fd, riding, wire};
 use crate::epoll::registered;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,15 +26,10 @@ const AGAIN_MOST_US: u64 = 30_000_000;
 /// And at most where other connections have rings: then it is room that was lacking, here or there.
 const ROOM_MOST_US: u64 = 4_000_000;
 /// How long (µs) an offer or its answer is looked for every [`LOOK_MS`], where the program may not read.
-const HURRY_US: u64 = 100_000;
-/// How long (µs) two rings may take to be connected: the side that has been offered one, and the other, which begins later.
-const CONNECT_US: u64 = 3_000_000;
-const CONNECTED_US: u64 = 5_000_000;
+pub(super) const HURRY_US: u64 = 100_000;
 /// How often (ms) adapters are looked at, and words of a peer that are due.
 const WATCH_MS: i32 = 100;
-const LOOK_MS: i32 = 1;
-/// And a connection that is being made for longer than [`HURRY_US`].
-const SLOW_MS: i32 = 10;
+pub(super) const LOOK_MS: i32 = 1;
 
 /// See the fields.
 static LISTS: Slow<Lists> = Slow::new(Lists {
@@ -43,7 +38,6 @@ static LISTS: Slow<Lists> = Slow::new(Lists {
     retired: Vec::new(),
     again: Vec::new(),
     awaited: Vec::new(),
-    connecting: Vec::new(),
 });
 /// How many there are in all of them, for a look without the lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -60,17 +54,6 @@ struct Lists {
     again: Vec<Again>,
     /// Those whose peers are about to say something, and until when that is looked for.
     awaited: Vec<(Rider, u64)>,
-    /// Those whose rings are being connected.
-    connecting: Vec<Connecting>,
-}
-
-/// A ring that is being connected to the peer's, and since when.
-#[derive(Clone, Copy)]
-struct Connecting {
-    rider: Rider,
-    ring: NonNull<Ring>,
-    side: Side,
-    since: u64,
 }
 
 /// Which, and when something went by it last.
@@ -106,16 +89,15 @@ impl Lists {
 
     fn count(&self) {
         let (made, other) = (self.riders.len() + self.retired.len(), self.again.len());
-        let waiting = self.awaited.len() + self.connecting.len();
-        let all = made + other + self.wanted.len() + waiting;
+        let all = made + other + self.wanted.len() + self.awaited.len();
         COUNT.store(u32::try_from(all).unwrap_or(u32::MAX), Ordering::Release);
     }
 }
 
 /// A socket, as long as it stands for the same connection.
 #[derive(Clone, Copy)]
-struct Rider {
-    socket: &'static Socket,
+pub(super) struct Rider {
+    pub(super) socket: &'static Socket,
     generation: u32,
 }
 
@@ -141,7 +123,7 @@ impl Rider {
     }
 
     /// The connection's state and descriptor, if it still is the one that was meant, and in RDMA mode.
-    fn wire(&self) -> Option<(&'static Wire, i32)> {
+    pub(super) fn wire(&self) -> Option<(&'static Wire, i32)> {
         let s = self.socket;
         if s.generation.load(Ordering::Acquire) != self.generation || s.phase() != Phase::Wired {
             return None;
@@ -151,7 +133,8 @@ impl Rider {
         Some((wire(s)?, fd))
     }
 
-    fn has_ring(&self, ring: NonNull<Ring>) -> bool {
+    /// Whether it has this ring.
+    pub(super) fn has_ring(&self, ring: NonNull<Ring>) -> bool {
         let now = self.wire().and_then(|(w, _)| w.common.ring.get());
         now.is_some_and(|now| std::ptr::eq(now, ring.as_ptr()))
     }
@@ -164,17 +147,10 @@ fn is_busy() -> bool {
 
 /// How long (ms) it may sleep; for ever: -1.
 pub(super) fn patience() -> i32 {
-    if !is_busy() {
-        return -1;
-    }
-    let lists = LISTS.lock();
-    let new = clock::ticks().saturating_sub(clock::us(HURRY_US));
-    if !lists.awaited.is_empty() || lists.connecting.iter().any(|one| one.since > new) {
-        LOOK_MS
-    } else if lists.connecting.is_empty() {
-        WATCH_MS
-    } else {
-        SLOW_MS
+    match is_busy() {
+        false => -1,
+        true if LISTS.lock().awaited.is_empty() => connecting::patience().unwrap_or(WATCH_MS),
+        true => LOOK_MS,
     }
 }
 
@@ -247,8 +223,7 @@ pub(super) fn work() {
     for rider in due_again(now) {
         serve(rider);
     }
-    let connecting = std::mem::take(&mut LISTS.lock().connecting);
-    connecting.into_iter().for_each(go_on);
+    connecting::work();
     let riders = LISTS.lock().riders.clone();
     for Ridden { rider, .. } in &riders {
         if let Some((wire, fd)) = rider.wire()
@@ -346,7 +321,7 @@ fn serve(rider: Rider) {
             .get()
             .is_some_and(|ring| peer_of(wire, fd).is_some_and(|peer| ring.connect(&peer).is_ok()));
         match riding.get().filter(|_| connected) {
-            Some(ring) => connect_on(rider, ring, Side::Offers),
+            Some(ring) => connecting::begin(rider, ring, Side::Offers),
             None => riding::end(s, fd),
         }
     } else if riding.get().is_none() && riding.is_wanted() {
@@ -447,7 +422,7 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     registered::rides(rider.socket);
     riding.get().inspect(|ring| {
         ring.expect();
-        connect_on(rider, ring, Side::Answers);
+        connecting::begin(rider, ring, Side::Answers);
     })
 }
 
@@ -456,53 +431,6 @@ fn peer_of(wire: &Wire, fd: i32) -> Option<Terms> {
     let terms = wire.common.ring.peer()?;
     let peer = std::net::Ipv6Addr::from(net::peer(fd)?.ip).to_canonical();
     terms.address.is_of(&peer).then_some(terms)
-}
-
-/// A ring of which its adapter has begun to connect it to the peer's.
-fn connect_on(rider: Rider, ring: &Ring, side: Side) {
-    go_on(Connecting {
-        rider,
-        ring: NonNull::from(ring),
-        side,
-        since: clock::ticks(),
-    });
-}
-
-/// Goes on with it: the side that has offered says that it begins once that is done. Where it fails, the other side's comes
-/// to its end in time by itself.
-fn go_on(one: Connecting) {
-    let Connecting {
-        rider, ring, side, ..
-    } = one;
-    let Some((wire, fd)) = rider.wire().filter(|_| rider.has_ring(ring)) else {
-        return;
-    };
-    // SAFETY: a ring of a connection is there until this thread takes it down.
-    let ring = unsafe { ring.as_ref() };
-    if ring.is_over() {
-        return;
-    }
-    let patience = match side {
-        Side::Answers => CONNECT_US,
-        Side::Offers => CONNECTED_US,
-    };
-    match ring.is_connected() {
-        Ok(true) if side == Side::Offers => {
-            ring.expect(); // its peer answers a beginning with one
-            wire.common.ring.want(Due::SayBegin);
-            super::waiting::serve_due(rider.socket, fd);
-        }
-        Ok(true) => {}
-        Ok(false) if clock::ticks() - one.since < clock::us(patience) => {
-            let mut lists = LISTS.lock();
-            lists.connecting.push(one);
-            lists.count();
-        }
-        _ => {
-            ring.expect_no_more();
-            riding::end(rider.socket, fd);
-        }
-    }
 }
 
 fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
@@ -544,9 +472,11 @@ fn due_again(now: u64) -> Vec<Rider> {
 /// Before fork: nobody is in the lists while they are copied.
 pub(super) fn before_fork() {
     MASK.store(LISTS.hold(), Ordering::Relaxed);
+    connecting::before_fork();
 }
 
 pub(super) fn in_parent() {
+    connecting::let_go();
     LISTS.let_go(MASK.load(Ordering::Relaxed));
 }
 
@@ -567,7 +497,7 @@ pub(super) fn in_child() {
     lists.retired.clear();
     lists.again.clear();
     lists.awaited.clear();
-    lists.connecting.clear();
     COUNT.store(0, Ordering::Release);
+    connecting::in_child();
     in_parent();
 }

@@ -213,7 +213,7 @@ impl Ledger {
     }
 
     /// What the peer is to be told of words that were polled, once it is worth it.
-    pub(super) fn to_return(&mut self) -> Option<Message> {
+    pub(super) fn take_back(&mut self) -> Option<Message> {
         (self.polled >= RETURN && !self.ended).then(|| {
             let n = std::mem::take(&mut self.polled);
             self.heard = self.heard.saturating_sub(n);

@@ -3,20 +3,16 @@
 //! data. Whoever comes without it is refused. Neither waits: the event channel is looked at now and then
 //! ([`Meeting::go_on`]).
 //!
-//! Used by one thread at a time. Rules:
-//! - The queue pair is not made by librdmacm, whose devices do not survive fork; it is named by its number.
-//! - librdmacm opens devices itself and keeps them. Their descriptors are moved out of the program's range, unless the
-//!   program had the library before.
+//! Used by one thread at a time. Rule: the queue pair is not made by librdmacm, whose devices do not survive fork; it is named by
+//! its number.
 
 use super::super::Side;
 use super::super::address::{Iwarp, gid_of};
-use super::super::ffi::cm_types::{CmEvent, CmId, ConnParam, EventChannel, PS_TCP, event};
+use super::super::ffi::cm_types::{CmId, ConnParam, event};
 use super::super::ffi::{self, Cm};
-use super::super::lock::Lock;
-use crate::sys::fd::Fd;
+use super::manager::{Channel, Event, Id, SECRET, check, socket_address};
 use crate::sys::{Errno, Result, udp};
-use crate::syscall;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ptr::{self, NonNull};
 
 /// How long (ms) the neighbour and the way to it may take to be found. A TCP connection goes there already.
@@ -27,8 +23,6 @@ const BACKLOG: i32 = 4;
 const TRIES: u32 = 4;
 /// Reads under way at once, each way.
 const READS: u8 = 1;
-/// Octets of a secret.
-const SECRET: usize = 8;
 /// Events looked at in one go.
 const EVENTS: u32 = 8;
 
@@ -73,65 +67,6 @@ pub(super) struct Meeting {
 
 // SAFETY: librdmacm may be called from any thread (rdma_cm(7)).
 unsafe impl Send for Meeting {}
-
-#[derive(Debug)]
-struct Id {
-    library: &'static Cm,
-    at: NonNull<CmId>,
-}
-
-impl Drop for Id {
-    fn drop(&mut self) {
-        // SAFETY: ours, and all of its events were acknowledged.
-        unsafe { (self.library.destroy_id)(self.at.as_ptr()) };
-    }
-}
-
-#[derive(Debug)]
-struct Channel {
-    library: &'static Cm,
-    at: NonNull<EventChannel>,
-}
-
-impl Channel {
-    fn new(library: &'static Cm) -> Option<Self> {
-        // SAFETY: no arguments.
-        let at = NonNull::new(unsafe { (library.create_event_channel)() })?;
-        let made = Self { library, at };
-        // SAFETY: just made, and nobody else knows of it.
-        let channel = unsafe { &mut *at.as_ptr() };
-        channel.fd = Fd::own(channel.fd).hide_within().leak();
-        // SAFETY: no pointers.
-        unsafe { syscall!(fcntl, made.fd(), libc::F_SETFL, libc::O_NONBLOCK) }.ok()?;
-        Some(made)
-    }
-
-    const fn fd(&self) -> i32 {
-        // SAFETY: it lives until it is dropped, and the number does not change.
-        unsafe { self.at.as_ref() }.fd
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // (the library would close it by an interposed function)
-        drop(Fd::own(self.fd()));
-        // SAFETY: ours; what refers to it has gone.
-        unsafe {
-            (*self.at.as_ptr()).fd = -1;
-            (self.library.destroy_event_channel)(self.at.as_ptr());
-        }
-    }
-}
-
-/// An event, as far as it is looked at.
-#[derive(Clone, Copy, Debug)]
-struct Event {
-    kind: i32,
-    is_well: bool,
-    id: NonNull<CmId>,
-    secret: Option<[u8; SECRET]>,
-}
 
 impl Meeting {
     /// At the iWARP device that this local address goes by; none if there is none.
@@ -231,7 +166,7 @@ impl Meeting {
                 Step::Met => return Ok(Next::Met),
                 _ => {}
             }
-            match self.next_event()? {
+            match self.channel.next_event()? {
                 None => break,
                 Some(event) => self.take(event, qpn)?,
             }
@@ -286,32 +221,6 @@ impl Meeting {
         Ok(())
     }
 
-    fn next_event(&self) -> Result<Option<Event>> {
-        let mut at: *mut CmEvent = ptr::null_mut();
-        // SAFETY: an open channel, which does not block, and room for a pointer.
-        let r = unsafe { (self.library.get_cm_event)(self.channel.at.as_ptr(), &raw mut at) };
-        if r != 0 {
-            return match ffi::last() {
-                Errno::AGAIN => Ok(None),
-                e => Err(e),
-            };
-        }
-        // SAFETY: an event, which is there until it is acknowledged.
-        let news = unsafe { at.as_ref() }.ok_or(Errno(libc::EIO))?;
-        let data = news.conn.private_data.cast::<[u8; SECRET]>();
-        let has = usize::from(news.conn.private_data_len) >= SECRET && !data.is_null();
-        let event = NonNull::new(news.id).map(|id| Event {
-            kind: news.event,
-            is_well: news.status == 0,
-            id,
-            // SAFETY: so many octets are there.
-            secret: has.then(|| unsafe { data.read_unaligned() }),
-        });
-        // SAFETY: once.
-        unsafe { (self.library.ack_cm_event)(at) };
-        event.map(Some).ok_or(Errno(libc::EIO))
-    }
-
     /// What calls.
     pub(super) const fn caller(&self) -> Caller {
         Caller {
@@ -348,45 +257,6 @@ impl Caller {
     }
 }
 
-impl Id {
-    fn new(library: &'static Cm, channel: &Channel) -> Option<Self> {
-        let mut at: *mut CmId = ptr::null_mut();
-        // SAFETY: an open channel, and room for a pointer; no context.
-        let r = unsafe {
-            (library.create_id)(channel.at.as_ptr(), &raw mut at, ptr::null_mut(), PS_TCP)
-        };
-        let at = NonNull::new(at).filter(|_| r == 0)?;
-        Some(Self { library, at })
-    }
-
-    fn bind(&self, ip: &IpAddr) -> Option<()> {
-        let mut from = socket_address(&gid_of(ip), 0);
-        // SAFETY: a fresh id and a socket address.
-        let r = unsafe { (self.library.bind_addr)(self.at.as_ptr(), (&raw mut from).cast()) };
-        if r == 0 && !ffi::is_cm_shared() {
-            self.hide_device();
-        }
-        (r == 0).then_some(())
-    }
-
-    /// Moves the descriptors of a device that librdmacm has just opened out of the program's range.
-    fn hide_device(&self) {
-        static HIDDEN: Lock<Vec<(usize, i32)>> = Lock::new(Vec::new());
-        // SAFETY: an id that is bound; its device is used by this library's threads only.
-        let Some(context) = (unsafe { self.at.as_ref().verbs.as_mut() }) else {
-            return;
-        };
-        let at = ptr::from_ref(context).addr();
-        HIDDEN.with(|hidden| {
-            if !hidden.contains(&(at, context.cmd_fd)) {
-                context.cmd_fd = Fd::own(context.cmd_fd).hide_within().leak();
-                context.async_fd = Fd::own(context.async_fd).hide_within().leak();
-                hidden.push((at, context.cmd_fd));
-            }
-        });
-    }
-}
-
 /// What either end asks for. (The adapter has no "receiver not ready", and repeats nothing.)
 const fn parameters(qpn: u32, private: &[u8]) -> ConnParam {
     ConnParam {
@@ -401,32 +271,4 @@ const fn parameters(qpn: u32, private: &[u8]) -> ConnParam {
         srq: 0,
         qp_num: qpn,
     }
-}
-
-/// The socket address of an address whose IPv4 ones are mapped.
-fn socket_address(ip: &[u8; 16], port: u16) -> libc::sockaddr_storage {
-    // SAFETY: all zeros is one.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let ip = Ipv6Addr::from(*ip);
-    let at = &raw mut storage;
-    // SAFETY: the storage has room for either, and its alignment.
-    unsafe {
-        if let Some(v4) = ip.to_ipv4_mapped() {
-            let to = at.cast::<libc::sockaddr_in>();
-            (*to).sin_family = libc::AF_INET as libc::sa_family_t;
-            (*to).sin_port = port.to_be();
-            (*to).sin_addr.s_addr = u32::from_ne_bytes(v4.octets());
-        } else {
-            let to = at.cast::<libc::sockaddr_in6>();
-            (*to).sin6_family = libc::AF_INET6 as libc::sa_family_t;
-            (*to).sin6_port = port.to_be();
-            (*to).sin6_addr.s6_addr = ip.octets();
-        }
-    }
-    storage
-}
-
-/// What a function of librdmacm returned: 0, or -1 with the error where errors are.
-fn check(r: i32) -> Result<()> {
-    if r == 0 { Ok(()) } else { Err(ffi::last()) }
 }

@@ -2,15 +2,17 @@
 //!
 //! | part | owns |
 //! |---|---|
-//! | `meeting` | connections are made by rdma_cm: one end listens, the other connects |
-//! | `pair`, `message` | no Write takes a word along: a Send behind it does, to receives that have memory |
+//! | `meeting`, `manager` | connections are made by rdma_cm: one end listens, the other connects; what librdmacm makes |
+//! | `pair`, `chain`, `message` | no Write takes a word along: a Send behind it does, to receives that have memory |
 //! | `ledger` | no "receiver not ready": who tells counts what the peer has room for, and holds back the rest |
 //!
 //! The end that connects sends first (a [`Message`] that gives no room), and the other waits for that and answers with the
 //! same: an MPA responder may send nothing before (RFC 5044, 7.1.2), whatever "ready to receive" the drivers agree on. It is
 //! said again if no answer comes: siw sees what comes right behind its Reply only once more comes (docs/siw.md).
 
+mod chain;
 mod ledger;
+mod manager;
 mod meeting;
 mod message;
 mod pair;
@@ -242,7 +244,7 @@ impl Adapter for Endpoint {
                 ledger.end();
             }
             let n = ledger.hand_out(done);
-            let said = ledger.to_return().map(|credits| end.pair.say(credits));
+            let said = ledger.take_back().map(|credits| end.pair.say(credits));
             (n, said.unwrap_or(Look::Well))
         })
     }

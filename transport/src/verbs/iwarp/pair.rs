@@ -1,7 +1,7 @@
 //! A queue pair of an iWARP device: what is posted to it and what it says, as it is. What that means for the work that
 //! it came of is [`Ledger`]'s.
 //!
-//! - An RDMA Write that tells is followed by a Send of the word, inline. Receives have room for the longest [`Message`].
+//! - Receives have room for the longest [`Message`].
 //! - Sends and receives have a completion queue each. Only the one of receives has an event, for whatever is in it: siw
 //!   tells of no solicited ones. A connection that ends shows there, since all receives end with it.
 //!
@@ -11,13 +11,13 @@ use super::super::channel::Channel;
 use super::super::device::Device;
 use super::super::ffi;
 use super::super::ffi::types::{
-    Context, Cq, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED,
-    SEND_SOLICITED, SendWr, Sge, WC_RECV, WR_RDMA_READ, WR_RDMA_WRITE, WR_SEND, Wc, access, mask,
+    Context, Cq, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, RecvWr, Sge, WC_RECV, Wc, access, mask,
     state,
 };
 use super::super::region::Region;
-use super::super::{BATCH, DEPTH, INLINE, Operation, TELLS};
-use super::ledger::{Held, Ledger, RESERVE};
+use super::super::{BATCH, DEPTH, INLINE, TELLS};
+use super::chain::Chain;
+use super::ledger::{Ledger, RESERVE};
 use super::message::{LONGEST, Message};
 use crate::sys::mem::Mapping;
 use crate::sys::{Errno, Result};
@@ -328,131 +328,6 @@ const NOTHING: RecvWr = RecvWr {
     sg_list: ptr::null_mut(),
     num_sge: 1,
 };
-
-const EMPTY: SendWr = SendWr {
-    wr_id: 0,
-    next: ptr::null_mut(),
-    sg_list: ptr::null_mut(),
-    num_sge: 1,
-    opcode: WR_RDMA_WRITE,
-    send_flags: 0,
-    imm_data: 0,
-    remote_addr: 0,
-    rkey: 0,
-    rest: [0; 9],
-};
-
-/// Requests for one call.
-struct Chain {
-    requests: [SendWr; 2 * BATCH],
-    pieces: [Sge; 2 * BATCH],
-    said: [[u8; LONGEST]; 2 * BATCH],
-    len: usize,
-}
-
-impl Chain {
-    const fn new() -> Self {
-        Self {
-            requests: [EMPTY; 2 * BATCH],
-            pieces: [Sge {
-                addr: 0,
-                length: 0,
-                lkey: 0,
-            }; 2 * BATCH],
-            said: [[0; LONGEST]; 2 * BATCH],
-            len: 0,
-        }
-    }
-
-    /// What a work request asks for.
-    fn add(&mut self, held: &Held) {
-        let work = &held.work;
-        let inline = work.operation == Operation::WriteInline;
-        let from = if inline {
-            held.inline.as_ptr()
-        } else {
-            work.local.cast_const()
-        };
-        // (a Write of nothing that tells is its Send)
-        if work.len > 0 || work.tell.is_none() {
-            let signaled = work.signaled && work.tell.is_none();
-            let piece = Sge {
-                addr: from.expose_provenance() as u64,
-                length: work.len,
-                lkey: if inline { 0 } else { work.lkey },
-            };
-            let request = SendWr {
-                wr_id: held.number,
-                opcode: match work.operation {
-                    Operation::Read => WR_RDMA_READ,
-                    Operation::Write | Operation::WriteInline => WR_RDMA_WRITE,
-                },
-                send_flags: (if signaled { SEND_SIGNALED } else { 0 })
-                    | (if inline && work.len > 0 {
-                        SEND_INLINE
-                    } else {
-                        0
-                    }),
-                num_sge: i32::from(work.len > 0),
-                remote_addr: work.remote,
-                rkey: work.rkey,
-                ..EMPTY
-            };
-            self.push(piece, request);
-        }
-        if let Some(word) = work.tell {
-            self.send(Message::Word(word), held.number, work.signaled);
-        }
-    }
-
-    /// A Send of a message.
-    fn send(&mut self, message: Message, number: u64, signaled: bool) {
-        let (octets, len) = message.octets();
-        let Some(said) = self.said.get_mut(self.len) else {
-            return;
-        };
-        *said = octets;
-        let piece = Sge {
-            addr: 0, // (when it lies still)
-            length: len,
-            lkey: 0,
-        };
-        let request = SendWr {
-            wr_id: number,
-            opcode: WR_SEND,
-            send_flags: (if signaled { SEND_SIGNALED } else { 0 }) | SEND_INLINE | SEND_SOLICITED,
-            ..EMPTY
-        };
-        self.push(piece, request);
-    }
-
-    fn push(&mut self, piece: Sge, request: SendWr) {
-        let places = (
-            self.pieces.get_mut(self.len),
-            self.requests.get_mut(self.len),
-        );
-        if let (Some(to), Some(at)) = places {
-            (*to, *at) = (piece, request);
-            self.len += 1;
-        }
-    }
-
-    /// Has each point to the one behind and to its piece. The first; they must not move from here on.
-    fn link(&mut self) -> *mut SendWr {
-        let mut next: *mut SendWr = ptr::null_mut();
-        let all = self.requests.iter_mut().take(self.len);
-        let parts = self.pieces.iter_mut().zip(&self.said);
-        for (request, (piece, said)) in all.zip(parts).rev() {
-            if request.opcode == WR_SEND {
-                piece.addr = said.as_ptr().expose_provenance() as u64;
-            }
-            request.sg_list = piece;
-            request.next = next;
-            next = request;
-        }
-        next
-    }
-}
 
 fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(0)

@@ -86,10 +86,10 @@ fn a_peer_that_tells_more_than_it_may_is_found_out() {
         assert!(ledger.hear(Some(Message::Word(i))));
     }
     assert!(!ledger.hear(Some(Message::Word(0))));
-    assert_eq!(ledger.to_return(), None, "none was polled");
+    assert_eq!(ledger.take_back(), None, "none was polled");
     let mut some = [Done::default(); TELLS / 2];
     assert_eq!(ledger.hand_out(&mut some), TELLS / 2);
-    assert_eq!(ledger.to_return(), Some(Message::Credits(TELLS as u32 / 2)));
+    assert_eq!(ledger.take_back(), Some(Message::Credits(TELLS as u32 / 2)));
     for i in 0..TELLS as u32 / 2 {
         assert!(ledger.hear(Some(Message::Word(i))));
     }
@@ -115,7 +115,7 @@ fn two_ends_that_only_tell_never_run_out_of_receives() {
             }
             let mut some = vec![Done::default(); piece];
             to.hand_out(&mut some);
-            on_the_way.extend(to.to_return());
+            on_the_way.extend(to.take_back());
             assert!(on_the_way.len() < RESERVE);
             if id % 50 == 49 {
                 on_the_way
