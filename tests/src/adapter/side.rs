@@ -103,7 +103,7 @@ impl<'a> Side<'a> {
     /// One comes who does not know the secret of the end that listens, then one who does. Where ends listen.
     pub fn strangers(&mut self) -> Result<(), String> {
         if self.pair.is_acknowledged() {
-            return Ok(());
+            return Err(super::NOT_THIS.into());
         }
         let (memory, adapter) = open(self.control, self.role)?;
         self.control.tell(&adapter.address().to_bytes())?;

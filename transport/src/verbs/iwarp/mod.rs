@@ -205,11 +205,10 @@ impl Adapter for Endpoint {
         }
         let up = end.work(|ledger| {
             let look = end.look(ledger);
-            (ledger.is_greeted(), look)
+            let up = ledger.is_greeted();
+            let greets = look == Look::Well && up != calls;
+            (up, if greets { end.greet() } else { look })
         });
-        if up != calls && end.greet() == Look::Ended {
-            return Err(Errno(libc::ECONNRESET));
-        }
         if end.ledger.with(|ledger| ledger.has_ended()) {
             return Err(Errno(libc::ECONNRESET));
         }
@@ -223,7 +222,7 @@ impl Adapter for Endpoint {
         end.work(|ledger| {
             for work in work {
                 let mut inline = [0; INLINE as usize];
-                if work.operation == Operation::WriteInline {
+                if work.operation == Operation::WriteInline && work.len > 0 {
                     let len = (work.len as usize).min(inline.len());
                     // SAFETY: the caller's promise; `check` has seen to the length.
                     unsafe { ptr::copy_nonoverlapping(work.local, inline.as_mut_ptr(), len) };
