@@ -3,7 +3,7 @@
 # program, which passes if with Shunt it does what it does over kernel TCP, by the transport that is wanted; a table of how
 # fast each way was, which decides nothing; and the totals. rstream comes with rsockets and uses it by itself.
 #
-# Then some with Shunt over software iWARP instead of software RoCE: their names begin with siw-. Of these, one runs where
+# Those that are done once go on over software iWARP instead of software RoCE: their names begin with siw-. Of these, one runs where
 # the adapters' own connections get nowhere (siw-silent), and one where librdmacm is not installed (siw-without): they stay on
 # our own iWARP.
 #
@@ -369,9 +369,9 @@ fi
 order true || exit 1
 names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss)
 for name in "${names[@]}"; do program "$name"; done
-if use_siw && order use_siw; then
-    runs=1
-    ways=(shunt)
+if [ "$once" != yes ]; then
+    :
+elif use_siw && order use_siw; then
     for name in siw-iperf3 siw-sockperf siw-redis siw-wrk siw-family siw-link-down; do program "$name"; done
     # Nobody reaches a port that nobody knows of.
     deaf on

@@ -166,6 +166,9 @@ fn what_is_read_was_there(side: &mut Side) -> Result<(), String> {
 fn a_word_comes_after(side: &mut Side) -> Result<(), String> {
     const ROUNDS: u64 = 400;
     let pair = &side.pair;
+    if !pair.is_acknowledged() {
+        return Err(super::NOT_THIS.into()); // (TCP may cut a word in two)
+    }
     let hear = |round: u64| -> Result<(), String> {
         let expected = round | round << 32;
         let word = pair.await_word(WORD, expected)?;
