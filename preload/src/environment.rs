@@ -23,8 +23,10 @@ const SETTING: &[u8] = b"SHUNT_";
 /// Settings that are looked after: one bit each in [`Plan::has`].
 const MOST: usize = 64;
 
-/// Strings up to which a list is made on the stack.
-const SMALL: usize = 1024;
+/// Strings up to which a list is made on the stack, of which a thread may have 16 KiB.
+const SMALL: usize = 256;
+/// Longest file name.
+const NAME: usize = 256;
 
 /// What the environment held when this program began.
 #[derive(Debug)]
@@ -214,23 +216,34 @@ impl Plan {
         Some(())
     }
 
+    /// By the file names in the list, one after the other: it may be longer than there is stack.
     fn whose(&self, pages: &mut Pages, mut value: *const u8) -> Option<Preload> {
-        let mut buf = [0u8; 4096];
+        let mut name = [0; NAME];
         let mut len = 0;
-        for slot in &mut buf {
-            *slot = pages.byte(value)?;
-            if *slot == 0 {
-                break;
-            }
+        loop {
+            let byte = pages.byte(value)?;
             value = value.wrapping_add(1);
-            len += 1;
+            match byte {
+                0 | b':' | b' ' => {
+                    let is_ours = len > 0 && name.get(..len) == Some(&*self.start.library);
+                    if is_ours {
+                        return Some(Preload::Ours);
+                    }
+                    if byte == 0 {
+                        return Some(Preload::Others);
+                    }
+                    len = 0;
+                }
+                b'/' => len = 0,
+                _ => {
+                    // (what is longer is no name of a file)
+                    if let Some(slot) = name.get_mut(len) {
+                        *slot = byte;
+                        len += 1;
+                    }
+                }
+            }
         }
-        let ours = find(buf.get(..len)?, &self.start.library);
-        Some(if ours.is_some() {
-            Preload::Ours
-        } else {
-            Preload::Others
-        })
     }
 
     /// Whether the new program will have this library. (Where LD_PRELOAD did not name it at start, it is

@@ -234,10 +234,11 @@ pub(super) unsafe fn received(msg: *const libc::msghdr) {
     each_passed(msg, |fd| {
         made(fd);
         rejoin(fd);
-        take_in_unasked(fd);
+        // (before what may be a connection: a listener that nobody has asked anything looks like one that is unused)
         if world::is_ready() {
             listener::note(fd);
         }
+        take_in_unasked(fd);
     });
 }
 

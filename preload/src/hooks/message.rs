@@ -4,6 +4,7 @@
 //! whoever wants to send some is the kernel's. On other descriptors only those that are passed matter.
 
 use super::vector::{FAULTS_BELOW, fail, walk};
+use super::waiting::{from_timespec, to_timespec};
 use super::{count_sent, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
 use crate::real;
@@ -187,16 +188,13 @@ pub unsafe extern "C" fn recvmmsg(
     }
     let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
     let mut flags = flags & !libc::MSG_WAITFORONE;
-    let deadline = if time.is_null() {
-        u64::MAX
-    } else {
-        // SAFETY: the program's time-out.
-        let t = unsafe { time.read_unaligned() };
-        let ns = t.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
-        transport::clock::monotonic_ns()
-            .saturating_add(ns)
-            .saturating_add(t.tv_nsec.cast_unsigned())
+    // SAFETY: probed inside.
+    let left = match unsafe { from_timespec(time) } {
+        Ok(left) => left,
+        Err(e) => return super::waiting::fail(e),
     };
+    let now = transport::clock::monotonic_ns;
+    let deadline = left.map_or(u64::MAX, |left| now().saturating_add(left));
     let one = |msg: *mut libc::msghdr| {
         // SAFETY: probed.
         let r = unsafe { recvmsg(fd, msg, flags) };
@@ -205,9 +203,18 @@ pub unsafe extern "C" fn recvmmsg(
         }
         r
     };
-    let on = |len| len > 0 && transport::clock::monotonic_ns() < deadline;
+    // (an end is a message too: the kernel looks for the others all the same)
+    let on = |_| left.is_none() || now() < deadline;
     // SAFETY: the program's array, probed inside.
-    unsafe { each(msgs, n, one, on) }
+    let done = unsafe { each(msgs, n, one, on) };
+    if done > 0 && left.is_some() {
+        if !is_good(time.cast(), size_of::<libc::timespec>(), Access::Write) {
+            return super::waiting::fail(libc::EFAULT);
+        }
+        // SAFETY: probed.
+        unsafe { time.write_unaligned(to_timespec(deadline.saturating_sub(now()))) };
+    }
+    done
 }
 
 #[unsafe(no_mangle)]

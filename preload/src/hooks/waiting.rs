@@ -39,7 +39,7 @@ pub(super) fn to_ms(ns: u64) -> c_int {
     c_int::try_from(ns.div_ceil(MS)).unwrap_or(c_int::MAX)
 }
 
-fn to_timespec(ns: u64) -> libc::timespec {
+pub(super) fn to_timespec(ns: u64) -> libc::timespec {
     libc::timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
@@ -169,6 +169,7 @@ pub unsafe extern "C" fn select(
     x: *mut libc::fd_set,
     t: *mut libc::timeval,
 ) -> c_int {
+    let n = engine::width(n, [r, w, x]);
     let time = if t.is_null() {
         Some(None)
     } else if is_good(t.cast(), size_of::<libc::timeval>(), Access::Write) {
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn select(
     };
     if let Some(time) = time {
         let begun = transport::clock::monotonic_ns();
-        // SAFETY: the program's sets; looked at within `n` bits.
+        // SAFETY: the program's sets; probed, and looked at within `n` bits.
         if let Some(out) =
             // SAFETY: as above.
             may_cancel(|| unsafe { engine::select(n, [r, w, x], time, std::ptr::null()) })
@@ -245,10 +246,11 @@ pub unsafe extern "C" fn pselect(
     t: *const libc::timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    let n = engine::width(n, [r, w, x]);
     // SAFETY: probed inside.
     let time = unsafe { from_timespec(t) };
     if let Ok(time) = time {
-        // SAFETY: the program's sets; looked at within `n` bits.
+        // SAFETY: the program's sets; probed, and looked at within `n` bits.
         if let Some(out) = may_cancel(|| unsafe { engine::select(n, [r, w, x], time, mask) }) {
             return ret_int(out);
         }

@@ -10,8 +10,10 @@
 mod array;
 mod select;
 mod sleep;
+mod width;
 
 pub(crate) use select::select;
+pub(crate) use width::width;
 
 use crate::epoll::registered;
 use crate::epoll::set::Set;

@@ -5,13 +5,14 @@
 
 use super::array::Array;
 use super::{Time, ours, run};
+use crate::probe::{Access, is_good};
 use crate::table;
 use transport::sys::{self, Result};
 
 /// select(2) by way of [`poll`](super::poll). `None`: the kernel alone serves this call.
 ///
 /// # Safety
-/// The sets are null or writable for `n` bits, as select wants them.
+/// The sets are the program's.
 pub(crate) unsafe fn select(
     n: i32,
     sets: [*mut libc::fd_set; 3],
@@ -19,7 +20,7 @@ pub(crate) unsafe fn select(
     mask: *const libc::sigset_t,
 ) -> Option<Result<usize>> {
     const WORD: usize = 64;
-    let n = usize::try_from(n).ok().filter(|&n| n > 0 && n <= 1 << 16)?;
+    let n = usize::try_from(n).ok().filter(|&n| n > 0 && n <= 1 << 20)?;
     let word = |set: *mut libc::fd_set, i: usize| -> u64 {
         if set.is_null() {
             return 0;
@@ -28,6 +29,10 @@ pub(crate) unsafe fn select(
         unsafe { set.cast::<u64>().add(i).read_unaligned() }
     };
     let words = n.div_ceil(WORD);
+    let is_bad = |set: &*mut libc::fd_set| !is_good(set.cast(), words * 8, Access::Write);
+    if sets.iter().any(|set| !set.is_null() && is_bad(set)) {
+        return None; // the kernel says so
+    }
     let mut wanted = 0;
     let mut any = false;
     let [reads, writes, excepts] = sets;

@@ -33,6 +33,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("recv_by_recvmsg", |s| receives(s, by_recvmsg)),
     Case::pair("recv_by_recvmmsg", |s| receives(s, by_recvmmsg)),
     Case::pair("recvmmsg_several", recvmmsg_several),
+    Case::pair("recvmmsg_of_an_end", recvmmsg_of_an_end),
     Case::pair("splice_both_ways", splice_both_ways).any_path("splice may go by the kernel"),
     Case::pair("not_a_file", not_a_file),
     Case::solo("never_connected", never_connected).any_path("nothing is connected"),
@@ -174,6 +175,16 @@ fn recvmmsg_several(s: &Side) {
     log!(s, "{r} {lengths:?}");
     let (got, _) = io::recv_exact(fd, 8);
     log!(s, "{}", String::from_utf8_lossy(&got));
+    s.sync("done");
+}
+
+/// An end is a message of nothing, and so are those behind it.
+fn recvmmsg_of_an_end(s: &Side) {
+    let fd = s.pair();
+    net::shutdown(fd, libc::SHUT_WR).ok();
+    let (mut x, mut y, mut z) = ([0; 3], [0; 3], [0; 3]);
+    let (r, lengths) = io::recvmmsg(fd, &mut [&mut x, &mut y, &mut z], 0);
+    log!(s, "{r} {lengths:?}");
     s.sync("done");
 }
 

@@ -13,6 +13,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("select_mixed", select_mixed),
     Case::pair("select_errors", select_errors).processes_only(),
     Case::pair("select_wakes", select_wakes),
+    Case::pair("select_beyond_the_sets", select_beyond_the_sets).processes_only(),
+    Case::pair("select_bad_sets", select_bad_sets).processes_only(),
     Case::pair("ppoll_and_pselect", ppoll_and_pselect),
 ];
 
@@ -155,5 +157,44 @@ fn ppoll_and_pselect(s: &Side) {
         wait::ppoll(&[(fd, POLLIN)], None, Some(&[libc::SIGUSR1]))
     );
     log!(s, "{}", read.pselect(None, Some(&[libc::SIGUSR1])));
+    s.sync("done");
+}
+
+/// Programs name more descriptors than their sets have bits (getdtablesize): what lies behind a set is no part of it.
+fn select_beyond_the_sets(s: &Side) {
+    let fd = s.pair();
+    io::send_all(fd, b"x").ok();
+    for n in [1025, 4096, 60_000, 1_000_000] {
+        let mut memory = vec![u64::MAX; 1 << 14];
+        let set = memory.as_mut_ptr();
+        // SAFETY: a set of 1024 bits is at the beginning, and what lies behind it is ours.
+        unsafe {
+            std::ptr::write_bytes(set, 0, 16);
+            libc::FD_SET(fd, set.cast());
+        }
+        let null = std::ptr::null_mut();
+        let got = crate::sys::call!(libc::select(n, set.cast(), null, null, null.cast()));
+        let behind = memory.iter().skip(16).all(|word| *word == u64::MAX);
+        log!(s, "{n}: {got}, nothing else touched: {behind}");
+    }
+    log!(s, "{}", io::recv_exact(fd, 1).1);
+    s.sync("done");
+}
+
+fn select_bad_sets(s: &Side) {
+    let fd = s.pair();
+    let mut time = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let (null, bad) = (
+        std::ptr::null_mut(),
+        std::ptr::without_provenance_mut::<libc::fd_set>(8),
+    );
+    for sets in [[bad, null, null], [null, bad, null], [null, null, bad]] {
+        let [r, w, x] = sets;
+        let got = crate::sys::call!(libc::select(fd + 1, r, w, x, &raw mut time));
+        log!(s, "{got}");
+    }
     s.sync("done");
 }
