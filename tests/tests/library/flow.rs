@@ -67,16 +67,13 @@ fn fill(scheme: &str, buf: &str, size: Option<&str>) -> usize {
 
 #[test]
 fn a_connection_holds_what_its_scheme_says() {
-    // 256 slots of 1 KiB, a message in each; a ring and as much at the sender; the windows that are
-    // advertised, and the sender's own. (What was read last may not have been handed back yet.)
+    // 256 slots of 1 KiB, a message in each; a ring and as much at the sender; a message in each of the eight windows that
+    // are advertised, and the sender's own. (What was read last may not have been handed back yet.)
     assert_eq!(fill("credit", "256k", None), 256_000);
     let packetized = fill("packetized", "256k", None);
     assert!((524_000..=524_288).contains(&packetized), "{packetized}");
     let nic = fill("nic", "256k", None);
-    assert!(
-        (262_144 + 15_000..=262_144 + 32_000).contains(&nic),
-        "{nic}"
-    );
+    assert!((262_144 + 3_000..=262_144 + 8_000).contains(&nic), "{nic}");
 }
 
 #[test]

@@ -178,3 +178,62 @@ fn stdio_reads_what_its_peer_had_sent_once_that_calls_again() {
             .unwrap_or_else(|e| panic!("{how}: {e}"));
     }
 }
+
+/// Passes its listener on, to itself, closes what it had, and serves by what has come: without a call that would show what it is.
+const LISTENER: &str = r#"
+import os, socket
+ours, theirs = socket.socketpair()
+l = socket.create_server(("127.0.0.1", 0))
+port = l.getsockname()[1]
+socket.send_fds(ours, [b"x"], [l.fileno()])
+l.close()
+l = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+with open("port.new", "w") as f: f.write(str(port))
+os.rename("port.new", "port")
+for i in range(3):
+    c, _ = l.accept()
+    for k in range(100): c.sendall(c.recv(5, socket.MSG_WAITALL))
+    c.close()
+"#;
+
+const GUEST: &str = r#"
+import os, socket, time
+while not os.path.exists("port"): time.sleep(0.005)
+for i in range(3):
+    s = socket.create_connection(("127.0.0.1", int(open("port").read())))
+    for k in range(100):
+        s.sendall(b"%05d" % k)
+        assert s.recv(5, socket.MSG_WAITALL) == b"%05d" % k
+    s.close()
+"#;
+
+#[test]
+fn a_listener_that_is_passed_is_a_listener() {
+    if !have(&["python3"]) {
+        return;
+    }
+    for transport in ["shm", "iwarp"] {
+        let mut stage = Stage::new(true);
+        stage.file("server.py", LISTENER.as_bytes());
+        stage.file("client.py", GUEST.as_bytes());
+        let rules = stage.file(
+            "rules",
+            b"use iwarp connect * *:*\nuse iwarp listen * *:*\n",
+        );
+        let rules = (transport == "iwarp").then_some(rules);
+        let mut start = |name: &str| {
+            let program = stage.launch("python3").args([name]);
+            match &rules {
+                Some(rules) => program.env("SHUNT_RULES", rules),
+                None => program,
+            }
+            .start()
+        };
+        let ends = [start("server.py"), start("client.py")].map(|program| program.finish(LONG));
+        for end in ends {
+            end.expect_ok(transport);
+            let by: Vec<_> = end.report.connections().map(|c| &c.transport).collect();
+            assert_eq!(by, [transport; 3]);
+        }
+    }
+}
