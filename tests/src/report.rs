@@ -200,10 +200,14 @@ impl Report {
         Ok(())
     }
 
-    /// One line for a message.
+    /// One line for a message: a few of the connections, first those that a reason is given for.
     pub fn summary(&self) -> String {
-        let mut words: Vec<_> = self
-            .connections()
+        let with = |reason: bool| {
+            self.connections()
+                .filter(move |c| c.reason.is_some() == reason)
+        };
+        let mut words: Vec<_> = with(true)
+            .chain(with(false))
             .take(8)
             .map(|c| {
                 let why = c.reason.as_deref().unwrap_or("-");
