@@ -403,7 +403,7 @@ fn check_path(case: &Case, mode: Mode, got: &Run) -> Result<(), String> {
                 report.check_shm(least as u64, 1)
             }
         };
-        verdict.map_err(|e| format!("end {name}: {e}\n{}", path_note(got)))?;
+        verdict.map_err(|e| format!("end {name}: {e}\n{}{}", got.notes, path_note(got)))?;
     }
     Ok(())
 }

@@ -206,6 +206,8 @@ impl Family {
     ) -> Look {
         let mut hope = false;
         for p in &mut self.peers {
+            // Before the log: a client is expected until it has announced, so it is found in one of the two.
+            let expected = p.arena.pending().load(Ordering::SeqCst) > 0;
             let (new, log) = p.arena.announced_since(p.log);
             p.log = log;
             p.fresh.retain(|&slot| p.arena.is_announced(slot));
@@ -220,7 +222,7 @@ impl Family {
                 .enumerate()
                 .find_map(|(at, &slot)| Some((at, slot, p.arena.match_slot(slot, tuple)?)))
             else {
-                hope |= p.arena.pending().load(Ordering::SeqCst) > 0;
+                hope |= expected;
                 continue;
             };
             p.fresh.swap_remove(at);
