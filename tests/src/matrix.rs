@@ -190,6 +190,8 @@ pub struct Run {
     pub transcript: String,
     notes: String,
     reports: Vec<(String, Report)>,
+    /// It was not made by this runner.
+    remembered: bool,
 }
 
 impl Run {
@@ -199,6 +201,7 @@ impl Run {
             transcript,
             notes: String::new(),
             reports: Vec::new(),
+            remembered: true,
         }
     }
 
@@ -312,6 +315,7 @@ fn gather(outcomes: &[(&str, Outcome)]) -> Run {
         transcript,
         notes,
         reports,
+        remembered: false,
     }
 }
 
@@ -326,11 +330,8 @@ pub fn judge(case: &Case, trial: Trial, oracle: &mut Oracle) -> Result<(), Strin
         remembered::keep(case.name, mode.name(), &plain.transcript);
         plain
     };
-    let mut known = false;
     let expected = oracle.entry(mode).or_insert_with(|| {
-        let transcript = remembered::find(case.name, mode.name());
-        known = transcript.is_some();
-        transcript.map_or_else(ask_kernel, Run::of)
+        remembered::find(case.name, mode.name()).map_or_else(ask_kernel, Run::of)
     });
     if expected.is_broken() {
         return Err(format!(
@@ -339,7 +340,7 @@ pub fn judge(case: &Case, trial: Trial, oracle: &mut Oracle) -> Result<(), Strin
         ));
     }
     let got = run(case, trial, true);
-    if known && compare(&expected.transcript, &got.transcript).is_some() {
+    if expected.remembered && compare(&expected.transcript, &got.transcript).is_some() {
         *expected = ask_kernel(); // (what is remembered may be what happens rarely)
     }
     let differs = compare(&expected.transcript, &got.transcript);

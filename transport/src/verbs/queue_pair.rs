@@ -234,7 +234,7 @@ impl QueuePair {
             return Ok(());
         };
         let mut pieces = [Sge::default(); BATCH];
-        let mut requests = [EMPTY; BATCH];
+        let mut requests = [SendWr::EMPTY; BATCH];
         let mut next: *mut SendWr = ptr::null_mut();
         // From the last to the first, each pointing to the one behind.
         for ((work, piece), request) in work.iter().zip(&mut pieces).zip(&mut requests).rev() {
@@ -321,19 +321,6 @@ const NOTHING: RecvWr = RecvWr {
     num_sge: 0,
 };
 
-const EMPTY: SendWr = SendWr {
-    wr_id: 0,
-    next: ptr::null_mut(),
-    sg_list: ptr::null_mut(),
-    num_sge: 1,
-    opcode: WR_RDMA_WRITE,
-    send_flags: 0,
-    imm_data: 0,
-    remote_addr: 0,
-    rkey: 0,
-    rest: [0; 9],
-};
-
 fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(0)
 }
@@ -377,7 +364,7 @@ fn describe(work: &Work) -> (Sge, SendWr) {
             num_sge: i32::from(work.len > 0),
             remote_addr: work.remote,
             rkey: work.rkey,
-            ..EMPTY
+            ..SendWr::EMPTY
         },
     )
 }

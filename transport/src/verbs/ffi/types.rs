@@ -252,6 +252,22 @@ pub(in crate::verbs) struct SendWr {
     pub rest: [u64; 9],
 }
 
+impl SendWr {
+    /// An RDMA Write of nothing, with one piece to be named.
+    pub(in crate::verbs) const EMPTY: Self = Self {
+        wr_id: 0,
+        next: std::ptr::null_mut(),
+        sg_list: std::ptr::null_mut(),
+        num_sge: 1,
+        opcode: WR_RDMA_WRITE,
+        send_flags: 0,
+        imm_data: 0,
+        remote_addr: 0,
+        rkey: 0,
+        rest: [0; 9],
+    };
+}
+
 /// `struct ibv_recv_wr`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -11,19 +11,6 @@ use super::ledger::Held;
 use super::message::{LONGEST, Message};
 use std::ptr;
 
-const EMPTY: SendWr = SendWr {
-    wr_id: 0,
-    next: ptr::null_mut(),
-    sg_list: ptr::null_mut(),
-    num_sge: 1,
-    opcode: WR_RDMA_WRITE,
-    send_flags: 0,
-    imm_data: 0,
-    remote_addr: 0,
-    rkey: 0,
-    rest: [0; 9],
-};
-
 /// Requests for one call.
 pub(super) struct Chain {
     requests: [SendWr; 2 * BATCH],
@@ -35,7 +22,7 @@ pub(super) struct Chain {
 impl Chain {
     pub(super) const fn new() -> Self {
         Self {
-            requests: [EMPTY; 2 * BATCH],
+            requests: [SendWr::EMPTY; 2 * BATCH],
             pieces: [Sge {
                 addr: 0,
                 length: 0,
@@ -78,7 +65,7 @@ impl Chain {
                 num_sge: i32::from(work.len > 0),
                 remote_addr: work.remote,
                 rkey: work.rkey,
-                ..EMPTY
+                ..SendWr::EMPTY
             };
             self.push(piece, request);
         }
@@ -103,7 +90,7 @@ impl Chain {
             wr_id: number,
             opcode: WR_SEND,
             send_flags: (if signaled { SEND_SIGNALED } else { 0 }) | SEND_INLINE | SEND_SOLICITED,
-            ..EMPTY
+            ..SendWr::EMPTY
         };
         self.push(piece, request);
     }
