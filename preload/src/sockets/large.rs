@@ -159,7 +159,7 @@ pub(super) fn await_taken(
     let wanted_before = wait.turn_to(Want::Taken);
     let waited = cancel::guarded(|| wait_taken(s, fd, partial, comes, wait));
     wait.turn_to(wanted_before);
-    let (_, wanted) = walk.chunk();
+    let wanted = policy::stage(walk.chunk().1);
     let taken = {
         let Ok(mut tx) = s.tx.lock() else {
             return Err(Errno::AGAIN);

@@ -45,6 +45,7 @@ pub(crate) unsafe fn send(
         }
     }
     let waits = may_wait && large::begins(s, walk.left()) && !dont_wait(s, flags);
+    let staged = may_wait && policy::mode() == Mode::Auto;
     if s.phase() == Phase::Attached
         && !waits
         && !takes_long(walk.left())
@@ -74,7 +75,7 @@ pub(crate) unsafe fn send(
         return Ok(counted(s, walk.done()));
     }
     // SAFETY: the caller's promise.
-    unsafe { rest(s, fd, walk, flags, waits, since) }
+    unsafe { rest(s, fd, walk, how(flags, waits, staged), since) }
 }
 
 /// All of it has gone at once.
@@ -118,6 +119,17 @@ struct How {
     quiet: bool,
     /// A large message waits for the reader.
     waits: bool,
+    /// It chooses its way anew after each part.
+    staged: bool,
+}
+
+const fn how(flags: i32, waits: bool, staged: bool) -> How {
+    How {
+        flags,
+        quiet: flags & libc::MSG_NOSIGNAL != 0,
+        waits,
+        staged,
+    }
 }
 
 /// What a step of sending came to.
@@ -132,27 +144,14 @@ unsafe fn rest(
     s: &'static Socket,
     fd: i32,
     walk: &mut Walk,
-    flags: i32,
-    waits: bool,
+    how: How,
     since: Since,
 ) -> Result<usize> {
-    let quiet = flags & libc::MSG_NOSIGNAL != 0;
     // SAFETY: the caller's promise.
     let step = |fd: i32, walk: &mut Walk, copies, since| unsafe {
-        once(s, fd, walk, flags, copies, since)
+        once(s, fd, walk, how.flags, copies, since)
     };
-    drive(
-        s,
-        fd,
-        walk,
-        How {
-            flags,
-            quiet,
-            waits,
-        },
-        since,
-        step,
-    )
+    drive(s, fd, walk, how, since, step)
 }
 
 /// Sends from a source that fills the buffer itself (a file). `fill` is given memory; `put_back` takes as
@@ -373,6 +372,7 @@ fn inside(
     let dont_wait = dont_wait(s, how.flags);
     let mut wait = Wait::new(Want::Room, since);
     let mut copies = !how.waits;
+    let mut begun = (how.staged && !dont_wait).then_some(walk.done());
     let end = |walk: &Walk, e: Option<Errno>| match e {
         Some(e) if walk.done() == 0 => Err(e),
         _ => {
@@ -386,6 +386,13 @@ fn inside(
         let fd = s.live_fd(fd);
         if is_over(walk, wait.since()) {
             return end(walk, None);
+        }
+        if let Some(at) = begun
+            && walk.done() - at >= policy::stage(walk.left() + walk.done() - at)
+            && walk.left() >= policy::large()
+        {
+            begun = Some(walk.done());
+            copies = !large::begins(s, walk.left());
         }
         if s.tx_shut.load(Ordering::Acquire) || s.broken.load(Ordering::Acquire) {
             if walk.done() > 0 {
@@ -429,6 +436,7 @@ fn inside(
                 Ok(_) if walk.left() == 0 => return end(walk, None),
                 Ok(whole) => {
                     copies = !whole;
+                    begun = begun.filter(|_| whole);
                     continue;
                 }
                 // Nobody took it before a handler ran: a kernel would have had in its buffers what fits there.
@@ -439,7 +447,7 @@ fn inside(
                 }
                 // Nobody took it within the socket's time-out: what has room beside is sent all the same.
                 Err(Errno::AGAIN) => {
-                    copies = true;
+                    (copies, begun) = (true, None);
                     continue;
                 }
                 Err(e) => return end(walk, Some(e)),

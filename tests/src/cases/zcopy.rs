@@ -221,6 +221,9 @@ const SIZES: [usize; 12] = [
 ];
 const OFFSETS: [usize; 4] = [0, 1, 63, 4095];
 
+/// One that chooses its way anew several times (`policy::stage`).
+const IN_PARTS: (usize, usize) = (77, (9 << 20) + 1);
+
 /// The messages: where each begins in its page, and how long it is. Small ones stand between.
 fn plan() -> Vec<(usize, usize)> {
     let mut random = Random::new(70);
@@ -233,6 +236,7 @@ fn plan() -> Vec<(usize, usize)> {
             }
         }
     }
+    list.push(IN_PARTS);
     list
 }
 
@@ -279,7 +283,7 @@ fn read_plan(fd: Fd, way: Way, seed: u64) -> usize {
     let total: usize = plan().iter().map(|p| p.1).sum();
     let mut messages = plan().into_iter();
     let mut random = Random::new(71);
-    let mut room = Room::new(17, 4 << 20);
+    let mut room = Room::new(17, IN_PARTS.1);
     let mut told = false;
     while bytes.at < total {
         let (flags, want) = match way {

@@ -37,8 +37,8 @@ const VERY_RARELY: u32 = 1024;
 const MARGIN: i64 = 32;
 
 /// With more to run than cores, how long something takes is a matter of who else runs: a spell in which this
-/// thread had to make way says nothing. What counts then is the processor time, of which the direct way uses
-/// less; so large messages, from this size (bytes) on, go that way once so many of the last spells were such.
+/// thread had to make way says nothing. What counts then is the processor time; so large messages, from this
+/// size (bytes) on, go by the way that uses less of it (`super::cost`) once so many of the last spells were such.
 /// (Smaller ones may be worth less than the changes of who runs that each of them takes.)
 const WORTH: usize = 512 * 1024;
 const CROWDED: u32 = 4;
@@ -106,9 +106,16 @@ impl Choice {
         }
     }
 
-    /// A message of so many bytes begins now. It goes by [`Self::way`]. `put_off` says how often this thread
-    /// has had to make way for another.
-    pub fn begin(&mut self, now: u64, len: usize, put_off: impl FnOnce() -> u64) {
+    /// A message of so many bytes begins now, or the next part of one ([`super::policy::stage`]). It goes by
+    /// [`Self::way`]. `put_off` says how often this thread has had to make way for another, `thrifty` which way
+    /// uses less processor time.
+    pub fn begin(
+        &mut self,
+        now: u64,
+        len: usize,
+        put_off: impl FnOnce() -> u64,
+        thrifty: impl FnOnce() -> Way,
+    ) {
         if self.since == 0 {
             self.since = now.max(1);
         } else if self.messages == 0 && self.bytes >= BEFORE {
@@ -124,7 +131,7 @@ impl Choice {
                 self.end_spell(now);
             } else {
                 (self.since, self.bytes, self.messages) = (now.max(1), 0, 0);
-                self.save();
+                self.save(thrifty);
             }
         }
         if self.messages > 0 {
@@ -132,11 +139,11 @@ impl Choice {
         }
     }
 
-    /// On a machine that has more to run than cores. (Afterwards it is as if the direct way's turn had come.)
-    const fn save(&mut self) {
+    /// On a machine that has more to run than cores. (Afterwards it is as if that way's turn had come.)
+    fn save(&mut self, thrifty: impl FnOnce() -> Way) {
         let [direct, _] = self.paces;
         if direct != u64::MAX && self.crowd >= CROWDED {
-            self.way = Way::Direct;
+            self.way = thrifty();
         }
     }
 
@@ -278,7 +285,7 @@ mod tests {
         let mut now = choice.since + 1;
         let mut count = 0;
         for _ in 0..messages {
-            choice.begin(now, 128 * 1024, || 0);
+            choice.begin(now, 128 * 1024, || 0, || Way::Direct);
             choice.moved(128 * 1024);
             match choice.way {
                 Way::Direct => {
@@ -305,7 +312,7 @@ mod tests {
         let (mut now, mut ring) = (1.0, 0.0);
         let mut weather = 1.0;
         for _ in 0..bytes / size {
-            c.begin(now as u64, size as usize, || 0);
+            c.begin(now as u64, size as usize, || 0, || Way::Direct);
             c.moved(size);
             // It changes slowly, and now and then somebody else has the core for a while.
             weather += 0.05 * (1.0 + noise * (2.0 * random() - 1.0) - weather);
@@ -361,7 +368,7 @@ mod tests {
     fn a_reader_that_does_not_come_is_tried_ever_more_rarely() {
         let (mut c, mut now, mut vain) = (Choice::new(), 1, 0);
         for _ in 0..100_000 {
-            c.begin(now, 128 * 1024, || 0);
+            c.begin(now, 128 * 1024, || 0, || Way::Direct);
             c.moved(128 * 1024);
             if c.way == Way::Direct {
                 vain += 1;
@@ -374,23 +381,31 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_goes_straight_if_that_is_worth_it() {
-        for (size, straight) in [(1 << 20, true), (64 << 10, false)] {
+    fn a_crowd_takes_the_thrifty_way_if_that_is_worth_it() {
+        let worth = [
+            (1 << 20, Way::Direct, 15_000, true),
+            (64 << 10, Way::Direct, 15_000, false),
+            (1 << 20, Way::Ring, 5_000, false),
+        ];
+        for (size, thrifty, direct, goes) in worth {
             let mut c = Choice::new();
-            run(&mut c, 50_000, 15_000, 10_000);
-            let (mut now, mut direct) = (c.since + 1, 0);
+            run(&mut c, 50_000, direct, 10_000);
+            let (mut now, mut count) = (c.since + 1, 0);
             for i in 0..10_000 {
-                c.begin(now, size, || i);
+                c.begin(now, size, || i, || thrifty);
                 c.moved(size as u64);
-                direct += u32::from(c.way == Way::Direct);
-                now += 10_000 + if c.way == Way::Direct { 5_000 } else { 0 };
+                count += u32::from(c.way == Way::Direct);
+                now += if c.way == Way::Direct { direct } else { 10_000 };
             }
-            assert_eq!(direct > 9_000, straight, "{direct}");
+            assert_eq!(count > 9_000, goes, "{count}");
+            assert!(goes || count < 1_000, "{count}");
             // It is over, and what is faster counts again.
-            assert!(run(&mut c, 50_000, 15_000, 10_000) < 2_000);
+            let count = run(&mut c, 50_000, direct, 10_000);
+            assert_eq!(count > 45_000, direct < 10_000, "{count}");
+            assert!(count < 2_000 || direct < 10_000, "{count}");
             c.in_vain();
             for i in 0..100 {
-                c.begin(now, size, || i);
+                c.begin(now, size, || i, || thrifty);
                 c.moved(size as u64);
                 assert_eq!(c.way, Way::Ring);
             }

@@ -16,6 +16,7 @@
 
 pub mod choice;
 pub mod claims;
+mod cost;
 pub mod far;
 mod held;
 pub mod policy;

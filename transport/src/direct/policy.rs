@@ -37,6 +37,10 @@ const LEAST: u64 = 32 * 1024;
 const MOST: u64 = 256 * 1024;
 const PAGE: u64 = 4096;
 
+/// By choice, bytes of a message that go by one way; then it is chosen anew. A message counts for the choice as
+/// often as it has such parts: otherwise finding out which way is faster would take some very large ones.
+const STAGE: usize = 2 << 20;
+
 /// Bytes up to which two claims are enough. (Of more, whoever comes late would be left too little.)
 const HALVED: u64 = 256 * 1024;
 
@@ -165,6 +169,16 @@ pub fn mode() -> Mode {
 #[must_use]
 pub fn large() -> usize {
     LARGE.load(Ordering::Relaxed)
+}
+
+/// How much of the next so many bytes goes by the way that is chosen now.
+#[must_use]
+pub fn stage(len: usize) -> usize {
+    if len < 2 * STAGE || mode() != Mode::Auto {
+        len // (no small rest: each part costs both sides a turn)
+    } else {
+        STAGE
+    }
 }
 
 /// How much to claim of what is left of so much: whole pages, so that no page is copied to twice. Each claim costs a call

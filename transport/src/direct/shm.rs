@@ -2,6 +2,7 @@
 //! here is the choice of the way, and how often a reader that does not come is waited for.
 
 use super::choice::{Choice, Way};
+use super::cost;
 use super::far::{Far, Look};
 use super::policy::{self, Mode};
 use super::{Direct, Lane, Patience, Pending, source};
@@ -31,7 +32,7 @@ impl Direct for Segment {
         if policy::mode() == Mode::Auto {
             let home = &self.mine().home;
             let mut choice = home.choice();
-            choice.begin(clock::ticks(), len, time::switches);
+            choice.begin(clock::ticks(), len, time::switches, cost::thrifty);
             home.choose(&choice);
         }
     }

@@ -121,3 +121,15 @@ pub fn switches() -> u64 {
     let r = unsafe { syscall!(getrusage, libc::RUSAGE_THREAD, &raw mut usage) };
     r.map_or(0, |_| usage.ru_nivcsw.cast_unsigned())
 }
+
+/// How long (ns) the calling thread has had a core so far.
+pub fn on_core() -> Option<u64> {
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one timespec there.
+    let r = unsafe { syscall!(clock_gettime, libc::CLOCK_THREAD_CPUTIME_ID, &raw mut ts) };
+    r.ok()?;
+    Some(ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned())
+}

@@ -55,14 +55,16 @@ impl Tx {
         }
         p.foretell(true);
         p.time_put();
-        let opened = p.advertise(self.flow.accepted(), from, len).then(|| {
-            self.advert = Advert::Open;
-            let asleep = p.must_ring(doorbell::DATA | doorbell::TAKEN);
-            if asleep {
-                self.send_bell(p, fd);
-            }
-            asleep
-        });
+        let opened = p
+            .advertise(self.flow.accepted(), from, policy::stage(len))
+            .then(|| {
+                self.advert = Advert::Open;
+                let asleep = p.must_ring(doorbell::DATA | doorbell::TAKEN);
+                if asleep {
+                    self.send_bell(p, fd);
+                }
+                asleep
+            });
         p.leave();
         opened
     }
@@ -203,9 +205,11 @@ impl Tx {
         let before = walk.done();
         if !self.is_advertised(p) && !self.journal.is_on() && p.reaches().is_ok() {
             p.foretell(true);
+            let most = policy::stage(walk.left());
+            let done = |walk: &Walk| walk.done() - before;
             // SAFETY: passed on to the caller.
-            while walk.left() > 0 && unsafe { self.deliver(p, walk, false) } {}
-            p.moved_on(walk.done() - before);
+            while done(walk) < most && unsafe { self.deliver(p, walk, false) } {}
+            p.moved_on(done(walk));
         }
         Put::Bytes(walk.done() - before)
     }
@@ -229,13 +233,15 @@ impl Tx {
         // (a sender that does not wait asleep, where cores are short, keeps its reader from coming)
         let way = if p.is_crowded() { Way::Ring } else { p.way() };
         p.foretell(way == Way::Direct);
+        let mut part = walk.part(policy::stage(walk.left()));
         let put = if way == Way::Ring {
             // SAFETY: passed on to the caller.
-            unsafe { self.put_ring(p, fd, walk) }
+            unsafe { self.put_ring(p, fd, &mut part) }
         } else {
             // SAFETY: as above.
-            unsafe { self.put_straight(p, fd, walk) }
+            unsafe { self.put_straight(p, fd, &mut part) }
         };
+        walk.skip(part.done());
         p.moved_on(walk.done() - before);
         put
     }
@@ -289,7 +295,7 @@ impl Tx {
         }
         p.time_put();
         // SAFETY: passed on to the caller.
-        let n = unsafe { p.deliver(at, from, len) };
+        let n = unsafe { p.deliver(at, from, policy::stage(len)) };
         p.leave();
         walk.advance(n);
         n > 0
