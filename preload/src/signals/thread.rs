@@ -21,6 +21,8 @@ pub(crate) struct Thread {
     pub(super) mask: AtomicU64,
     /// All signals are held back for a sleep of ours ([`super::hold`]).
     pub(super) holds: AtomicU32,
+    /// How its naps have ended lately.
+    pub(crate) naps: crate::sockets::napping::Naps,
     /// The program's signal mask meanwhile.
     pub(super) held: AtomicU64,
     /// The socket on which a buffer of this thread's call waits for the peer to read it.
@@ -120,6 +122,7 @@ mod at {
                 ran: AtomicU64::new(0),
                 mask: AtomicU64::new(0),
                 holds: AtomicU32::new(0),
+                naps: crate::sockets::napping::Naps::new(),
                 held: AtomicU64::new(0),
                 advert: AtomicPtr::new(std::ptr::null_mut()),
                 log: AtomicPtr::new(std::ptr::null_mut()),

@@ -21,6 +21,7 @@ pub(crate) mod large;
 pub(crate) mod listener;
 pub(crate) mod lock;
 pub(crate) mod mapped;
+pub(crate) mod napping;
 pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod parked;

@@ -89,6 +89,9 @@ pub(crate) fn all(s: &'static Socket) {
 /// Wakes the threads that sleep for room on this socket, and waits until they have left. (This thread's own sleep, which
 /// a handler has interrupted to come here, ends by that.)
 pub(crate) fn sleepers(s: &Socket) {
+    if let Some(p) = s.segment() {
+        p.rouse_own();
+    }
     let event = EVENT.load(Ordering::Acquire);
     if event < 0 || s.roomers() == 0 {
         return;

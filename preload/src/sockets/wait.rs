@@ -13,7 +13,7 @@
 use super::counted::{Counting, What};
 use super::spin;
 use super::{
-    Phase, Socket, engage, fences, idle, large, operator, parked, recv, seats, shows, stalled,
+    Phase, Socket, engage, fences, idle, large, napping, operator, parked, recv, seats, shows, stalled,
     wired,
 };
 use crate::real;
@@ -165,6 +165,7 @@ fn spin(s: &'static Socket, fd: i32, want: Want, since: Since) -> bool {
     if want == Want::Data
         && !found
         && s.phase() != Phase::Fresh
+        && !napping::is_due(s)
         && let Some(p) = s.segment()
         && p.armed() & doorbell::DATA == 0
     {
@@ -288,6 +289,13 @@ impl Wait {
 
     fn sleep(&self, s: &'static Socket, fd: i32) -> Result<()> {
         let kernel = by_kernel(s, self.want);
+        if !kernel
+            && self.want == Want::Data
+            && let Some(p) = s.segment()
+            && napping::nap(s, p, self.left()?, self.since, || may_go(s, self.want))?
+        {
+            return Ok(());
+        }
         let mut nap = u64::MAX;
         let counting = Counting::more();
         if !kernel && let Some(p) = s.segment() {
@@ -408,6 +416,17 @@ impl Wait {
         }
     }
 
+    /// How long (ns) it may wait still.
+    fn left(&self) -> Result<u64> {
+        match self.deadline.unwrap_or(0) {
+            0 => Ok(u64::MAX),
+            at => match at.saturating_sub(clock::monotonic_ns()) {
+                0 => Err(Errno::AGAIN),
+                left => Ok(left),
+            },
+        }
+    }
+
     /// Blocks in the kernel, by libc's functions, which are cancellation points.
     fn block(&self, s: &'static Socket, fd: i32, kernel: bool, nap: u64) -> Result<()> {
         let fd = s.live_fd(fd);
@@ -431,13 +450,7 @@ impl Wait {
         }
         let naps = naps.min(stalled::nap());
         let slice = if half { HALF_NAP_NS } else { naps };
-        let left = match deadline {
-            0 => u64::MAX,
-            at => at.saturating_sub(clock::monotonic_ns()),
-        };
-        if left == 0 {
-            return Err(Errno::AGAIN);
-        }
+        let left = self.left()?;
         if wired::is_wired(s) {
             let watched = [super::rouse::event(), wired::ring_event(s)].map(|fd| fd.unwrap_or(-1));
             if watched != [-1; 2] {

@@ -161,7 +161,8 @@ impl Provider for Segment {
             End::Kernel => &tx.kernel_end,
             End::Fast => &tx.fast_end,
         }
-        .store(at, Ordering::Release);
+        .store(at, Ordering::SeqCst);
+        self.rouse_peer();
     }
 
     #[inline]
@@ -174,7 +175,8 @@ impl Provider for Segment {
     }
 
     fn finish(&self, fin: u32) {
-        self.mine().tx.fin.store(fin, Ordering::Release);
+        self.mine().tx.fin.store(fin, Ordering::SeqCst);
+        self.rouse_peer();
     }
 
     #[inline]
@@ -208,6 +210,9 @@ impl Provider for Segment {
     #[inline]
     fn must_ring(&self, what: u32) -> bool {
         barrier::light(self.is_light());
+        if what & doorbell::DATA != 0 {
+            self.rouse_peer();
+        }
         doorbell::is_wished(&self.peer().bell.armed, what, |t| RUNG.has(self.arena(), t))
     }
 
@@ -248,6 +253,7 @@ impl Provider for Segment {
         stop.stop.store(1, Ordering::SeqCst);
         // Pairs with the barrier in `enter`: either the sender sees the stop or we see it putting.
         barrier::heavy();
+        self.rouse_peer();
     }
 
     #[inline]

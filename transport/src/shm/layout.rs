@@ -174,6 +174,8 @@ pub struct Bell {
     /// Not 0: this side serves several connections at once, and is to be told when each put was made
     /// ([`Busy::put_at`]).
     pub ordered: AtomicU32,
+    /// Not 0: a thread of this side naps on this word (`shm::nap`).
+    pub napping: AtomicU32,
     /// For this side alone: which barrier it issues when it arms (`shm::fences`).
     pub mode: AtomicU32,
     /// For this side alone: messages that had been counted at the last sleep.

@@ -4,6 +4,7 @@
 pub mod arena;
 mod fences;
 pub mod layout;
+mod nap;
 pub mod segment;
 
 #[cfg(test)]

@@ -264,6 +264,7 @@ impl Segment {
             bell.heavy.store(0, Ordering::Relaxed);
             bell.mode.store(0, Ordering::Relaxed);
             bell.slept_at.store(0, Ordering::Relaxed);
+            bell.napping.store(0, Ordering::Relaxed);
             bell.ordered.store(0, Ordering::Relaxed);
             busy.putting.store(0, Ordering::Relaxed);
             stop.stop.store(0, Ordering::Relaxed);

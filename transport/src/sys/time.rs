@@ -1,6 +1,6 @@
 //! Waiting that involves no descriptor, and signals around it.
 
-use super::Result;
+use super::{Errno, Result};
 use crate::syscall;
 use std::sync::atomic::AtomicU32;
 
@@ -16,6 +16,31 @@ pub fn futex_wake(word: &AtomicU32, n: i32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word outlives the call.
     let _ = unsafe { syscall!(futex, word.as_ptr(), op, n) };
+}
+
+/// Sleeps while `*word == expected`, until [`futex_rouse`], also by another process that shares the word, or for so many
+/// nanoseconds. False: that long has passed.
+///
+/// # Errors
+/// EINTR if a handler ran.
+pub fn futex_nap(word: &AtomicU32, expected: u32, ns: u64) -> Result<bool> {
+    let most = libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    };
+    // SAFETY: the word outlives the call, and the time-out is readable.
+    let r = unsafe { syscall!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const most) };
+    match r {
+        Err(Errno(libc::ETIMEDOUT)) => Ok(false),
+        Err(Errno::INTR) => Err(Errno::INTR),
+        _ => Ok(true),
+    }
+}
+
+/// Wakes all that nap on the word.
+pub fn futex_rouse(word: &AtomicU32) {
+    // SAFETY: the word outlives the call.
+    let _ = unsafe { syscall!(futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
 /// Sleeps for `us` microseconds.
