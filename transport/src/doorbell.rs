@@ -13,7 +13,7 @@
 //! The sleeper's part: a ticket whose bell may have gone by it is never slept on again, and stands on no connection whose
 //! bells do not wake the set (`preload::epoll`).
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The sleeper waits for bytes.
 pub const DATA: u32 = 1;
@@ -217,4 +217,17 @@ pub fn is_wished(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool)
 pub fn must_ring(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
     fence(Ordering::SeqCst);
     is_wished(armed, what, is_rung)
+}
+
+/// Sleeper, before a nap on the word itself (`crate::shm`). It issues a barrier and looks again before it sleeps, and sleeps only
+/// as long as the word stays what this made it.
+pub fn lie_down(napping: &AtomicU32) {
+    napping.store(1, Ordering::SeqCst);
+}
+
+/// Publisher, after its barrier: whether somebody naps and has to be woken. True for one publisher per nap.
+#[inline]
+#[must_use]
+pub fn naps(napping: &AtomicU32) -> bool {
+    napping.load(Ordering::Relaxed) != 0 && napping.swap(0, Ordering::SeqCst) != 0
 }

@@ -19,11 +19,12 @@ use crate::epoll::registered;
 use crate::epoll::set::Set;
 use crate::real;
 use crate::signals::since::{Hold, Since};
-use crate::sockets::{Socket, parked, ready, spin, wired};
+use crate::sockets::{Socket, napping, parked, ready, spin, wired};
 use crate::table::{self, Entry};
 use array::Array;
 use sleep::sleep;
 use transport::clock;
+use transport::doorbell;
 use transport::sys::{self, Result};
 
 /// What polling threads have found about sharing their cores.
@@ -119,11 +120,35 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
         if n > 0 {
             return Ok(n);
         }
-        let left = deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
+        let left = || deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
+        if mask.is_null() && nap(all, left(), since, &mut n)? {
+            if n > 0 {
+                return Ok(n); // (the spin would not look once a handler has run)
+            }
+            continue;
+        }
+        let left = left();
         n = sleep(all, &mut copy, left, since, mask)?;
         if n > 0 || left == Some(0) {
             return Ok(n);
         }
+    }
+}
+
+/// The first part of the sleep, where one socket's data is all that is waited for. True: look again, unless `n` have something
+/// to report.
+fn nap(all: &mut [libc::pollfd], left: Time, since: Since, n: &mut usize) -> Result<bool> {
+    let [p] = all else {
+        return Ok(false);
+    };
+    match ours(p.fd) {
+        Some(Ours::Socket(s)) if ready::wishes(p.events) == doorbell::DATA => {
+            napping::in_poll(s, left, since, || {
+                *n = look(std::slice::from_mut(p), false);
+                *n > 0
+            })
+        }
+        _ => Ok(false),
     }
 }
 

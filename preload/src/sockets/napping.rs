@@ -2,9 +2,10 @@
 //! bell. What only the kernel connection tells (a peer that was killed) waits until the nap is over, so it takes a few
 //! milliseconds at most, and the sleep on the connection follows.
 //!
-//! Called by `wait`. Rules: only on a stream that is this process's alone, both of whose directions are by the ring; and
+//! Called by `wait`, and by `poll` where that waits for one socket's data. Rules: only on a stream that is this process's alone, both of whose directions are by the ring; and
 //! where naps have not ended by themselves lately, for each of them costs a call and a timer.
 
+use super::counted::{Counting, What};
 use super::{Phase, Socket, fences, operator};
 use crate::real;
 use crate::signals::since::Since;
@@ -57,7 +58,8 @@ impl Naps {
             false => last.saturating_mul(2).saturating_add(1).min(MOST_PASSED),
         };
         self.last.store(next, Ordering::Relaxed);
-        self.left.store(if woken { 0 } else { next }, Ordering::Relaxed);
+        self.left
+            .store(if woken { 0 } else { next }, Ordering::Relaxed);
     }
 }
 
@@ -85,7 +87,7 @@ pub(super) fn nap(
     p: &Segment,
     most: u64,
     since: Since,
-    may_go: impl Fn() -> bool,
+    may_go: impl FnOnce() -> bool,
 ) -> Result<bool> {
     if !can(s) || !here().naps.begins() {
         return Ok(false);
@@ -110,6 +112,27 @@ pub(super) fn nap(
             Ok(woken)
         }
         Err(e) => Err(e),
+    }
+}
+
+/// The same for a poll that waits for this socket's data and nothing else. True: it looks again.
+///
+/// # Errors
+/// As [`nap`].
+pub(crate) fn in_poll(
+    s: &'static Socket,
+    most: Option<u64>,
+    since: Since,
+    look: impl FnOnce() -> bool,
+) -> Result<bool> {
+    if !is_due(s) {
+        return Ok(false);
+    }
+    let counting = Counting::begin();
+    counting.add(What::Inside(s));
+    match s.segment() {
+        Some(p) => nap(s, p, most.unwrap_or(u64::MAX), since, look),
+        None => Ok(false),
     }
 }
 

@@ -13,8 +13,8 @@
 use super::counted::{Counting, What};
 use super::spin;
 use super::{
-    Phase, Socket, engage, fences, idle, large, napping, operator, parked, recv, seats, shows, stalled,
-    wired,
+    Phase, Socket, engage, fences, idle, large, napping, operator, parked, recv, seats, shows,
+    stalled, wired,
 };
 use crate::real;
 use crate::signals::may_interrupt;

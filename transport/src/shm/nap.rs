@@ -7,11 +7,12 @@
 //! just before) does not end a nap, so it is short.
 
 use super::segment::Segment;
+use crate::doorbell;
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{Result, barrier, time};
 
 fn rouse(word: &AtomicU32) {
-    if word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::SeqCst) != 0 {
+    if doorbell::naps(word) {
         time::futex_rouse(word);
     }
 }
@@ -19,7 +20,7 @@ fn rouse(word: &AtomicU32) {
 impl Segment {
     /// Says that a thread of this side is about to nap. It looks once more before it does.
     pub fn begin_nap(&self) {
-        self.mine().bell.napping.store(1, Ordering::SeqCst);
+        doorbell::lie_down(&self.mine().bell.napping);
         if !self.is_fenced() {
             barrier::heavy();
         }

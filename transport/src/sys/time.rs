@@ -29,7 +29,15 @@ pub fn futex_nap(word: &AtomicU32, expected: u32, ns: u64) -> Result<bool> {
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     };
     // SAFETY: the word outlives the call, and the time-out is readable.
-    let r = unsafe { syscall!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const most) };
+    let r = unsafe {
+        syscall!(
+            futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            expected,
+            &raw const most
+        )
+    };
     match r {
         Err(Errno(libc::ETIMEDOUT)) => Ok(false),
         Err(Errno::INTR) => Err(Errno::INTR),
