@@ -35,6 +35,10 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
         return kernel();
     }
     // SAFETY: probed.
+    if unsafe { (*msg).msg_controllen } > 0 {
+        options::before_control(s, fd);
+    }
+    // SAFETY: probed.
     let (iov, count) = unsafe { ((*msg).msg_iov, (*msg).msg_iovlen) };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, access(flags), libc::EMSGSIZE) } {
@@ -53,7 +57,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
                 m.msg_namelen = 0;
                 m.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
                 // SAFETY: probed inside.
-                unsafe { tell_left(s, fd, m) };
+                unsafe { tell_left(s, fd, m, r > 0) };
             }
             r
         }
@@ -65,9 +69,13 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
 ///
 /// # Safety
 /// The message is the program's; its control buffer is probed here.
-unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr) {
+unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr, came: bool) {
     let room = std::mem::take(&mut m.msg_controllen);
-    if room == 0 || !s.tells_left.load(Ordering::Relaxed) {
+    let tells = s.tells.load(Ordering::Relaxed);
+    if tells & options::TELLS_WHEN != 0 && came {
+        m.msg_flags |= libc::MSG_CTRUNC; // (there was no room for it: `options::before_control`)
+    }
+    if tells & options::TELLS_LEFT == 0 {
         return;
     }
     // SAFETY: arithmetic.
@@ -76,7 +84,7 @@ unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr) {
         m.msg_flags |= libc::MSG_CTRUNC;
         return;
     }
-    let left = options::unread(s, fd);
+    let left = options::countable(s, fd);
     // (as the kernel hints: where nothing is left but the end, there is something to read)
     let left = if left == 0 && options::has_ended(s) {
         1
