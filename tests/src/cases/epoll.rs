@@ -303,7 +303,8 @@ fn until(s: &Side, until: Until) {
                 stalled = true;
                 break;
             }
-            std::thread::sleep(wait::millis(1)); // (meanwhile much comes)
+            // (meanwhile much comes, at last all that is left)
+            std::thread::sleep(wait::millis(if done > ALL / 2 { 60 } else { 1 }));
             let mut told = usize::MAX;
             loop {
                 let asked = told.min(*size);
