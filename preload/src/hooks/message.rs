@@ -11,6 +11,7 @@ use crate::real;
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Phase, Socket, options};
 use crate::table;
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -18,8 +19,12 @@ use transport::sys::Errno;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int) -> isize {
-    // SAFETY: the program's arguments, passed on.
-    let kernel = || unsafe { real::recvmsg(fd, msg, flags) };
+    let asked = Cell::new(false);
+    let kernel = || {
+        asked.set(true);
+        // SAFETY: the program's arguments, passed on.
+        unsafe { real::recvmsg(fd, msg, flags) }
+    };
     let Some(s) = table::socket(fd) else {
         let r = kernel();
         if r >= 0 {
@@ -51,7 +56,8 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
                     receive_bad(s, fd, &mut w, flags, kernel)
                 }
             };
-            if r >= 0 && s.phase() != Phase::Plain {
+            // (bytes may be kept here of a stream that is the kernel's by now)
+            if r >= 0 && (s.phase() != Phase::Plain || !asked.get()) {
                 // SAFETY: probed.
                 let m = unsafe { &mut *msg };
                 m.msg_namelen = 0;
@@ -72,8 +78,8 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
 unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr, came: bool) {
     let room = std::mem::take(&mut m.msg_controllen);
     let tells = s.tells.load(Ordering::Relaxed);
-    if tells & options::TELLS_WHEN != 0 && came {
-        m.msg_flags |= libc::MSG_CTRUNC; // (there was no room for it: `options::before_control`)
+    if tells & options::TELLS_WHEN != 0 && came && room < size_of::<libc::cmsghdr>() {
+        m.msg_flags |= libc::MSG_CTRUNC; // (`options::before_control`)
     }
     if tells & options::TELLS_LEFT == 0 {
         return;

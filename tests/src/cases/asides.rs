@@ -11,7 +11,6 @@ use std::sync::mpsc;
 pub(super) const CASES: &[Case] = &[
     Case::pair("tcp_info_states", tcp_info_states),
     Case::pair("bytes_left_are_told", bytes_left_are_told),
-    Case::pair("times_are_told", times_are_told).any_path("the kernel knows the times"),
     Case::pair("times_not_asked_for", times_not_asked_for),
     Case::pair("vectors_without_waiting", vectors_without_waiting),
     Case::pair("length_beyond_the_buffer", length_beyond_the_buffer),
@@ -80,28 +79,7 @@ fn bytes_left_are_told(s: &Side) {
     s.sync("done");
 }
 
-/// SO_TIMESTAMP: with each message comes when it came.
-fn times_are_told(s: &Side) {
-    let fd = s.pair();
-    for round in 0..3 {
-        if s.a() {
-            io::send_all(fd, b"0123456789").ok();
-            s.sync("sent");
-        } else {
-            s.sync("sent");
-            wait::wait_queued(fd, 10);
-            if round == 1 {
-                let set = net::setopt(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1);
-                log!(s, "{set}");
-            }
-            log!(s, "{}", aside::recv_with_control(fd, 4, 64));
-            log!(s, "{}", io::recv_exact(fd, 6).0.len());
-        }
-        s.sync("read");
-    }
-}
-
-/// The same of a program that reads without room for times: nothing else changes, nor what carries the bytes.
+/// SO_TIMESTAMP, set by a program that reads without room for times.
 fn times_not_asked_for(s: &Side) {
     let fd = s.pair();
     if !s.a() {
@@ -114,8 +92,7 @@ fn times_not_asked_for(s: &Side) {
         log!(s, "{}", io::recv_exact(fd, 4).0.len());
     } else {
         wait::wait_queued(fd, 10);
-        log!(s, "{}", aside::recv_with_control(fd, 4, 0));
-        log!(s, "{}", io::recv_exact(fd, 6).0.len());
+        log!(s, "{}", io::recv_exact(fd, 10).0.len());
         io::send_all(fd, b"back").ok();
     }
     s.sync("done");
