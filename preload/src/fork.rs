@@ -48,7 +48,7 @@ pub(crate) fn around<T: PartialEq + From<i8>>(kernel: impl FnOnce() -> T) -> T {
 /// Before fork: every stream gets a seat for the child; then nobody is inside the registry or the heap
 /// while they are copied.
 pub(crate) extern "C" fn before_fork() {
-    parked::before_wait();
+    parked::let_all_go();
     guard::lift_all();
     let mask = world::raw().hold();
     MASK.store(mask, Ordering::Relaxed);

@@ -345,6 +345,11 @@ pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
 /// changed by it.
 pub(crate) fn shut(s: &'static Socket) {
     rouse::sets_of_others(s);
+    tell_again(s);
+}
+
+/// Edge-triggered sets are told of the socket once more, if there is anything to tell.
+pub(crate) fn tell_again(s: &'static Socket) {
     if s.set_count.load(Ordering::Acquire) == 0 {
         return;
     }

@@ -11,6 +11,7 @@ use crate::real;
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Phase, Socket, options};
 use crate::table;
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -18,8 +19,12 @@ use transport::sys::Errno;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int) -> isize {
-    // SAFETY: the program's arguments, passed on.
-    let kernel = || unsafe { real::recvmsg(fd, msg, flags) };
+    let asked = Cell::new(false);
+    let kernel = || {
+        asked.set(true);
+        // SAFETY: the program's arguments, passed on.
+        unsafe { real::recvmsg(fd, msg, flags) }
+    };
     let Some(s) = table::socket(fd) else {
         let r = kernel();
         if r >= 0 {
@@ -35,6 +40,10 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
         return kernel();
     }
     // SAFETY: probed.
+    if unsafe { (*msg).msg_controllen } > 0 {
+        options::before_control(s, fd);
+    }
+    // SAFETY: probed.
     let (iov, count) = unsafe { ((*msg).msg_iov, (*msg).msg_iovlen) };
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, access(flags), libc::EMSGSIZE) } {
@@ -47,13 +56,14 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
                     receive_bad(s, fd, &mut w, flags, kernel)
                 }
             };
-            if r >= 0 && s.phase() != Phase::Plain {
+            // (bytes may be kept here of a stream that is the kernel's by now)
+            if r >= 0 && (s.phase() != Phase::Plain || !asked.get()) {
                 // SAFETY: probed.
                 let m = unsafe { &mut *msg };
                 m.msg_namelen = 0;
                 m.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
                 // SAFETY: probed inside.
-                unsafe { tell_left(s, fd, m) };
+                unsafe { tell_left(s, fd, m, r > 0) };
             }
             r
         }
@@ -65,9 +75,13 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
 ///
 /// # Safety
 /// The message is the program's; its control buffer is probed here.
-unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr) {
+unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr, came: bool) {
     let room = std::mem::take(&mut m.msg_controllen);
-    if room == 0 || !s.tells_left.load(Ordering::Relaxed) {
+    let tells = s.tells.load(Ordering::Relaxed);
+    if tells & options::TELLS_WHEN != 0 && came && room < size_of::<libc::cmsghdr>() {
+        m.msg_flags |= libc::MSG_CTRUNC; // (`options::before_control`)
+    }
+    if tells & options::TELLS_LEFT == 0 {
         return;
     }
     // SAFETY: arithmetic.
@@ -76,7 +90,7 @@ unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr) {
         m.msg_flags |= libc::MSG_CTRUNC;
         return;
     }
-    let left = options::unread(s, fd);
+    let left = options::countable(s, fd);
     // (as the kernel hints: where nothing is left but the end, there is something to read)
     let left = if left == 0 && options::has_ended(s) {
         1

@@ -47,12 +47,13 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     for (mine, theirs) in [
         (&s.linger_zero, &l.linger_zero),
-        (&s.tells_left, &l.tells_left),
         (&s.nodelay, &l.nodelay),
         (&s.cork, &l.cork),
     ] {
         mine.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
     }
+    s.tells
+        .store(l.tells.load(Ordering::Relaxed), Ordering::Relaxed);
     for (mine, theirs) in [(&s.sndbuf, &l.sndbuf), (&s.rcvbuf, &l.rcvbuf)] {
         mine.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
     }

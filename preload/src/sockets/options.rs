@@ -4,6 +4,7 @@
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, reset_error, was_answered};
 use super::{Phase, Socket, residual, wired};
+use crate::epoll::registered;
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
 use transport::direct::Direct;
@@ -15,6 +16,11 @@ use transport::sys::{Errno, net};
 /// `SO_RCVTIMEO_NEW` and `SO_SNDTIMEO_NEW` (asm-generic/socket.h).
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
+
+/// `SO_TIMESTAMP_NEW` and its kin (likewise, for times of 64 bits).
+const TIMESTAMP_NEW: i32 = 63;
+const TIMESTAMPNS_NEW: i32 = 64;
+const TIMESTAMPING_NEW: i32 = 65;
 
 /// Linux's uapi/linux/tcp.h: recvmsg is to say how much is left, in a control message of the same number.
 pub(crate) const TCP_INQ: i32 = 36;
@@ -30,7 +36,13 @@ pub(crate) fn countable(s: &'static Socket, fd: i32) -> usize {
     {
         return n;
     }
-    unread(s, fd)
+    let n = unread(s, fd);
+    if n >= wired::MUCH && wired::is_wired(s) {
+        // There may be more, which nobody can count before it is taken out of its frames. Programs that wait for edges read as
+        // much as they were told and no further (nginx), so what lies behind that is one more edge.
+        registered::tell_again(s);
+    }
+    n
 }
 
 /// Bytes that can be read now.
@@ -132,16 +144,45 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 _ => {}
             }
         }
-        (libc::IPPROTO_TCP, TCP_INQ) => s.tells_left.store(is_on, Ordering::Relaxed),
+        (libc::IPPROTO_TCP, TCP_INQ) => tell(s, TELLS_LEFT, is_on),
+        (
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | TIMESTAMP_NEW | TIMESTAMPNS_NEW,
+        ) => tell(s, TELLS_WHEN, is_on),
         _ if kernel_only(level, name) => demote(s, fd, Reason::SocketOption, Unread::GiveBack),
         _ => {}
+    }
+}
+
+/// TCP_INQ: how much is left. SO_TIMESTAMP: when it came, for which the stream goes back to the kernel once somebody looks.
+pub(crate) const TELLS_LEFT: u8 = 1;
+pub(crate) const TELLS_WHEN: u8 = 2;
+
+fn tell(s: &Socket, what: u8, on: bool) {
+    if on {
+        s.tells.fetch_or(what, Ordering::Relaxed);
+    } else {
+        s.tells.fetch_and(!what, Ordering::Relaxed);
+    }
+}
+
+/// A recvmsg with room for control data: whoever has asked for the time at which each message came, which only the kernel
+/// knows, is served by it from here. (Programs set that and read without such room, iperf for one.)
+pub(crate) fn before_control(s: &'static Socket, fd: i32) {
+    if s.tells.load(Ordering::Relaxed) & TELLS_WHEN != 0 && s.phase() != Phase::Plain {
+        demote(s, fd, Reason::SocketOption, Unread::GiveBack);
     }
 }
 
 /// Takes over what others have set for a listener that this program was left: connections that it accepts inherit that.
 pub(crate) fn take_over(s: &'static Socket, fd: i32) {
     let tcp = [libc::TCP_NODELAY, libc::TCP_CORK, TCP_INQ];
-    let socket = [libc::SO_LINGER, libc::SO_RCVLOWAT];
+    let socket = [
+        libc::SO_LINGER,
+        libc::SO_RCVLOWAT,
+        libc::SO_TIMESTAMP,
+        libc::SO_TIMESTAMPNS,
+    ];
     let all = tcp.map(|name| (libc::IPPROTO_TCP, name));
     let all = all
         .into_iter()
@@ -254,20 +295,16 @@ pub(crate) fn take_error(s: &Socket, fd: i32) -> Option<Errno> {
 fn kernel_only(level: i32, name: i32) -> bool {
     const TCP_REPAIR: i32 = 19;
     const TCP_ULP: i32 = 31;
-    // (asm-generic/socket.h, for times of 64 bits)
-    const TIMESTAMP_NEW: i32 = 63;
-    const TIMESTAMPING_NEW: i32 = 65;
     match level {
         libc::IPPROTO_TCP => matches!(name, TCP_REPAIR | TCP_ULP | libc::TCP_MD5SIG),
         libc::SOL_SOCKET => {
             matches!(
                 name,
                 libc::SO_PEEK_OFF
-                    | libc::SO_TIMESTAMP
-                    | libc::SO_TIMESTAMPNS
                     | libc::SO_TIMESTAMPING
-                    | TIMESTAMP_NEW
-                    ..=TIMESTAMPING_NEW | libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF
+                    | TIMESTAMPING_NEW
+                    | libc::SO_ATTACH_FILTER
+                    | libc::SO_ATTACH_BPF
             )
         }
         _ => false,

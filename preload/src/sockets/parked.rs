@@ -128,21 +128,63 @@ fn each(is_wanted: impl Fn(&'static Socket) -> bool, mut go: impl FnMut(&'static
 
 #[cold]
 fn all() {
-    each(|s| !wired::is_gathering(s, wired::GATHERING_US), post);
+    let stuck = is_due();
+    each(
+        |s| !wired::is_gathering(s, wired::GATHERING_US) && (stuck || !is_moved(s)),
+        post,
+    );
 }
 
-/// What begins a wait: nothing stays here, however new it is. One load if there is nothing.
+/// What begins a wait: nothing stays here, however new it is, but for what the mover moves. One load if there is nothing.
 #[inline]
 pub(crate) fn before_wait() {
+    if TAKEN.load(Ordering::Relaxed) > 0 {
+        let stuck = is_due();
+        each(|s| stuck || !is_moved(s), post);
+    }
+}
+
+/// Everything that can go does: before a fork, or an end.
+pub(crate) fn let_all_go() {
     if TAKEN.load(Ordering::Relaxed) > 0 {
         each(|_| true, post);
     }
 }
 
+/// As many sockets on which something waits are looked after by every call, of whatever thread. Where there are more (a server
+/// whose many threads begin a connection each) all threads would spend their time, and each other's locks, on each other's.
+const FEW: u32 = 4;
+/// How often (µs) they are looked after by calls then, beside the thread that is there for them and the calls on themselves.
+const DUE_US: u64 = 200;
+/// When they are next, in ticks.
+static DUE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether this call looks after what is stuck on software iWARP.
+fn is_due() -> bool {
+    if TAKEN.load(Ordering::Relaxed) <= FEW || !wired::mover::is_there() {
+        return true;
+    }
+    let (now, due) = (clock::ticks(), DUE.load(Ordering::Relaxed));
+    now >= due
+        && DUE
+            .compare_exchange(
+                due,
+                now + clock::us(DUE_US),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+}
+
+/// Whether what waits there is moved by the thread for software iWARP in a moment, whatever calls do.
+fn is_moved(s: &Socket) -> bool {
+    wired::is_wired(s) && !wired::is_gathering(s, u64::MAX)
+}
+
 /// The same for what may end the process.
 pub(crate) fn before_death() {
     if TAKEN.load(Ordering::Relaxed) > 0 && !world::is_foreign() {
-        before_wait();
+        let_all_go();
         settle_owed();
     }
 }
@@ -162,7 +204,7 @@ pub(crate) fn settle_owed() {
     let begun = clock::ticks();
     while TAKEN.load(Ordering::Relaxed) > 0 && owes() && clock::ticks() - begun < clock::us(OWED_US)
     {
-        before_wait();
+        let_all_go();
         let _ = time::nap(500);
     }
 }
@@ -219,7 +261,7 @@ pub(crate) fn move_wired(us: u64) -> Left {
 fn post(s: &'static Socket) {
     if wired::is_wired(s) {
         let _whole = Section::enter(); // (it was taken out of its place, and is put back at the end)
-        if wired::post(s) {
+        if wired::post(s) && !wired::mover::is_there() {
             keep_awake();
         }
         return;

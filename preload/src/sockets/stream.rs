@@ -40,8 +40,8 @@ pub(crate) struct Stream {
     /// A mark of how much was sent when that was last looked at, and whether the region has gone back to the system since
     /// (`idle`).
     pub(crate) sent_mark: AtomicU8,
-    /// TCP_INQ: recvmsg says how much is left.
-    pub(crate) tells_left: AtomicBool,
+    /// What recvmsg says beside the bytes: `options::TELLS_LEFT`, `TELLS_WHEN`.
+    pub(crate) tells: AtomicU8,
     /// Both directions are shut, and the kernel connection has been told.
     pub(crate) fin_sent: AtomicBool,
     /// Bytes were sent by the kernel after the other end was gone: what it answers counts.
@@ -112,7 +112,7 @@ impl Stream {
             cork: false.into(),
             linger_zero: false.into(),
             sent_mark: 0.into(),
-            tells_left: false.into(),
+            tells: 0.into(),
             fin_sent: false.into(),
             sent_late: false.into(),
             woken_hard: false.into(),

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 pub(super) const CASES: &[Case] = &[
     Case::pair("tcp_info_states", tcp_info_states),
     Case::pair("bytes_left_are_told", bytes_left_are_told),
+    Case::pair("times_not_asked_for", times_not_asked_for),
     Case::pair("vectors_without_waiting", vectors_without_waiting),
     Case::pair("length_beyond_the_buffer", length_beyond_the_buffer),
     Case::pair(
@@ -70,10 +71,29 @@ fn bytes_left_are_told(s: &Side) {
         );
         s.sync("sent");
         wait::wait_queued(fd, 10);
-        for (len, room) in [(3, 64), (2, 24), (1, 20), (3, 64)] {
+        for (len, room) in [(3, 64), (2, 24), (1, 20), (1, 0), (3, 64)] {
             log!(s, "{}", aside::recv_with_control(fd, len, room));
         }
         s.sync("read");
+    }
+    s.sync("done");
+}
+
+/// SO_TIMESTAMP, set by a program that reads without room for times.
+fn times_not_asked_for(s: &Side) {
+    let fd = s.pair();
+    if !s.a() {
+        let set = net::setopt(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1);
+        log!(s, "{set}");
+    }
+    s.sync("set");
+    if s.a() {
+        io::send_all(fd, b"0123456789").ok();
+        log!(s, "{}", io::recv_exact(fd, 4).0.len());
+    } else {
+        wait::wait_queued(fd, 10);
+        log!(s, "{}", io::recv_exact(fd, 10).0.len());
+        io::send_all(fd, b"back").ok();
     }
     s.sync("done");
 }

@@ -18,6 +18,8 @@ pub(super) const CASES: &[Case] = &[
     }),
     Case::pair("epoll_exclusive", |s| triggers(s, EPOLLEXCLUSIVE)),
     Case::pair("epoll_edge_partial_read", epoll_edge_partial_read),
+    Case::pair("epoll_edge_until_short", |s| until(s, Until::Short)),
+    Case::pair("epoll_edge_until_told", |s| until(s, Until::Told)),
     Case::pair("epoll_edge_added_late", epoll_edge_added_late),
     Case::pair("epoll_edge_rearm", epoll_edge_rearm),
     Case::pair("epoll_edge_out", epoll_edge_out),
@@ -252,5 +254,83 @@ fn epoll_wakes_sleeper(s: &Side) {
             io::send_all(fd, b"x").ok();
         }
     }
+    s.sync("done");
+}
+
+/// The next octet of a stream whose every octet depends on its place.
+fn octet(at: usize) -> u8 {
+    (at % 251) as u8 ^ (at >> 12) as u8
+}
+
+/// How a program that waits for edges knows that it has read all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// A call has moved less than it could (epoll(7)).
+    Short,
+    /// It has read as much as FIONREAD said.
+    Told,
+}
+
+/// Both ends wait for the next edge once they believe that there is no more, as nginx does: none may be missing.
+fn until(s: &Side, until: Until) {
+    const ALL: usize = 6 << 20;
+    const STALLED: i32 = 8000;
+    let fd = s.pair();
+    net::set_nonblocking(fd, true).ok();
+    let set = wait::epoll();
+    let (mut done, mut stalled, mut wrong) = (0, false, 0);
+    s.sync("begin");
+    if s.a() {
+        add(set, fd, EPOLLOUT | EPOLLET, 1).ok();
+        let sizes = [300_000, 100, 70_000, 5_000];
+        for size in sizes.iter().cycle() {
+            let chunk: Vec<u8> = (done..ALL.min(done + size)).map(octet).collect();
+            let sent = usize::try_from(io::send(fd, &chunk, libc::MSG_NOSIGNAL).0).unwrap_or(0);
+            done += sent;
+            if done == ALL || stalled {
+                break;
+            }
+            if sent < chunk.len() {
+                stalled = epoll_wait(set, 1, STALLED).list.is_empty();
+            }
+        }
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    } else {
+        add(set, fd, EPOLLIN | EPOLLRDHUP | EPOLLET, 1).ok();
+        let mut buf = vec![0; 100_000];
+        'all: for size in [16_384, 100_000, 4_096, 65_536].iter().cycle() {
+            if epoll_wait(set, 1, STALLED).list.is_empty() {
+                stalled = true;
+                break;
+            }
+            // (meanwhile much comes, at last all that is left)
+            std::thread::sleep(wait::millis(if done > ALL / 2 { 60 } else { 1 }));
+            let mut told = usize::MAX;
+            loop {
+                let asked = told.min(*size);
+                let r = io::recv(fd, &mut buf[..asked], 0);
+                let came = usize::try_from(r.0).unwrap_or(0);
+                let expected = (done..).map(octet);
+                wrong += buf[..came]
+                    .iter()
+                    .zip(expected)
+                    .filter(|(b, e)| *b != e)
+                    .count();
+                done += came;
+                if r.0 == 0 || done == ALL {
+                    break 'all; // (the edge of the last octets may have been that of the end)
+                }
+                if until == Until::Told && told == usize::MAX {
+                    told = usize::try_from(net::queued(fd)).unwrap_or(0);
+                } else {
+                    told -= came;
+                }
+                if came < asked || told == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    log!(s, "{} {stalled} {wrong}", done == ALL);
     s.sync("done");
 }

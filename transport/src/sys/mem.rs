@@ -69,7 +69,10 @@ fn retire(base: NonNull<u8>, len: usize) {
         }
         let next = oldest.wrapping_add(1);
         let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);
-        if OLDEST_RETIRED.compare_exchange(oldest, next, yes, no).is_ok() {
+        if OLDEST_RETIRED
+            .compare_exchange(oldest, next, yes, no)
+            .is_ok()
+        {
             exchange(oldest, 0);
         }
     }

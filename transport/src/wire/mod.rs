@@ -35,7 +35,7 @@ mod tests;
 
 pub use adverts::Adverts;
 pub use common::{Common, Return};
-pub use incoming::{In, State};
+pub use incoming::{In, MUCH, State};
 pub use noted::Turn;
 pub use outgoing::{AGE_US, GATHERED, Gathered, Out, PATIENCE_US, Sent};
 pub use riding::{Due, Riding};

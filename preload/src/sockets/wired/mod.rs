@@ -46,6 +46,7 @@ pub(crate) use waiting::{GATHERING_US, await_gone, gather, is_gathering, post, u
 use super::{Phase, Socket};
 use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
+pub(crate) use transport::wire::MUCH;
 use transport::wire::Wire;
 
 /// The connection's state, once it has any.

@@ -422,6 +422,6 @@ pub(crate) fn in_child() {
 }
 
 /// Whether octets that wait can be expected to go without a call of the program's.
-pub(super) fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     STARTED.load(Ordering::Relaxed) && !OVER.load(Ordering::Relaxed)
 }

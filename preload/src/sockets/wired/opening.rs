@@ -184,6 +184,7 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
 
 /// A client looks for the answer.
 pub(super) fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    let full = is_full(s, wire);
     let heard = hear_closing(s, fd, wire);
     match heard {
         Heard::Nothing => {}
@@ -197,9 +198,18 @@ pub(super) fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
             registered::kick_others(s, std::ptr::null());
         }
     }
-    if heard != Heard::Nothing && s.sleepers() > 0 {
-        rouse::sleepers(s); // bytes that came behind the answer are here now
+    // (Who sleeps for data is told by the kernel: of the answer, and of what is behind it, which has been left there. All who
+    // sleep on any connection are woken by this, and each answer of a server's that is at work would be one herd.)
+    if (heard == Heard::Declined || heard == Heard::Agreed && full) && s.sleepers() > 0 {
+        rouse::sleepers(s);
     }
+}
+
+/// Whether a sender may be waiting for room before the peer has answered.
+fn is_full(s: &Socket, wire: &Wire) -> bool {
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock()
+        .is_ok_and(|_tx| unsafe { !wire.out().is_roomy(&wire.common) })
 }
 
 /// [`hear`] without a word to those who watch the socket.

@@ -28,6 +28,9 @@ use std::sync::atomic::Ordering;
 /// Bytes of the two buffers: several of the largest FPDUs.
 const RAW: usize = 512 * 1024;
 const READY: usize = 256 * 1024;
+/// Where [`In::available`] says so much there may be more: it is as long as what is made ready, or shares that with bytes that
+/// have been read.
+pub const MUCH: usize = READY / 2;
 
 /// Octets of the raw buffer that are kept free in front of a piece of half its size.
 const AHEAD: usize = 64 * 1024;
@@ -98,6 +101,8 @@ pub struct In {
     reset: bool,
     /// The kernel connection has ended.
     over: bool,
+    /// The last look at the kernel has taken all that it had.
+    drained: bool,
     failed: bool,
     /// The error that the kernel gave, to be told once.
     error: Option<Errno>,
@@ -384,6 +389,7 @@ impl In {
         match self.took(came) {
             Some(n) => {
                 self.end += n;
+                self.drained = n < len && self.link.is_kernel();
                 // The initiator's "ready to receive" comes alone where its program says nothing yet: what that says first
                 // would wait for the acknowledgement (Nagle's algorithm), and that for its delay.
                 if n > 0 && !common.heard.load(Ordering::Relaxed) {

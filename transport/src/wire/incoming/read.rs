@@ -7,7 +7,8 @@ use std::ptr;
 
 impl In {
     /// Reads into the program's buffers what has come, without waiting; with `discard` it is thrown away. How many
-    /// bytes.
+    /// bytes: less than there is room for only if the kernel has been found empty, which programs that wait for edges rely on
+    /// (epoll(7)).
     ///
     /// # Safety
     /// The walk's buffers are writable.
@@ -19,15 +20,11 @@ impl In {
         discard: bool,
     ) -> usize {
         let before = walk.done();
+        self.drained = false;
         loop {
             // SAFETY: the caller's promise.
             unsafe { self.drain(common, walk, discard) };
-            let done = walk.done() > before;
-            if walk.left() == 0 || self.reset {
-                break;
-            }
-            // With something to show for it, the kernel is asked again only in the middle of a large payload.
-            if done && !matches!(self.stage, Stage::Body { left, .. } if left >= LARGE) {
+            if walk.left() == 0 || self.reset || self.drained && walk.done() > before {
                 break;
             }
             // SAFETY: as above.
@@ -239,6 +236,7 @@ impl In {
         let Some(came) = self.took(came) else {
             return false;
         };
+        self.drained = came < n + behind;
         let placed = came.min(n);
         walk.advance(placed);
         self.end = came - placed;
@@ -266,6 +264,7 @@ impl In {
         self.last = 0;
         self.took(came).is_some_and(|n| {
             self.end = n;
+            self.drained = n < HEADERS;
             true
         })
     }
