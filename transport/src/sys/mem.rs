@@ -27,7 +27,7 @@ static OLDEST_RETIRED: AtomicUsize = AtomicUsize::new(0);
 static RETIRED_PAGES: AtomicU64 = AtomicU64::new(0);
 /// How many stay, and how many pages of address space more may: that counts where it is limited (RLIMIT_AS).
 const STAY: usize = 64;
-const STAY_PAGES: u64 = 64 * 1024 * 1024 >> PAGE_BITS;
+const STAY_PAGES: u64 = (64 * 1024 * 1024) >> PAGE_BITS;
 /// Bits of a retired entry for the length, in pages.
 const LEN_BITS: u32 = 28;
 const PAGE_BITS: u32 = 12;
