@@ -13,7 +13,7 @@ use crate::signals::thread::here;
 use std::sync::atomic::{AtomicU8, Ordering};
 use transport::sdp::Leg;
 use transport::shm::segment::Segment;
-use transport::sys::{Errno, Result};
+use transport::sys::{Errno, Result, time};
 
 /// How long (ns) a nap is: an end that nobody tells of is seen so much later.
 const NAP_NS: u64 = 4_000_000;
@@ -107,6 +107,8 @@ pub(super) fn nap(
     p.end_nap();
     match ended {
         Err(_) if operator::knocked(errno) => Ok(true),
+        // (no handler of the program's: libc's own signal for a thread that is to be cancelled, which the sleep sees to)
+        Err(_) if !since.any() && time::all_restart() => Ok(false),
         Ok(woken) => {
             here().naps.note(woken);
             Ok(woken)
