@@ -59,6 +59,9 @@ fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_i
     match with_earlier(s, how) {
         libc::SHUT_RD => {
             s.rx_shut.swap(true, Ordering::SeqCst);
+            if let Some(p) = s.segment() {
+                p.rouse_own();
+            }
             // A kernel half that is shut shows readable for ever, and no bell can wake anybody there any
             // more: it is shut only for those who already sleep on it, or where the kernel's word counts.
             shows::check_kernel(s, fd);

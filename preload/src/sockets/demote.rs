@@ -208,7 +208,8 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let heard = heard && p.stated(End::Fast).is_none();
     let give_back = (unread != Unread::Keep && heard && can_follow_kernel(s, p, &mut rx))
         .then(|| rx.fast_bytes());
-    // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go.
+    // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go. (Who naps is woken by that.)
+    let naps = p.peer_naps();
     p.stop_peer(give_back);
     // (A peer that wished for nothing may still sleep on it, for its end; one that is gone would answer. Where
     // the kernel connection has failed a bell would be told of it, in the program's place.)
@@ -238,7 +239,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
             && if holds {
                 !p.cancel_give_back()
             } else {
-                is_given_back(p, asleep) || unread == Unread::Ask || !p.cancel_give_back()
+                is_given_back(p, asleep || naps) || unread == Unread::Ask || !p.cancel_give_back()
             }
     };
     let first = rx.leg() == Leg::First;

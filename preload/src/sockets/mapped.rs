@@ -16,8 +16,8 @@ use transport::record;
 use transport::sdp::{Leg, Walk};
 use transport::sys::mem::Mapping;
 
-/// Most bytes of a file that are mapped at a time.
-const WINDOW: usize = 4 << 20;
+/// Most bytes of a file that are mapped at a time: no more than go by one way at once (`policy::stage`).
+const WINDOW: usize = 2 << 20;
 const PAGE: u64 = 4096;
 
 /// Sends from a file with `size` bytes, from `position` on, as far as it goes straight. Returns how many

@@ -4,7 +4,7 @@ use super::{End, Provider};
 use crate::doorbell::{self, Rung, Ticket};
 use crate::shm::layout::{Side, TAKEN, UNSTATED};
 use crate::shm::segment::Segment;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 use crate::sys::barrier;
 use flowctl::{Back, Inbox, Note, Notes, Outbox, Piece, Terms, Untrusted, Violation, Word};
 
@@ -161,7 +161,8 @@ impl Provider for Segment {
             End::Kernel => &tx.kernel_end,
             End::Fast => &tx.fast_end,
         }
-        .store(at, Ordering::SeqCst);
+        .store(at, Ordering::Release);
+        fence(Ordering::SeqCst);
         self.rouse_peer();
     }
 
@@ -175,7 +176,8 @@ impl Provider for Segment {
     }
 
     fn finish(&self, fin: u32) {
-        self.mine().tx.fin.store(fin, Ordering::SeqCst);
+        self.mine().tx.fin.store(fin, Ordering::Release);
+        fence(Ordering::SeqCst);
         self.rouse_peer();
     }
 
@@ -221,7 +223,8 @@ impl Provider for Segment {
     }
 
     fn peer_sleeps_for(&self, what: u32) -> bool {
-        doorbell::sleeps(&self.peer().bell.armed, what, |t| RUNG.has(self.arena(), t))
+        what & doorbell::DATA != 0 && self.peer_naps()
+            || doorbell::sleeps(&self.peer().bell.armed, what, |t| RUNG.has(self.arena(), t))
     }
 
     fn note_rung(&self, ticket: Ticket) {

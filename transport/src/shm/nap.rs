@@ -44,6 +44,12 @@ impl Segment {
         rouse(&self.mine().bell.napping);
     }
 
+    /// Whether a thread of the peer's naps, or is about to.
+    #[must_use]
+    pub fn peer_naps(&self) -> bool {
+        self.peer().bell.napping.load(Ordering::Relaxed) != 0
+    }
+
     /// Wakes those of the peer that nap. After a barrier.
     #[inline]
     pub(crate) fn rouse_peer(&self) {

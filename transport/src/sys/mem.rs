@@ -64,7 +64,8 @@ fn retire(base: NonNull<u8>, len: usize) {
         let oldest = OLDEST_RETIRED.load(Ordering::Acquire);
         let n = NEXT_RETIRED.load(Ordering::Acquire).wrapping_sub(oldest);
         let large = RETIRED_PAGES.load(Ordering::Relaxed) > STAY_PAGES;
-        if n <= STAY || n <= RETIRED.len() && !large {
+        // (some places are left free: the next ones are stored before the oldest are taken out)
+        if n <= STAY || n + STAY <= RETIRED.len() && !large {
             return;
         }
         let next = oldest.wrapping_add(1);

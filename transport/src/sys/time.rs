@@ -19,7 +19,7 @@ pub fn futex_wake(word: &AtomicU32, n: i32) {
 }
 
 /// Sleeps while `*word == expected`, until [`futex_rouse`], also by another process that shares the word, or for so many
-/// nanoseconds. False: that long has passed.
+/// nanoseconds. False: that long has passed, or the kernel refuses.
 ///
 /// # Errors
 /// EINTR if a handler ran.
@@ -39,9 +39,9 @@ pub fn futex_nap(word: &AtomicU32, expected: u32, ns: u64) -> Result<bool> {
         )
     };
     match r {
-        Err(Errno(libc::ETIMEDOUT)) => Ok(false),
+        Ok(_) | Err(Errno::AGAIN) => Ok(true),
         Err(Errno::INTR) => Err(Errno::INTR),
-        _ => Ok(true),
+        Err(_) => Ok(false), // (or there is none to be had)
     }
 }
 

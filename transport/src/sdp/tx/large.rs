@@ -59,11 +59,12 @@ impl Tx {
             .advertise(self.flow.accepted(), from, policy::stage(len))
             .then(|| {
                 self.advert = Advert::Open;
-                let asleep = p.must_ring(doorbell::DATA | doorbell::TAKEN);
-                if asleep {
+                let naps = p.peer_sleeps();
+                let rings = p.must_ring(doorbell::DATA | doorbell::TAKEN);
+                if rings {
                     self.send_bell(p, fd);
                 }
-                asleep
+                rings || naps
             });
         p.leave();
         opened
