@@ -121,7 +121,8 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
             return Ok(n);
         }
         let left = || deadline.map(|d| d.saturating_sub(clock::monotonic_ns()));
-        if mask.is_null() && nap(all, left(), since, &mut n)? {
+        // (not once the time is over: whatever ends naps must not keep it from being told)
+        if mask.is_null() && left() != Some(0) && nap(all, left(), since, &mut n)? {
             if n > 0 {
                 return Ok(n); // (the spin would not look once a handler has run)
             }

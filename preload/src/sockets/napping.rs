@@ -2,8 +2,9 @@
 //! bell. What only the kernel connection tells (a peer that was killed) waits until the nap is over, so it takes a few
 //! milliseconds at most, and the sleep on the connection follows.
 //!
-//! Called by `wait`, and by `poll` where that waits for one socket's data. Rules: only on a stream that is this process's alone, both of whose directions are by the ring; and
-//! where naps have not ended by themselves lately, for each of them costs a call and a timer.
+//! Called by `wait`, and by `poll` where that waits for one socket's data. Rules: only on a stream that is this process's alone,
+//! both of whose directions are by the ring; and where naps have not ended by themselves lately, for each of them costs a call
+//! and a timer.
 
 use super::counted::{Counting, What};
 use super::{Phase, Socket, fences, operator};

@@ -282,3 +282,20 @@ pub fn set_rlimit(which: libc::__rlimit_resource_t, (soft, hard): (u64, u64)) ->
     // SAFETY: `limit` is readable memory of the right type.
     unsafe { syscall!(prlimit64, 0, which, &raw const limit, 0) }.map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Mapping, RETIRED, memory_file};
+
+    #[test]
+    fn what_was_retired_last_can_be_read_however_many_were() {
+        let file = memory_file(c"retired", 4096).unwrap();
+        for _ in 0..RETIRED.len() + 500 {
+            let mapping = Mapping::shared(&file, 0, 4096).unwrap();
+            let at = mapping.base().as_ptr();
+            drop(mapping);
+            // SAFETY: what this test is about: empty memory is there.
+            assert_eq!(unsafe { at.read_volatile() }, 0);
+        }
+    }
+}
