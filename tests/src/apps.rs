@@ -5,9 +5,11 @@
 
 use crate::report::Report;
 use crate::run::{Folder, Job, Launch, Outcome, library};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Looks a program up; Debian keeps some outside the usual path.
@@ -56,12 +58,24 @@ pub fn is_root() -> bool {
     root
 }
 
+/// A port that nobody has, and that no client is given before the server that is meant to listen there does: they have the
+/// ports from 32768 on (ip_local_port_range). Not twice in one run.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    const PORTS: std::ops::Range<u32> = 20_000..32_768;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // (other runs at the same time begin elsewhere)
+    let start = std::process::id().wrapping_mul(61);
+    loop {
+        let nth = start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = (PORTS.start + nth % (PORTS.end - PORTS.start)) as u16;
+        let taken = |host| {
+            let tried = TcpListener::bind((host, port));
+            tried.is_err_and(|e| e.kind() == ErrorKind::AddrInUse)
+        };
+        if !taken("::") && !taken("0.0.0.0") {
+            return port;
+        }
+    }
 }
 
 /// Whether somebody listens there, without connecting.

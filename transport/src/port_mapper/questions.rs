@@ -66,8 +66,6 @@ struct Open<L> {
     looked: u64,
     /// How long it may still be waited for.
     patience_us: u64,
-    /// The service turned out not to be there: that it is denied, or silence, is not remembered.
-    void: bool,
 }
 
 /// Everything that a process has asked.
@@ -126,7 +124,6 @@ impl<L: Link> Questions<L> {
             link,
             looked: now,
             patience_us: self.holds.patience_us,
-            void: false,
         });
     }
 
@@ -177,11 +174,10 @@ impl<L: Link> Questions<L> {
         self.answers.note_refused(service, now);
     }
 
-    /// The service was not there when it was tried: an answer that it does not take SDP, or none, says nothing of the next try.
+    /// The service was not there when it was tried: an answer that it does not take SDP, or none, says nothing of the next try,
+    /// which asks anew. (A question that met nobody would be sent again after a while only, too late for that try.)
     pub fn forget(&mut self, service: SocketAddr) {
-        for open in self.open.iter_mut().filter(|o| o.service == service) {
-            open.void = true;
-        }
+        self.open.retain(|o| o.service != service);
         self.answers.forget(service);
         if !self.absent.contains(&service) {
             if self.absent.len() >= MOST {
@@ -203,9 +199,7 @@ impl<L: Link> Questions<L> {
         let mut decided = Vec::new();
         self.open.retain_mut(|o| match look(o, now) {
             Some((answer, at)) => {
-                if !o.void || matches!(answer, Answer::Accepted { .. }) {
-                    decided.push((o.service, answer, at));
-                }
+                decided.push((o.service, answer, at));
                 false
             }
             None => true,

@@ -218,6 +218,23 @@ fn who_was_refused_by_the_service_itself_does_not_ask_again_soon() {
 }
 
 #[test]
+fn a_service_that_was_not_there_is_asked_about_at_the_next_try() {
+    let (mut q, service) = new();
+    let far = asked(&mut q, service, 0);
+    q.forget(service);
+    assert!(far.is_closed(), "what met nobody is not waited for");
+    let far = asked(&mut q, service, 10);
+    far.0.borrow_mut().coming.push_back(Coming::Unreachable);
+    assert_eq!(q.verdict(service, 20), Some(Verdict::Silent));
+    q.forget(service);
+    let far = asked(&mut q, service, 30);
+    far.accept(4);
+    assert_eq!(q.verdict(service, 40), Some(Verdict::Accepted));
+    q.forget(service);
+    assert_eq!(q.verdict(service, 50), Some(Verdict::Accepted), "it stands");
+}
+
+#[test]
 fn a_question_is_waited_for_by_all_together() {
     let (mut q, service) = new();
     assert!(q.patience(service, 30).is_none(), "not asked");
