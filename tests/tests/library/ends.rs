@@ -39,7 +39,8 @@ assert os.waitpid(client, 0)[1] == 0
 port = ":%04X" % at[1]
 lines = [line.split() for line in open("/proc/net/tcp")]
 waiting = [line for line in lines if line[3] == "06" and (line[1].endswith(port) or line[2].endswith(port))]
-assert len(waiting) <= 1, waiting # (the last has been ended by the kernel)
+# (the last has been ended by the kernel, and so has one whose ends were both held up at the same point)
+assert len(waiting) <= 4, waiting
 "#;
 
 #[test]

@@ -2,7 +2,7 @@
 //! checked before anything is passed on, and the markers are checked against the lengths. The sum is made while octets arrive,
 //! so none is read twice for it.
 
-use super::markers::MARKER;
+use super::markers::{MARKER, SPACING};
 use super::{CRC, Crc, LENGTH, Markers, Ulpdu, pad};
 
 /// The stream is no longer one of FPDUs (RFC 5044 section 8): nothing that follows may be passed on.
@@ -136,15 +136,22 @@ impl Deframer {
         if !self.markers.any() {
             return Ok(());
         }
-        // The first marker is `until` octets into the FPDU, the others follow at every 512th octet.
-        let mut at = self.markers.until();
-        while let Some([_, _, high, low]) = fpdu.get(at..).and_then(<[u8]>::first_chunk::<MARKER>) {
-            // The low two bits are to be taken for zero.
-            let points = usize::from(u16::from_be_bytes([*high, *low]) & !3);
-            if points != at.saturating_sub(lead) {
-                return Err(Error::Marker);
-            }
-            at += super::markers::SPACING;
+        // The first marker is `until` octets into the FPDU, the others follow at every 512th octet; their low two bits are to
+        // be taken for zero. (No look at the result before the end: the octets come from memory side by side that way.)
+        let first = self.markers.until();
+        let (spaced, rest) = fpdu.get(first..).unwrap_or_default().as_chunks::<SPACING>();
+        let points = |marker: &[u8]| {
+            let [_, _, high, low] = *marker.first_chunk::<MARKER>()?;
+            Some(usize::from(u16::from_be_bytes([high, low]) & !3))
+        };
+        let mut at = first;
+        let mut wrong = 0;
+        for marker in spaced.iter().map(<[u8; SPACING]>::as_slice).chain([rest]) {
+            wrong |= points(marker).map_or(0, |points| points ^ at.saturating_sub(lead));
+            at += SPACING;
+        }
+        if wrong != 0 {
+            return Err(Error::Marker);
         }
         Ok(())
     }

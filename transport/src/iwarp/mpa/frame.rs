@@ -130,6 +130,8 @@ pub(super) struct Writer<'o> {
     markers: Markers,
     crc: Option<Crc>,
     summed: usize,
+    /// How much is copied at a time: all of it, where there is no sum.
+    pass: usize,
 }
 
 impl<'o> Writer<'o> {
@@ -141,6 +143,7 @@ impl<'o> Writer<'o> {
             markers,
             crc: crc.then(Crc::new),
             summed: 0,
+            pass: if crc { SUMMED } else { usize::MAX },
         };
         copy.mark_if_due();
         copy.start = copy.at;
@@ -167,7 +170,7 @@ impl<'o> Writer<'o> {
     #[inline]
     pub(super) fn put(&mut self, bytes: &[u8]) {
         // What is short and has no marker in it: all of a small frame.
-        if bytes.len() < self.markers.until().min(SUMMED) {
+        if bytes.len() < self.markers.until().min(self.pass) {
             self.write(bytes);
             self.markers.passed(bytes.len());
         } else {
@@ -182,12 +185,12 @@ impl<'o> Writer<'o> {
                 continue;
             }
             self.mark_if_due();
-            let until = self.markers.until().min(SUMMED);
+            let until = self.markers.until().min(self.pass);
             let (now, later) = bytes.split_at_checked(until).unwrap_or((bytes, &[]));
             self.write(now);
             self.markers.passed(now.len());
             bytes = later;
-            if self.at - self.summed >= SUMMED {
+            if self.at - self.summed >= self.pass {
                 self.sum();
             }
         }
@@ -196,17 +199,16 @@ impl<'o> Writer<'o> {
     /// A marker and all octets up to the next one, several times. Returns what is left; a marker is due then as it was before.
     fn intervals<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let (from, _) = bytes.as_chunks::<BETWEEN>();
-        let from = from.get(..SUMMED / SPACING).unwrap_or(from);
+        let from = from.get(..self.pass / SPACING).unwrap_or(from);
         let room = self.out.get_mut(self.at..).unwrap_or_default();
         let (to, _) = room.as_chunks_mut::<SPACING>();
-        let count = runs::copy::<BETWEEN, BETWEEN, SPACING>(from, to);
         let mut distance = self.at - self.start;
-        for to in to.iter_mut().take(count) {
+        let count = runs::copy::<BETWEEN, BETWEEN, SPACING>(from, to, |to| {
             if let Some(mark) = to.first_chunk_mut::<MARKER>() {
                 *mark = marker(distance);
             }
             distance += SPACING;
-        }
+        });
         self.at = self.start + distance;
         self.sum();
         // Without room (there always is) the rest is dropped, and the frame stays as long as it was said to be.

@@ -89,7 +89,7 @@ impl<'b> Ulpdu<'b> {
         let (from, _) = self.wire.as_chunks::<SPACING>();
         let from = from.get(..self.len / BETWEEN).unwrap_or(from);
         let (to, _) = out.as_chunks_mut::<BETWEEN>();
-        let taken = runs::copy::<BETWEEN, SPACING, BETWEEN>(from, to);
+        let taken = runs::copy::<BETWEEN, SPACING, BETWEEN>(from, to, |_| ());
         if taken == 0 {
             // An FPDU always has its octets; without them there is nothing left to copy.
             self.len = 0;
