@@ -38,6 +38,9 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut libc::socklen_t,
 ) -> c_int {
     listener::touched(fd);
+    if (level, name) == (libc::IPPROTO_TCP, options::TCP_ZEROCOPY_RECEIVE) {
+        options::before_zero_copy(fd);
+    }
     // The descriptor is the kernel's own connection: nearly every answer is right as it is.
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { real::getsockopt(fd, level, name, value, len) };

@@ -5,6 +5,7 @@ use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, reset_error, was_answered};
 use super::{Phase, Socket, residual, wired};
 use crate::epoll::registered;
+use crate::{real, table};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
 use transport::direct::Direct;
@@ -24,6 +25,9 @@ const TIMESTAMPING_NEW: i32 = 65;
 
 /// Linux's uapi/linux/tcp.h: recvmsg is to say how much is left, in a control message of the same number.
 pub(crate) const TCP_INQ: i32 = 36;
+
+/// Likewise: pages of what has come are put where the program has mapped the socket.
+pub(crate) const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 
 /// What FIONREAD says: bytes that the next reads get whatever happens. A sender's buffer, which may be
 /// taken back yet, is asked for through the ring.
@@ -171,6 +175,16 @@ fn tell(s: &Socket, what: u8, on: bool) {
 pub(crate) fn before_control(s: &'static Socket, fd: i32) {
     if s.tells.load(Ordering::Relaxed) & TELLS_WHEN != 0 && s.phase() != Phase::Plain {
         demote(s, fd, Reason::SocketOption, Unread::GiveBack);
+    }
+}
+
+/// The program is about to have the kernel map what has come: that is the kernel's to give.
+#[cold]
+pub(crate) fn before_zero_copy(fd: i32) {
+    if let Some(s) = table::socket(fd).filter(|s| s.phase() != Phase::Plain) {
+        let e = real::errno();
+        demote(s, fd, Reason::SocketOption, Unread::GiveBack);
+        real::set_errno(e);
     }
 }
 

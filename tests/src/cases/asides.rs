@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("tcp_info_states", tcp_info_states),
     Case::pair("bytes_left_are_told", bytes_left_are_told),
     Case::pair("times_not_asked_for", times_not_asked_for),
+    Case::pair("pages_are_asked_for", pages_are_asked_for).any_path("the kernel alone has pages"),
     Case::pair("vectors_without_waiting", vectors_without_waiting),
     Case::pair("length_beyond_the_buffer", length_beyond_the_buffer),
     Case::pair(
@@ -92,6 +93,23 @@ fn times_not_asked_for(s: &Side) {
         log!(s, "{}", io::recv_exact(fd, 4).0.len());
     } else {
         wait::wait_queued(fd, 10);
+        log!(s, "{}", io::recv_exact(fd, 10).0.len());
+        io::send_all(fd, b"back").ok();
+    }
+    s.sync("done");
+}
+
+/// TCP_ZEROCOPY_RECEIVE: what has come and fills no page is to be read.
+fn pages_are_asked_for(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"0123456789").ok();
+        s.sync("sent");
+        log!(s, "{}", io::recv_exact(fd, 4).0.len());
+    } else {
+        s.sync("sent");
+        wait::wait_queued(fd, 10);
+        log!(s, "{}", aside::ask_for_pages(fd));
         log!(s, "{}", io::recv_exact(fd, 10).0.len());
         io::send_all(fd, b"back").ok();
     }

@@ -58,6 +58,37 @@ pub fn recv_with_control(fd: Fd, len: usize, room: usize) -> String {
     )
 }
 
+/// TCP_ZEROCOPY_RECEIVE (linux/tcp.h) for one page: what it says, how much was mapped, and how much is to be read instead.
+pub fn ask_for_pages(fd: Fd) -> String {
+    const TCP_ZEROCOPY_RECEIVE: i32 = 35;
+    const PAGE: usize = 4096;
+    // SAFETY: a new mapping.
+    let place = unsafe {
+        let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        libc::mmap(ptr::null_mut(), PAGE, prot, flags, fd, 0)
+    };
+    if place == libc::MAP_FAILED {
+        return "not mapped".into();
+    }
+    // address, length, and what is left to be read
+    let mut ask = [0u32; 4];
+    ask[0] = place.addr() as u32;
+    ask[1] = (place.addr() >> 32) as u32;
+    ask[2] = PAGE as u32;
+    let mut len = size_of_val(&ask) as u32;
+    let (level, at) = (libc::IPPROTO_TCP, ask.as_mut_ptr().cast());
+    let r = call!(libc::getsockopt(
+        fd,
+        level,
+        TCP_ZEROCOPY_RECEIVE,
+        at,
+        &raw mut len
+    ));
+    // SAFETY: mapped above, and nobody looks there.
+    unsafe { libc::munmap(place, PAGE) };
+    format!("{r} {} {}", ask[2], ask[3])
+}
+
 pub fn preadv2(fd: Fd, room: &mut [u8], flags: i32) -> Ret {
     let list = io::iov_mut(room);
     call!(libc::preadv2(fd, &raw const list, 1, -1, flags))
