@@ -15,6 +15,8 @@ pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
 /// Who asks for one of these is told of data that arrives.
 const DATA: u32 =
     (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDNORM | libc::EPOLLRDBAND).cast_unsigned();
+/// Who asks for one of these is told of room.
+const ROOM: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM).cast_unsigned();
 pub(crate) const ONESHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
 pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 pub(crate) const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
@@ -199,12 +201,15 @@ impl Entry {
                     return None;
                 }
                 if edges {
-                    let room = lack != self.seen_lack && hit & libc::EPOLLOUT.cast_unsigned() != 0;
-                    if !self.fresh && edge == self.seen_edge && !room {
+                    let room = hit & ROOM != 0;
+                    if !self.fresh && edge == self.seen_edge && !(room && lack != self.seen_lack) {
                         return None;
                     }
                     self.seen_edge = edge;
-                    self.seen_lack = lack;
+                    if room {
+                        // (what is told without it leaves the room to be told when it comes)
+                        self.seen_lack = lack;
+                    }
                 }
                 hit
             }
@@ -230,10 +235,9 @@ impl Entry {
     /// Whether there is certainly nothing to report: a few loads.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM).cast_unsigned();
         self.parked
             || (self.managed
-                && self.events & OUT == 0
+                && self.events & ROOM == 0
                 && self.socket().is_some_and(ready::is_quiet))
     }
 

@@ -23,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("epoll_edge_added_late", epoll_edge_added_late),
     Case::pair("epoll_edge_rearm", epoll_edge_rearm),
     Case::pair("epoll_edge_out", epoll_edge_out),
+    Case::pair("epoll_edge_out_behind_data", epoll_edge_out_behind_data),
     Case::pair("epoll_level_out", epoll_level_out),
     Case::pair("epoll_rdhup", epoll_rdhup),
     Case::pair("epoll_edge_shut", epoll_edge_shut),
@@ -141,6 +142,32 @@ fn epoll_edge_out(s: &Side) {
     let set = wait::epoll();
     add(set, fd, EPOLLOUT | EPOLLET, 3).ok();
     out_cycle(s, fd, set);
+}
+
+/// Data that comes while there is no room is told without the room, which is told when it comes: who keeps account of what it
+/// has been told (tokio, mio) tries no send in between.
+fn epoll_edge_out_behind_data(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let set = wait::epoll();
+        add(set, fd, EPOLLIN | EPOLLOUT | EPOLLET, 3).ok();
+        log!(s, "writable {}", epoll_wait(set, 4, 1000));
+        let total = fill_up(fd);
+        while epoll_wait(set, 4, 20).ret.0 > 0 {}
+        s.tell(total as u64);
+        log!(s, "data {}", epoll_wait(set, 4, -1));
+        log!(s, "read {}", io::recv_exact(fd, 1).0.len());
+        s.sync("read");
+        let told = epoll_wait(set, 4, 10_000);
+        log!(s, "drained {told}");
+        s.sync("drained");
+    } else {
+        let total = s.hear() as usize;
+        io::send_all(fd, b"x").ok();
+        s.sync("read");
+        crate::side::drain(fd, total);
+        s.sync("drained");
+    }
 }
 
 fn epoll_level_out(s: &Side) {

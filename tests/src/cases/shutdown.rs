@@ -19,6 +19,17 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("shutdown_bad_how", |s| halves(s, &[7, -1])),
     Case::pair("shutdown_by_both_ends", shutdown_by_both_ends),
     Case::pair("half_close_bulk", half_close_bulk),
+    Case::pair("half_close_bulk_polled", |s| {
+        half_close_told(s, |fd| {
+            move || {
+                wait::poll(&[(fd, libc::POLLOUT)], 9000);
+            }
+        })
+    }),
+    Case::pair("half_close_bulk_level", |s| half_close_told(s, by_set(0))),
+    Case::pair("half_close_bulk_edge", |s| {
+        half_close_told(s, by_set(libc::EPOLLET))
+    }),
     Case::pair("read_after_shutdown_read", read_after_shutdown_read),
     Case::pair("poll_for_room_after_shutdown_read", |s| {
         room_after_shutdown_read(s, |fd| wait::poll(&[(fd, libc::POLLOUT)], -1))
@@ -145,6 +156,52 @@ fn half_close_bulk(s: &Side) {
         let answer = Random::new(1).bytes(4 << 20);
         log!(s, "{}", io::send_all(fd, &answer));
         log!(s, "{}", net::close(fd));
+    }
+    s.sync("done");
+}
+
+/// Waits for room, or data, in a set.
+fn by_set(how: i32) -> impl Fn(Fd) -> Box<dyn FnMut()> {
+    move |fd| {
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN | libc::EPOLLOUT | how, 1).ok();
+        Box::new(move || {
+            if how == 0 {
+                wait::modify(set, fd, libc::EPOLLOUT, 1).ok(); // (the end is there all the time)
+            }
+            wait::epoll_wait(set, 1, 9000);
+        })
+    }
+}
+
+/// The same with an answer that is sent as far as there is room, which is waited for otherwise: nothing is read any more, and
+/// what the receiver says of its room comes behind the end.
+fn half_close_told<W: FnMut()>(s: &Side, waiter: impl Fn(Fd) -> W) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"request").ok();
+        net::shutdown(fd, SHUT_WR).ok();
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {:x} {last}", got.len(), hash(&got));
+    } else {
+        let mut wait = waiter(fd);
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", String::from_utf8_lossy(&got));
+        let answer = Random::new(1).bytes(4 << 20);
+        let mut sent = 0;
+        let mut waits = 0;
+        while sent < answer.len() && waits < 20_000 {
+            let r = io::send(fd, &answer[sent..], libc::MSG_DONTWAIT);
+            if r.is(libc::EAGAIN) {
+                let begun = std::time::Instant::now();
+                wait();
+                assert!(begun.elapsed().as_secs() < 8, "no room after {sent}");
+                waits += 1;
+            } else {
+                sent += r.ok();
+            }
+        }
+        log!(s, "{sent} {}", net::close(fd));
     }
     s.sync("done");
 }

@@ -61,6 +61,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     if want & OUT != 0 {
         b |= writable(s, kernel);
     }
+    let lacks_room = want & OUT != 0 && b & OUT == 0;
     if s.phase() == Phase::Opening {
         return b;
     }
@@ -85,7 +86,11 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
             (readable, false, State::Open, false)
         } else {
             let readable = if comes || incoming.has_octets(&wire.common) == Some(true) {
-                incoming.is_readable(&wire.common, fd)
+                let readable = incoming.is_readable(&wire.common, fd);
+                if lacks_room && incoming.has_end() {
+                    incoming.look_for_plain(&wire.common, fd); // the peer's credits come behind its end too
+                }
+                readable
             } else {
                 incoming.has(&wire.common, 1) // (the kernel has been asked already)
             };
@@ -102,6 +107,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         rouse::sleepers(s); // the kernel has nothing to tell them of
     }
     io::after(s, fd, wire, state);
+    if lacks_room {
+        b |= writable(s, kernel); // what has come may grant it
+    }
     if state == State::Plain {
         b |= kernel & (IN | libc::POLLRDHUP);
     }
