@@ -3,18 +3,21 @@
 //!
 //! Held by the senders of `packetized` and `nic`, which decide when bytes go to which half. Positions:
 //! `consumed <= accepted` and `boundary <= accepted`; bytes before the boundary lie in the ring, later
-//! ones in the own buffer, and the ring is not used again before the own buffer has been emptied.
+//! ones in the own buffer, and the ring is not used again before the own buffer has been emptied. Where a
+//! provider carries what was shown to the ring, the boundary follows it.
 
 use crate::areas::{Areas, WARM};
 use crate::{Back, Counts, Outbox, Piece, Terms, Violation, Word};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     areas: Areas,
     /// Bytes of the receive buffer.
     pub(crate) buffer: u64,
     own: u64,
     boundary: u64,
+    /// The position that lies at offset 0 of the own buffer.
+    own_from: u64,
     pub(crate) accepted: u64,
     pub(crate) consumed: u64,
     origin: u64,
@@ -32,6 +35,7 @@ impl Outgoing {
             buffer: terms.buffer.clamp(1, areas.half()),
             own: terms.own.min(areas.half()),
             boundary: 0,
+            own_from: 0,
             accepted: 0,
             consumed: 0,
             origin: 0,
@@ -121,9 +125,10 @@ impl Outgoing {
         self.in_own = true;
         if !self.uses_own() {
             self.counts.starved += 1;
+            self.own_from = self.boundary;
         }
         let len = want.min(self.own_room());
-        self.areas.own(self.accepted, self.boundary, len)
+        self.areas.own(self.accepted, self.own_from, len)
     }
 
     /// Accounts for bytes put at the place last given. True if that was the ring.
@@ -135,6 +140,17 @@ impl Outgoing {
             self.counts.wire += 1;
         }
         !self.in_own
+    }
+
+    /// The next bytes go to the ring.
+    pub(crate) const fn leave_own(&mut self) {
+        self.in_own = false;
+    }
+
+    /// So many of the first bytes in the own buffer have been carried to the ring.
+    pub(crate) const fn carry(&mut self, len: u64) {
+        self.boundary += len;
+        self.counts.wire += 1;
     }
 
     /// Tells the receiver where bytes lie; to be told before how many there are.
@@ -156,7 +172,7 @@ impl Outgoing {
             self.areas.ring(from, self.origin, self.boundary - from)
         } else {
             let len = self.accepted.saturating_sub(from);
-            self.areas.own(from, self.boundary, len)
+            self.areas.own(from, self.own_from, len)
         }
     }
 

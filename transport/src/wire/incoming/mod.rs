@@ -13,6 +13,7 @@ mod written;
 
 use super::noted::Noted;
 use super::set_up::LONGEST;
+use super::window::Takes;
 use super::{Agreed, Common, GIVEN};
 use crate::iwarp::ddp::{Segment, StreamId};
 use crate::iwarp::mpa::setup::{ReadLimits, Role};
@@ -135,6 +136,8 @@ pub struct In {
     /// From how many bytes on this side advertises a reader's buffer.
     least: usize,
     read_bytes: u64,
+    /// What is counted of a direction that is packetized.
+    takes: Option<Takes>,
     raw: [u8; RAW],
     ready: [u8; READY],
     back: [u8; GIVEN],
@@ -167,6 +170,7 @@ impl In {
             (&raw mut (*at).ahead).write(None);
             (&raw mut (*at).terminate).write(None);
             (&raw mut (*at).read).write(None);
+            (&raw mut (*at).takes).write(None);
             (&raw mut (*at).writes).write(written::Writes::default());
             (&raw mut (*at).link).write(Rx::new());
         }
@@ -195,7 +199,11 @@ impl In {
         self.posted = agreed.own.1.into();
         self.least = agreed.adverts.unwrap_or(usize::MAX);
         self.stage = Stage::Header;
+        self.takes = agreed.windows.receives.map(Takes::new);
         common.set_buffers(agreed.own.1);
+        if let Some((window, _)) = agreed.windows.sends {
+            common.words.begin(window);
+        }
         common.tell_heard(&self.seq.heard());
         common.tell_told(&self.seq.told());
         if agreed.mpa.role == Role::Initiator {

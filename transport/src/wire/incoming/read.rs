@@ -4,6 +4,7 @@ use super::{Common, HEADERS, In, LARGE, READY, Stage, State, shared::Target};
 use crate::sdp::Walk;
 use crate::sys::net;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 impl In {
     /// Reads into the program's buffers what has come, without waiting; with `discard` it is thrown away. How many
@@ -35,7 +36,29 @@ impl In {
                 break;
             }
         }
-        walk.done() - before
+        let n = walk.done() - before;
+        if n > 0 && self.takes.is_some() {
+            self.hand_back(common);
+        }
+        n
+    }
+
+    /// The program has so many bytes. (Counted with each step that takes some, since each may be noted.)
+    #[inline]
+    fn count(&mut self, n: usize) {
+        if let Some(takes) = &mut self.takes {
+            takes.took(n);
+        }
+    }
+
+    /// What was taken of a packetized direction is handed back, once it is enough.
+    fn hand_back(&mut self, common: &Common) {
+        self.note(); // before it is told
+        if let Some(takes) = &mut self.takes
+            && takes.hand_back(&common.words)
+        {
+            common.due.store(true, Ordering::Release);
+        }
     }
 
     /// Copies what will be read next, as far as it fits here, and leaves it.
@@ -161,7 +184,9 @@ impl In {
     unsafe fn drain(&mut self, common: &Common, walk: &mut Walk, discard: bool) {
         let held = self.ready.get(self.ready_start..self.ready_end);
         // SAFETY: the caller's promise.
-        self.ready_start += unsafe { put(held.unwrap_or_default(), walk, discard) };
+        let n = unsafe { put(held.unwrap_or_default(), walk, discard) };
+        self.ready_start += n;
+        self.count(n);
         if self.ready_start < self.ready_end {
             return;
         }
@@ -176,6 +201,7 @@ impl In {
             // SAFETY: as above.
             let n = unsafe { put(here.unwrap_or_default(), walk, discard) };
             self.pass(n);
+            self.count(n);
             if n < run {
                 return;
             }
@@ -212,6 +238,7 @@ impl In {
                 return false;
             };
             walk.advance(came);
+            self.count(came);
             if let Stage::Body { left, .. } = &mut self.stage {
                 *left -= came;
             }
@@ -241,6 +268,7 @@ impl In {
         };
         let placed = came.min(n);
         walk.advance(placed);
+        self.count(placed);
         self.end = came - placed;
         if let Stage::Body { left, .. } = &mut self.stage {
             *left -= placed;
