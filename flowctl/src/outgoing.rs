@@ -3,8 +3,7 @@
 //!
 //! Held by the senders of `packetized` and `nic`, which decide when bytes go to which half. Positions:
 //! `consumed <= accepted` and `boundary <= accepted`; bytes before the boundary lie in the ring, later
-//! ones in the own buffer, and the ring is not used again before the own buffer has been emptied. Where a
-//! provider carries what was shown to the ring, the boundary follows it.
+//! ones in the own buffer, and the ring is not used again before the own buffer has been emptied.
 
 use crate::areas::{Areas, WARM};
 use crate::{Back, Counts, Outbox, Piece, Terms, Violation, Word};
@@ -16,8 +15,6 @@ pub(crate) struct Outgoing {
     pub(crate) buffer: u64,
     own: u64,
     boundary: u64,
-    /// The position that lies at offset 0 of the own buffer.
-    own_from: u64,
     pub(crate) accepted: u64,
     pub(crate) consumed: u64,
     origin: u64,
@@ -35,7 +32,6 @@ impl Outgoing {
             buffer: terms.buffer.clamp(1, areas.half()),
             own: terms.own.min(areas.half()),
             boundary: 0,
-            own_from: 0,
             accepted: 0,
             consumed: 0,
             origin: 0,
@@ -125,10 +121,9 @@ impl Outgoing {
         self.in_own = true;
         if !self.uses_own() {
             self.counts.starved += 1;
-            self.own_from = self.boundary;
         }
         let len = want.min(self.own_room());
-        self.areas.own(self.accepted, self.own_from, len)
+        self.areas.own(self.accepted, self.boundary, len)
     }
 
     /// Accounts for bytes put at the place last given. True if that was the ring.
@@ -153,6 +148,11 @@ impl Outgoing {
         self.counts.wire += 1;
     }
 
+    /// Bytes at a position of an own buffer that does not begin at the boundary.
+    pub(crate) const fn own_at(&self, position: u64, from: u64, len: u64) -> Piece {
+        self.areas.own(position, from, len)
+    }
+
     /// Tells the receiver where bytes lie; to be told before how many there are.
     #[inline]
     pub(crate) fn publish_places(&self, out: &impl Outbox) {
@@ -172,7 +172,7 @@ impl Outgoing {
             self.areas.ring(from, self.origin, self.boundary - from)
         } else {
             let len = self.accepted.saturating_sub(from);
-            self.areas.own(from, self.own_from, len)
+            self.areas.own(from, self.boundary, len)
         }
     }
 

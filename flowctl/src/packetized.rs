@@ -10,8 +10,7 @@
 //! What the provider makes of it: on shared memory the own buffer lies in the region too, so parked
 //! bytes need not be copied into the ring: to move them is to let the receiver take them where they are
 //! ([`Word::Produced`]), never more than it has free. Until they are all taken, later bytes are parked
-//! behind them. Where bytes go in messages they are *carried*: copied to the receive buffer once there is
-//! room, and the own buffer has room for others ([`Sender::free`] and what follows it).
+//! behind them. Where bytes go in messages they are copied once there is room ([`crate::carrier`]).
 //!
 //! Two refinements that change no rule:
 //! - *Warm start*: when the ring is empty and the write position has moved past [`WARM`] bytes, the
@@ -29,10 +28,8 @@ use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Terms, Violation, Word}
 /// The sending half: what is shown lies between what was consumed and what was accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
-    halves: Outgoing,
-    shown: u64,
-    /// Up to here bytes may go whether there is room for them or not.
-    released: u64,
+    pub(crate) halves: Outgoing,
+    pub(crate) shown: u64,
 }
 
 impl Sender {
@@ -42,82 +39,7 @@ impl Sender {
         Self {
             halves: Outgoing::new(region, terms),
             shown: 0,
-            released: 0,
         }
-    }
-}
-
-/// For a provider that carries bytes in messages. What is shown has gone; what the own buffer holds is what is parked.
-impl Sender {
-    /// Takes in what was handed back: no more can be than has gone.
-    ///
-    /// # Errors
-    /// [`Violation`] if it is, or runs backwards.
-    pub fn heard(&mut self, out: &impl Outbox) -> Result<(), Violation> {
-        let handed = out.handed_back(Back::Consumed);
-        self.halves.consumed = handed.within(self.halves.consumed, self.shown)?;
-        Ok(())
-    }
-
-    /// Bytes that may go now, as far as the receiver's room is known; those that are parked come first.
-    #[inline]
-    #[must_use]
-    pub fn free(&self) -> usize {
-        let under_way = self.shown - self.halves.consumed;
-        let room = self.halves.buffer.saturating_sub(under_way);
-        count(room.max(self.released.saturating_sub(self.shown)))
-    }
-
-    /// Accounts for a message of bytes that were not parked, of [`Self::free`] ones, while none are.
-    #[inline]
-    pub fn gone(&mut self, len: usize) {
-        debug_assert!(!self.halves.uses_own() && len <= self.free());
-        self.halves.leave_own();
-        self.halves.commit(len as u64);
-        self.shown = self.halves.accepted;
-    }
-
-    /// Where the next bytes go that cannot go to the receiver; then [`crate::Sender::commit`]. Zero length if the own
-    /// buffer is full.
-    pub fn park(&mut self, want: usize) -> Piece {
-        let starved = self.halves.counts.starved;
-        let has_room = self.free() > 0;
-        let piece = self.halves.place_in_own(want as u64);
-        if has_room {
-            self.halves.counts.starved = starved; // (it is the provider that takes no more)
-        }
-        piece
-    }
-
-    /// The first of the bytes that are parked, whether they may go or not.
-    #[must_use]
-    pub fn parked(&self) -> Piece {
-        self.halves.piece_at(self.shown)
-    }
-
-    /// So many of them have gone, as one message, of [`Self::free`] ones.
-    pub fn carried(&mut self, len: usize) {
-        debug_assert!(len <= self.free() && self.shown + len as u64 <= self.halves.accepted);
-        self.shown += len as u64;
-        self.halves.carry(len as u64);
-    }
-
-    /// Bytes that are parked.
-    #[inline]
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        count(self.halves.accepted - self.shown)
-    }
-
-    /// What is parked now may go whatever room there is, since this side may be there no more when there is. The receiver
-    /// is to be told ([`crate::Receiver`]: a boundary is where that begins).
-    pub const fn release(&mut self) {
-        self.released = self.halves.accepted;
-    }
-
-    /// The receiver does not count any more: everything may go.
-    pub const fn lift(&mut self) {
-        self.released = u64::MAX;
     }
 }
 

@@ -123,7 +123,7 @@ pub enum Message<'a> {
     Taken {
         bytes: u64,
     },
-    /// Source: what follows now it had in its own buffer, and the sink may have no room for it.
+    /// Source: from here on its direction is not packetized any more; the sink may have no room for what follows.
     Released,
     /// Nothing more comes from here.
     DisConn,

@@ -33,7 +33,7 @@ pub enum Mid {
     GivenBack = 0x46,
     /// Also: the buffer that was advertised last is not to be read any more.
     Withdraw = 0x47,
-    /// Also: so many bytes were taken out of the receive buffer; what the sender had parked follows without room.
+    /// Also: so many bytes were taken out of the receive buffer; the sender's direction is not packetized any more.
     Taken = 0x48,
     Released = 0x49,
     SinkAvail = 0xFD,

@@ -144,7 +144,7 @@ impl Wire {
         let Some(asker) = asker else {
             return Heard::Agreed;
         };
-        incoming.look_for_reply(fd);
+        incoming.look_for_reply(&self.common, fd);
         let (heard, agreed, used) = match asker.hear(incoming.reply()) {
             Reply::Partial if !incoming.is_all_of_reply(fd) => return Heard::Nothing,
             // It ended, or said something else, before it has answered.

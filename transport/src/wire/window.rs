@@ -7,13 +7,15 @@
 //! |---|---|
 //! | `Produced` | by what has come: payload of Data and of SrcAvail. What is read or written by RDMA is not counted: the reader has room for it |
 //! | `Consumed` | by the message Taken |
-//! | `Boundary`, `Queued` | by the message Released: where what had been parked begins |
 //! | all others | not at all; there is no ring whose places would matter |
+//!
+//! By the message Released a sender ends the scheme for its direction: from there on the kernel's buffers are the limit.
 //!
 //! Used by `Out` ([`Words`] as its outbox) and `In` ([`Takes`]), each under its lock; between the two are atomics. A peer says
 //! of itself in one byte of its Hello whether it knows of all that: to one that does not the direction is not packetized.
 
 use crate::sdp_wire::Violation;
+use flowctl::carrier::Carrier;
 use flowctl::packetized::{self, lazy};
 use flowctl::{
     Back, Granted, Inbox, Note, Notes, Outbox, Receiver as _, Scheme, Terms, Untrusted, Word,
@@ -106,10 +108,10 @@ fn region(window: u64) -> usize {
 }
 
 /// The sender of a direction.
-pub(super) fn sender(window: u64, own: u64) -> packetized::Sender {
+pub(super) fn sender(window: u64, own: u64) -> Carrier {
     // (of what it parks the receiver may have to find room for once: see Released)
     let own = own.min(window).min(OWN as u64);
-    packetized::Sender::new(region(window), &terms(window, own))
+    Carrier::new(region(window), &terms(window, own))
 }
 
 /// Where a piece of a sender's lies in its own buffer, and how much of it in one run.
@@ -246,13 +248,13 @@ pub(super) struct Takes {
     read: u64,
     /// Of all that came, bytes that were read or written by RDMA: not counted.
     beside: u64,
+    /// Nothing is counted any more.
+    over: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Came {
     produced: u64,
-    /// Where what the sender had parked when it was about to end began.
-    boundary: u64,
 }
 
 /// With what goes the other way.
@@ -265,12 +267,10 @@ impl Takes {
     pub(super) fn new(window: u64) -> Self {
         Self {
             receiver: packetized::Receiver::new(Terms::region(half(window)), &terms(window, 0)),
-            came: Came {
-                produced: 0,
-                boundary: 0,
-            },
+            came: Came { produced: 0 },
             read: 0,
             beside: 0,
+            over: false,
         }
     }
 
@@ -289,7 +289,7 @@ impl Takes {
         self.came.produced = self.came.produced.saturating_add(len as u64);
         let from = self.incoming(words);
         match self.receiver.announced(&from) {
-            Err(_) if !words.is_silent() => Err(Violation::Room),
+            Err(_) if !self.over && !words.is_silent() => Err(Violation::Room),
             _ => Ok(()),
         }
     }
@@ -299,9 +299,9 @@ impl Takes {
         self.beside = self.beside.saturating_add(len as u64);
     }
 
-    /// What follows had been parked: there is as much room again for it.
+    /// The sender goes on without the scheme.
     pub(super) const fn released(&mut self) {
-        self.came.boundary = self.came.produced;
+        self.over = true;
     }
 
     /// The program has taken so many bytes of the stream.
@@ -339,8 +339,7 @@ impl Notes for Incoming<'_> {
 impl Inbox for Incoming<'_> {
     fn told(&self, word: Word) -> Untrusted<u64> {
         Untrusted::new(match word {
-            Word::Produced | Word::Queued => self.came.produced,
-            Word::Boundary => self.came.boundary,
+            Word::Produced | Word::Boundary => self.came.produced,
             _ => 0,
         })
     }

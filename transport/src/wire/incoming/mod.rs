@@ -213,7 +213,7 @@ impl In {
 
     /// Looks at what has come in answer to a request. It stays where it is: plain bytes behind it, or in its place, are the
     /// kernel's.
-    pub(super) fn look_for_reply(&mut self, fd: i32) {
+    pub(super) fn look_for_reply(&mut self, common: &Common, fd: i32) {
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         if net::has_only_error(fd) {
             (self.start, self.end) = (0, 0);
@@ -226,7 +226,7 @@ impl In {
         if let Ok(n @ 1..) = came {
             self.end = n;
         } else {
-            self.took(came);
+            self.took(common, came);
         }
     }
 
@@ -389,7 +389,7 @@ impl In {
         let (to, len) = (space.as_mut_ptr(), space.len().min(most));
         // SAFETY: the slice is writable.
         let came = unsafe { self.recv_raw(common, fd, to, len) };
-        match self.took(came) {
+        match self.took(common, came) {
             Some(n) => {
                 self.end += n;
                 // The initiator's "ready to receive" comes alone where its program says nothing yet: what that says first
@@ -492,12 +492,13 @@ impl In {
     }
 
     /// Takes in what the kernel said to a read of some bytes.
-    fn took(&mut self, came: Result<usize>) -> Option<usize> {
+    fn took(&mut self, common: &Common, came: Result<usize>) -> Option<usize> {
         match came {
             Ok(0) => {
                 // (By a ring, too: what a peer that was killed had handed to its adapter has landed, but for what it did in
                 // its last microseconds; and an end within an FPDU is a reset.)
                 self.over = true;
+                common.words.lift(); // (nobody says any more what was taken: what the peer has become a send is told by the kernel)
                 None
             }
             Ok(n) => {
@@ -507,6 +508,7 @@ impl In {
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(e) => {
                 (self.over, self.failed) = (true, true);
+                common.words.lift();
                 self.error = Some(e);
                 None
             }

@@ -234,7 +234,7 @@ impl In {
         if !self.link.is_straight() {
             // SAFETY: the caller's promise.
             let came = unsafe { self.link.recv(common.ring.get(), fd, to, n) };
-            let Some(came) = self.took(came) else {
+            let Some(came) = self.took(common, came) else {
                 return false;
             };
             walk.advance(came);
@@ -263,7 +263,7 @@ impl In {
                 net::recv_vec(fd, both.as_mut_ptr(), both.len(), libc::MSG_DONTWAIT)
             }
         };
-        let Some(came) = self.took(came) else {
+        let Some(came) = self.took(common, came) else {
             return false;
         };
         let placed = came.min(n);
@@ -292,7 +292,7 @@ impl In {
         let came = unsafe { self.recv_raw(common, fd, to, HEADERS) };
         // (what is not data may be shorter: then the rest is asked for as it comes)
         self.last = 0;
-        self.took(came).is_some_and(|n| {
+        self.took(common, came).is_some_and(|n| {
             self.end = n;
             true
         })

@@ -35,7 +35,7 @@ use crate::sdp_wire::header::HEADER;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result, net};
 use advert::{Advertising, Turns};
-use flowctl::packetized;
+use flowctl::carrier::Carrier;
 use gather::Streak;
 use std::sync::atomic::Ordering;
 use written::Writes;
@@ -72,7 +72,7 @@ struct Numbers {
     turns: Turns,
     writes: Writes,
     /// Of a direction that is packetized.
-    window: Option<packetized::Sender>,
+    window: Option<Carrier>,
 }
 
 /// Where the bytes lie that are being sent.

@@ -3,7 +3,7 @@
 //! Out of room, or where the kernel takes no more, the program's bytes are copied to this side's own buffer and `send` returns.
 //! They go, before all later ones, by the program's next call of the library, or after a while by whoever looks after it
 //! (`preload::sockets::wired::mover`). Before this side may be there no more (it shuts, leaves RDMA mode, ends) they
-//! are *released*: the peer is told that they follow whether it has room or not.
+//! are *released*, and so they are where nothing has moved for long: the peer is told that the scheme ends, and the kernel's buffers are the limit.
 //!
 //! Called by the modules beside it and, to park, by `preload`; under the sending lock. Rule: while bytes are parked none are taken
 //! among the early ones; those that are there come behind what is parked, from among them.
@@ -15,14 +15,13 @@ use crate::sdp::Walk;
 use crate::sdp_wire::header::Header;
 use crate::sdp_wire::message::Message;
 use crate::sys::Result;
-use flowctl::Sender as _;
+use flowctl::carrier::Carrier;
 
 impl Out {
     /// The other half hears of what has gone.
     pub(super) fn tell(&self, common: &Common) {
         common.tell_told(&self.numbers.seq.told());
         if let Some(window) = &self.numbers.window {
-            let mut window = *window;
             window.publish(&common.words);
         }
     }
@@ -37,7 +36,7 @@ impl Out {
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         let window = self.numbers.window.as_ref();
-        (window.map_or(0, flowctl::Sender::reserved), self.updates)
+        (window.map_or(0, Carrier::reserved), self.updates)
     }
 
     pub(super) fn starved_of_room(&self) -> u64 {
@@ -62,7 +61,7 @@ impl Out {
     /// Bytes that may go, as far as the window matters.
     pub(super) fn room(&self) -> usize {
         let window = self.numbers.window.as_ref();
-        window.map_or(usize::MAX, flowctl::packetized::Sender::free)
+        window.map_or(usize::MAX, Carrier::free)
     }
 
     /// The header of a message with payload, which takes its room. Nothing without credit or room.
@@ -86,7 +85,7 @@ impl Out {
     #[must_use]
     pub fn parked(&self) -> usize {
         let window = self.numbers.window.as_ref();
-        window.map_or(0, flowctl::packetized::Sender::waiting)
+        window.map_or(0, Carrier::waiting)
     }
 
     /// Whether a program that waits for room is told that there is: by the own buffer, not by the kernel's. Nothing where bytes are
@@ -154,7 +153,7 @@ impl Out {
             }
             // SAFETY: the caller's promise, and a slice of ours, of that length at most.
             unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
-            window.commit(place.len(), &common.words);
+            window.put(place.len());
             walk.advance(place.len());
         }
         let parked = walk.done() - before;
@@ -183,7 +182,7 @@ impl Out {
             let sent = unsafe { self.send_now(common, fd, &mut walk, 0) };
             self.from = From::Program;
             match sent {
-                Ok(Sent::Bytes(_)) => {}
+                Ok(Sent::Bytes(_)) => common.words.note_parked(clock::ticks()), // (it moves)
                 Ok(wait) => return Ok(Some(wait)),
                 Err(e) => {
                     self.has_gone(common);
@@ -228,7 +227,7 @@ impl Out {
         self.park_early(common);
         self.say_and(common, fd, &Message::Released, |out| {
             if let Some(window) = &mut out.numbers.window {
-                window.release();
+                window.lift();
             }
         })?;
         Ok(())
