@@ -218,7 +218,7 @@ mod tests {
                 words.came.set(from + len as u64);
                 rx.announced(words).expect("there is room");
             };
-            let mut carry = |tx: &mut Carrier, own: &[u8; OWN], words: &Words, rx: &mut Receiver| {
+            let carry = |tx: &mut Carrier, own: &[u8; OWN], words: &Words, rx: &mut Receiver| {
                 tx.heard(words).expect("honest");
                 while tx.waiting() > 0 && tx.free() > 0 {
                     let piece = tx.parked();
