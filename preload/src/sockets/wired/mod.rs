@@ -41,7 +41,9 @@ pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_want
 pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
 pub(crate) use riding::{Sleeper, before_sleep, end as end_ring, event as ring_event, may_go};
-pub(crate) use waiting::{GATHERING_US, await_gone, gather, is_gathering, post, unsent};
+pub(crate) use waiting::{
+    GATHERING_US, await_gone, gather, is_gathering, is_resting, post, release, unsent,
+};
 
 use super::{Phase, Socket};
 use crate::table::{self, Entry};

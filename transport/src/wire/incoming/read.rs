@@ -4,6 +4,7 @@ use super::{Common, HEADERS, In, LARGE, READY, Stage, State, shared::Target};
 use crate::sdp::Walk;
 use crate::sys::net;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 impl In {
     /// Reads into the program's buffers what has come, without waiting; with `discard` it is thrown away. How many
@@ -35,7 +36,29 @@ impl In {
                 break;
             }
         }
-        walk.done() - before
+        let n = walk.done() - before;
+        if n > 0 && self.takes.is_some() {
+            self.hand_back(common);
+        }
+        n
+    }
+
+    /// The program has so many bytes. (Counted with each step that takes some, since each may be noted.)
+    #[inline]
+    fn count(&mut self, n: usize) {
+        if let Some(takes) = &mut self.takes {
+            takes.took(n);
+        }
+    }
+
+    /// What was taken of a packetized direction is handed back, once it is enough.
+    fn hand_back(&mut self, common: &Common) {
+        self.note(); // before it is told
+        if let Some(takes) = &mut self.takes
+            && takes.hand_back(&common.words)
+        {
+            common.due.store(true, Ordering::Release);
+        }
     }
 
     /// Copies what will be read next, as far as it fits here, and leaves it.
@@ -161,7 +184,9 @@ impl In {
     unsafe fn drain(&mut self, common: &Common, walk: &mut Walk, discard: bool) {
         let held = self.ready.get(self.ready_start..self.ready_end);
         // SAFETY: the caller's promise.
-        self.ready_start += unsafe { put(held.unwrap_or_default(), walk, discard) };
+        let n = unsafe { put(held.unwrap_or_default(), walk, discard) };
+        self.ready_start += n;
+        self.count(n);
         if self.ready_start < self.ready_end {
             return;
         }
@@ -176,6 +201,7 @@ impl In {
             // SAFETY: as above.
             let n = unsafe { put(here.unwrap_or_default(), walk, discard) };
             self.pass(n);
+            self.count(n);
             if n < run {
                 return;
             }
@@ -208,10 +234,11 @@ impl In {
         if !self.link.is_straight() {
             // SAFETY: the caller's promise.
             let came = unsafe { self.link.recv(common.ring.get(), fd, to, n) };
-            let Some(came) = self.took(came) else {
+            let Some(came) = self.took(common, came) else {
                 return false;
             };
             walk.advance(came);
+            self.count(came);
             if let Stage::Body { left, .. } = &mut self.stage {
                 *left -= came;
             }
@@ -236,11 +263,12 @@ impl In {
                 net::recv_vec(fd, both.as_mut_ptr(), both.len(), libc::MSG_DONTWAIT)
             }
         };
-        let Some(came) = self.took(came) else {
+        let Some(came) = self.took(common, came) else {
             return false;
         };
         let placed = came.min(n);
         walk.advance(placed);
+        self.count(placed);
         self.end = came - placed;
         if let Stage::Body { left, .. } = &mut self.stage {
             *left -= placed;
@@ -264,7 +292,7 @@ impl In {
         let came = unsafe { self.recv_raw(common, fd, to, HEADERS) };
         // (what is not data may be shorter: then the rest is asked for as it comes)
         self.last = 0;
-        self.took(came).is_some_and(|n| {
+        self.took(common, came).is_some_and(|n| {
             self.end = n;
             true
         })
