@@ -10,8 +10,7 @@ pub const WARM: u64 = 4096;
 const LAZIEST: u64 = 64 * 1024;
 
 /// How many bytes are read before the sender is told, unless it is known to wait.
-#[must_use]
-pub fn lazy(buffer: u64) -> u64 {
+pub(crate) fn lazy(buffer: u64) -> u64 {
     (buffer / 8).clamp(1, LAZIEST)
 }
 

@@ -20,8 +20,8 @@
 //! - *Lazy grants*: the receiver reports only once an eighth of the ring was read, or when it is about
 //!   to wait, so that small messages do not bounce a cache line each.
 
-use crate::areas::{View, count};
-pub use crate::areas::{WARM, lazy};
+pub use crate::areas::WARM;
+use crate::areas::{View, count, lazy};
 use crate::outgoing::Outgoing;
 use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Terms, Violation, Word};
 

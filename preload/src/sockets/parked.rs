@@ -139,24 +139,31 @@ pub(crate) fn before_wait() {
     }
 }
 
-/// The same for what may end the process.
-pub(crate) fn before_death() {
+/// The same for what may end this process, or another one.
+pub(crate) fn before_death(own: bool) {
     if TAKEN.load(Ordering::Relaxed) > 0 && !world::is_foreign() {
-        release();
+        let mut released = [None; PLACES];
+        if own {
+            release(&mut released);
+        }
         before_wait();
         settle_owed();
+        wired::await_answers(&released);
     }
 }
 
-/// What is parked on software iWARP is to go whether its peer has room or not.
-pub(crate) fn release() {
-    for place in &PARKED {
+/// What is parked on software iWARP is to go whether its peer has room or not; whose it was.
+fn release(released: &mut [Option<&'static Socket>; PLACES]) {
+    for (place, released) in PARKED.iter().zip(released) {
         // SAFETY: null, or a socket, which is never freed.
         let s = unsafe { place.load(Ordering::Acquire).as_ref() };
-        if let Some(s) = s.filter(|&s| wired::is_wired(s)) {
-            wired::release(s);
-        }
+        *released = s.filter(|&s| wired::release(s));
     }
+}
+
+/// [`release`] alone.
+pub(crate) fn release_all() {
+    release(&mut [None; PLACES]);
 }
 
 /// How long (µs) the end of the process may wait for the kernel's room for what is owed.

@@ -118,13 +118,15 @@ pub enum Message<'a> {
     /// not answered before this message is not answered any more. (Shunt's own: SrcAvailCancel waits for the sink's word, and
     /// so for a program that may be elsewhere.)
     Withdraw,
-    /// Sink: so many bytes of this direction in all were taken out of its receive buffer. (Shunt's own, as is the next one: where a
-    /// direction is packetized, `flowctl::packetized`.)
+    /// Sink: so many bytes of this direction in all were taken out of its receive buffer: the answer to Starved. (Shunt's own, as are the
+    /// next two: where a direction is packetized, `flowctl::packetized`.)
     Taken {
         bytes: u64,
     },
     /// Source: from here on its direction is not packetized any more; the sink may have no room for what follows.
     Released,
+    /// Source: its receive buffer is full, as far as it knows, and it has more to send.
+    Starved,
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -170,6 +172,7 @@ impl<'a> Message<'a> {
             Self::Withdraw => Mid::Withdraw,
             Self::Taken { .. } => Mid::Taken,
             Self::Released => Mid::Released,
+            Self::Starved => Mid::Starved,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -214,6 +217,7 @@ impl<'a> Message<'a> {
             | Self::SinkCancelAck => true,
             Self::DisConn
             | Self::Released
+            | Self::Starved
             | Self::SrcAvail { .. }
             | Self::SinkAvail { .. }
             | Self::ModeChange { .. }

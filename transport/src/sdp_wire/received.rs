@@ -133,6 +133,7 @@ impl<'a> Received<'a> {
                 bytes: from.u64().ok_or(Violation::ExtendedHeader)?,
             },
             Mid::Released => Message::Released,
+            Mid::Starved => Message::Starved,
             Mid::DisConn => Message::DisConn,
             Mid::AbortConn => Message::AbortConn,
             Mid::Hello | Mid::HelloAck => return Err(Violation::Unexpected),

@@ -204,14 +204,14 @@ impl Common {
     }
 
     /// Whether a peer that reads what is under way may have something to say of it: it frees receive buffers of which
-    /// there are few, has a ring, reads what was advertised, or takes what is packetized. What it says to a connection that is closed by then would be answered with a reset,
+    /// there are few, has a ring, reads what was advertised, or was asked what it has taken of what is packetized. What it says to a connection that is closed by then would be answered with a reset,
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.ring.is_wanted()
             || self.half() <= FEW
             || self.adverts.were_used()
-            || self.words.is_answered()
+            || self.words.is_asked()
     }
 
     /// This is so from now on.

@@ -56,7 +56,9 @@ impl Want {
 
     /// The same, facing a side that says this of itself: who is asked by one that sends packetized keeps no slots.
     fn facing(mut self, peer: &Side) -> Self {
-        if Flow::read(peer.flow).is_some_and(|(packetized, _)| packetized) {
+        let peer = Flow::read(peer.flow);
+        self.flow.answers = peer.is_some();
+        if peer.is_some_and(|(packetized, _)| packetized) {
             self.buffers = (RECEIVE_SIZE, MANY);
         }
         self

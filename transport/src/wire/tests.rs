@@ -214,6 +214,7 @@ const fn want(crc: bool, buffers: (u32, u16)) -> Want {
         adverts: None,
         flow: Flow {
             packetized: false,
+            answers: false,
             buffer: 1 << 19,
             own: 1 << 19,
         },
@@ -224,6 +225,7 @@ const fn want(crc: bool, buffers: (u32, u16)) -> Want {
 const fn packetized(want: Want, buffer: u64) -> Want {
     let flow = Flow {
         packetized: true,
+        answers: false,
         buffer,
         own: buffer,
     };

@@ -6,17 +6,20 @@
 //! | word | how the other side has it |
 //! |---|---|
 //! | `Produced` | by what has come: payload of Data and of SrcAvail. What is read or written by RDMA is not counted: the reader has room for it |
-//! | `Consumed` | by the message Taken |
+//! | `Consumed` | by the message Taken, once for each Starved |
 //! | all others | not at all; there is no ring whose places would matter |
 //!
-//! By the message Released a sender ends the scheme for its direction: from there on the kernel's buffers are the limit.
+//! A receiver says nothing of its own accord: to a sender that has ended meanwhile its word would be answered with a reset, and the
+//! sender's kernel drop what it has not sent yet. A sender that is out of room asks (Starved), and does not end before it was answered. By the
+//! message Released it ends the scheme for its direction: from there on the kernel's buffers are the limit.
 //!
 //! Used by `Out` ([`Words`] as its outbox) and `In` ([`Takes`]), each under its lock; between the two are atomics. A peer says
-//! of itself in one byte of its Hello whether it knows of all that: to one that does not the direction is not packetized.
+//! of itself in one byte of its Hello whether it knows of all that: to one that does not the direction is not packetized. Who asks says it
+//! only if it is to send so itself, so that by default nobody meets anything that SDP does not have.
 
 use crate::sdp_wire::Violation;
 use flowctl::carrier::Carrier;
-use flowctl::packetized::{self, lazy};
+use flowctl::packetized;
 use flowctl::{
     Back, Granted, Inbox, Note, Notes, Outbox, Receiver as _, Scheme, Terms, Untrusted, Word,
 };
@@ -29,6 +32,8 @@ pub(super) const OWN: usize = 512 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub packetized: bool,
+    /// It answers a peer that has said the like of itself.
+    pub answers: bool,
     /// Bytes; as large as what it sends may need, too.
     pub buffer: u64,
     /// Bytes of its own buffer as a sender. (That it does not say.)
@@ -47,14 +52,18 @@ impl Flow {
     pub fn new(terms: &Terms) -> Self {
         Self {
             packetized: terms.scheme == Scheme::Packetized,
+            answers: false,
             buffer: terms.buffer,
             own: terms.own,
         }
     }
 
-    /// As one byte, never 0; of the size the four highest bits.
+    /// As one byte, 0 if nothing is to be said; of the size the four highest bits.
     #[must_use]
     pub fn byte(&self) -> u8 {
+        if !self.packetized && !self.answers {
+            return 0;
+        }
         let size = self.buffer.clamp(4096, 1 << 26);
         let high = size.ilog2() - 3 - SMALLEST;
         let low = size >> (high + SMALLEST);
@@ -127,12 +136,13 @@ pub struct Words {
     /// Of what this side sends: how much has gone, and how much the peer says that it has taken.
     produced: AtomicU64,
     consumed: AtomicU64,
-    /// From how many bytes on the peer has something to say; 0 if the direction is not packetized.
-    lazy: AtomicU64,
+    /// It was asked, and has not answered.
+    asked: AtomicBool,
     /// Since when, in ticks, bytes are parked; 0 if none are.
     since: AtomicU64,
-    /// Of what this side receives: how much of it is to be told as taken.
+    /// Of what this side receives: how much of it is to be told as taken, and how often it was to be.
     taken: AtomicU64,
+    answers: AtomicU64,
     /// This side, and the peer, ends RDMA mode: it takes all that comes, and tells no more of it.
     silent: AtomicBool,
     lifted: AtomicBool,
@@ -143,17 +153,28 @@ impl Words {
         Self {
             produced: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
-            lazy: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
             since: AtomicU64::new(0),
             taken: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
             silent: AtomicBool::new(false),
             lifted: AtomicBool::new(false),
         }
     }
 
-    /// What this side sends is packetized, by such a window.
-    pub(super) fn begin(&self, window: u64) {
-        self.lazy.store(lazy(window), Ordering::Release);
+    /// The peer is asked for what it has taken. (To be noted before it can answer.)
+    pub(super) fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// It could not be.
+    pub(super) fn lift_ask(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
+
+    /// Whether the peer was asked, and will answer.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire) && !self.is_lifted()
     }
 
     /// The peer says how much it has taken.
@@ -167,18 +188,18 @@ impl Words {
             .within(before, sent)
             .map_err(|_| Violation::HandedBack)?;
         self.consumed.store(taken, Ordering::Release);
+        self.asked.store(false, Ordering::Release); // (behind it: who sees that asks again with what is known)
         Ok(())
     }
 
-    /// Whether the peer says what it takes of what was sent so far.
-    pub(super) fn is_answered(&self) -> bool {
-        let lazy = self.lazy.load(Ordering::Relaxed);
-        lazy > 0 && self.produced.load(Ordering::Relaxed) >= lazy
+    /// How often the peer is to be answered, in all, and how many bytes were taken.
+    pub(super) fn answers(&self) -> (u64, u64) {
+        let answers = self.answers.load(Ordering::Acquire);
+        (answers, self.taken.load(Ordering::Acquire))
     }
 
-    /// Bytes that the peer is to be told of as taken, in all.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Acquire)
+    fn answer(&self) {
+        self.answers.fetch_add(1, Ordering::AcqRel);
     }
 
     /// This side is about to end RDMA mode in its direction, or asks the peer to: there is room for all that comes.
@@ -248,6 +269,8 @@ pub(super) struct Takes {
     read: u64,
     /// Of all that came, bytes that were read or written by RDMA: not counted.
     beside: u64,
+    /// The sender has asked, and was not answered.
+    asked: bool,
     /// Nothing is counted any more.
     over: bool,
 }
@@ -270,6 +293,7 @@ impl Takes {
             came: Came { produced: 0 },
             read: 0,
             beside: 0,
+            asked: false,
             over: false,
         }
     }
@@ -299,6 +323,11 @@ impl Takes {
         self.beside = self.beside.saturating_add(len as u64);
     }
 
+    /// The sender is out of room.
+    pub(super) const fn starved(&mut self) {
+        self.asked = true;
+    }
+
     /// The sender goes on without the scheme.
     pub(super) const fn released(&mut self) {
         self.over = true;
@@ -316,11 +345,17 @@ impl Takes {
         self.receiver.consume(n);
     }
 
-    /// Hands back what was taken, if it is time to. True if the peer is to be told. (What follows from a state is told once that
-    /// is noted.)
+    /// Hands back what was taken, if the sender has asked and it is time to. True if the peer is to be told. (What follows from a state is told
+    /// once that is noted.) Who goes on without the scheme is answered in any case: it may wait for that before it ends.
     pub(super) fn hand_back(&mut self, words: &Words) -> bool {
         let to = self.incoming(words);
-        self.receiver.grant(false, &to) == Granted::Told
+        let told = self.asked && self.receiver.grant(self.over, &to) == Granted::Told;
+        let answers = told || self.asked && self.over;
+        if answers {
+            self.asked = false;
+            words.answer();
+        }
+        answers
     }
 }
 
@@ -363,6 +398,7 @@ mod tests {
     const fn flow(packetized: bool, buffer: u64) -> Flow {
         Flow {
             packetized,
+            answers: true,
             buffer,
             own: buffer,
         }
@@ -401,6 +437,12 @@ mod tests {
             assert_eq!(size, 1 << shift);
         }
         assert_eq!(Flow::read(0), None);
+        let silent = Flow {
+            answers: false,
+            ..flow(false, 1 << 19)
+        };
+        assert_eq!(silent.byte(), 0);
+        assert_eq!(silent.agreed(flow(true, 1 << 19).byte()), (None, None));
         assert_eq!(flow(true, 1 << 19).agreed(0), (None, None));
     }
 }

@@ -333,6 +333,7 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
             let mut out = unsafe { wire.out() };
             let _ = out.flush_all(&wire.common, fd);
             let settled = !matches!(out.settle_adverts(&wire.common, fd), Ok(false));
+            let _ = out.seek_room(&wire.common, fd);
             (settled && out.may_take(&wire.common)).then(|| out.takes(&wire.common))
         })
     };

@@ -336,7 +336,7 @@ fn let_all_go(ends: bool) {
         }
     });
     super::riding::part(&riders);
-    parked::release();
+    parked::release_all();
     let begun = clock::ticks();
     let mut open = Vec::new();
     world::lock().pool.each(|s| {

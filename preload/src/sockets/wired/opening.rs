@@ -67,10 +67,7 @@ fn want(rides: bool) -> Want {
     let settings = world::settings();
     // (what goes by the kernel is copied by it in any case: adverts gain nothing here, so a person has to ask for them)
     let adverts = matches!(settings.zcopy, Mode::Sync | Mode::Async).then_some(settings.zcopy_min);
-    let mut want = Want::new(&settings.terms, settings.crc.unwrap_or(!rides), adverts);
-    // (a side that ends with words of its reader's unread resets, and what is on its way is lost: packetized is not offered yet)
-    want.flow.packetized = false;
-    want
+    Want::new(&settings.terms, settings.crc.unwrap_or(!rides), adverts)
 }
 
 fn set_wire(s: &Socket, at: NonNull<Wire>) {

@@ -207,6 +207,7 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
     if out.is_plain() || out.has_credit(&wire.common) {
         return kernel & OUT;
     }
+    let _ = out.seek_room(&wire.common, s.live_fd(fd));
     0
 }
 

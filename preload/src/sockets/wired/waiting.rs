@@ -194,19 +194,45 @@ pub(crate) fn is_resting(s: &Socket, us: u64) -> bool {
         .is_some_and(|since| clock::ticks().wrapping_sub(since) < clock::us(us))
 }
 
-/// The program may be about to end, or to be another one: what is parked goes whether the peer has room or not.
-pub(crate) fn release(s: &'static Socket) {
+/// The program may be about to end, or to be another one: what is parked goes whether the peer has room or not. Whether the peer was
+/// asked for room.
+pub(crate) fn release(s: &'static Socket) -> bool {
     let Some(wire) = wire(s).filter(|wire| wire.common.words.parked_since().is_some()) else {
-        return;
+        return false;
     };
     let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
-    if fd >= 0
-        && s.phase() == Phase::Wired
-        && let Ok(_tx) = s.tx.lock_soon()
+    if fd < 0 || s.phase() != Phase::Wired {
+        return false;
+    }
+    if let Ok(_tx) = s.tx.lock_soon()
         && is_current(s, wire)
     {
         // SAFETY: the lock is held. (What fails shows by the next call.)
         let _ = unsafe { wire.out() }.release(&wire.common, s.live_fd(fd));
+    }
+    wire.common.words.is_asked()
+}
+
+/// How long (µs) a process that ends without closing waits for what its peers answer.
+const ANSWER_US: u64 = 1_000_000;
+
+/// Waits until the peers have answered who was out of room: an answer that finds nobody would be answered with a reset.
+pub(crate) fn await_answers(asked: &[Option<&'static Socket>]) {
+    let begun = clock::ticks();
+    for &s in asked.iter().flatten() {
+        while wire(s).is_some_and(|wire| wire.common.words.is_asked())
+            && clock::ticks() - begun < clock::us(ANSWER_US)
+        {
+            let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+            if fd < 0 || s.phase() != Phase::Wired || ending::is_peer_gone(fd) {
+                break;
+            }
+            post(s);
+            if let Some(wire) = wire(s) {
+                take_in(s, fd, wire);
+            }
+            let _ = time::nap(200);
+        }
     }
 }
 

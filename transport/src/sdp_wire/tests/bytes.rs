@@ -245,6 +245,7 @@ fn message(
         14 => Message::AbortConn,
         15 => Message::Taken { bytes: address },
         16 => Message::Released,
+        17 => Message::Starved,
         _ => Message::Data { payload, urgent },
     }
 }
@@ -254,7 +255,7 @@ proptest! {
 
     #[test]
     fn what_is_sent_is_what_is_read(
-        kind in 0..18usize, words in any::<[u32; 3]>(), address in any::<u64>(), flag in any::<bool>(),
+        kind in 0..19usize, words in any::<[u32; 3]>(), address in any::<u64>(), flag in any::<bool>(),
         payload in proptest::collection::vec(any::<u8>(), 0..80), head in any::<(u16, u32, u32, bool)>(),
     ) {
         let message = message(kind, words, address, flag, &payload);
@@ -348,7 +349,7 @@ proptest! {
     fn no_bytes_do_harm(mut bytes in proptest::collection::vec(any::<u8>(), 0..64), mid in any::<u8>(), fit in any::<bool>()) {
         if fit && bytes.len() >= 16 {
             let len = bytes.len() as u8;
-            bytes[0] = if mid < 0x20 { 0x40 + mid % 10 } else if mid < 0x80 { mid % 0x10 } else { 0xfd + mid % 3 };
+            bytes[0] = if mid < 0x20 { 0x40 + mid % 11 } else if mid < 0x80 { mid % 0x10 } else { 0xfd + mid % 3 };
             bytes[4..8].copy_from_slice(&[0, 0, 0, len]);
         }
         if let Ok((header, message)) = Received::new(&bytes).check(&SIZES) {

@@ -201,9 +201,6 @@ impl In {
         self.stage = Stage::Header;
         self.takes = agreed.windows.receives.map(Takes::new);
         common.set_buffers(agreed.own.1);
-        if let Some((window, _)) = agreed.windows.sends {
-            common.words.begin(window);
-        }
         common.tell_heard(&self.seq.heard());
         common.tell_told(&self.seq.told());
         if agreed.mpa.role == Role::Initiator {

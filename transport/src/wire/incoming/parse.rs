@@ -346,10 +346,7 @@ impl In {
                     common.due.store(true, Ordering::Release); // there may be room for them
                 }
             }
-            Message::Released => match &mut self.takes {
-                Some(takes) => takes.released(),
-                None => return Err(sdp_wire::Violation::Unexpected),
-            },
+            Message::Released | Message::Starved => self.hear_of_room(common, message)?,
             // (a SendSm for the buffer before may have been taken for one of this: in any case it goes on here)
             Message::Data { .. } if payload > 0 => self.drop_read(),
             Message::SendSm | Message::RdmaRdCompl { .. } => {

@@ -2,6 +2,8 @@
 
 use super::{Common, HEADERS, In, LARGE, READY, Stage, State, shared::Target};
 use crate::sdp::Walk;
+use crate::sdp_wire::Violation;
+use crate::sdp_wire::message::Message;
 use crate::sys::net;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -51,7 +53,7 @@ impl In {
         }
     }
 
-    /// What was taken of a packetized direction is handed back, once it is enough.
+    /// What was taken of a packetized direction is handed back, if it is time to.
     fn hand_back(&mut self, common: &Common) {
         self.note(); // before it is told
         if let Some(takes) = &mut self.takes
@@ -59,6 +61,26 @@ impl In {
         {
             common.due.store(true, Ordering::Release);
         }
+    }
+
+    /// The sender of a packetized direction says how it goes on.
+    ///
+    /// # Errors
+    /// It is not packetized.
+    pub(super) fn hear_of_room(
+        &mut self,
+        common: &Common,
+        message: &Message<'_>,
+    ) -> Result<(), Violation> {
+        let takes = self.takes.as_mut().ok_or(Violation::Unexpected)?;
+        match message {
+            Message::Starved => takes.starved(),
+            _ => takes.released(),
+        }
+        if takes.hand_back(&common.words) {
+            common.due.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Copies what will be read next, as far as it fits here, and leaves it.

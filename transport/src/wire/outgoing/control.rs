@@ -92,6 +92,9 @@ impl Out {
             return Ok(());
         }
         self.say_taken(common, fd)?;
+        if self.asks {
+            self.seek_room(common, fd)?;
+        }
         if waits.is_some() {
             // (where both sides wait for each other's word, each has to be said)
             self.say_update(common, fd)?;
@@ -150,13 +153,12 @@ impl Out {
         Ok(())
     }
 
-    /// Tells the peer what was taken of a packetized direction, if the receiving half hands it back.
+    /// Answers the peer what was taken of a packetized direction.
     fn say_taken(&mut self, common: &Common, fd: i32) -> Result<()> {
-        let bytes = common.words.taken();
-        if bytes > self.taken && !is_ending(common, fd) {
+        let (answers, bytes) = common.words.answers();
+        if answers > self.answers && !common.words.is_silent() && !is_ending(common, fd) {
             let said = self.say_and(common, fd, &Message::Taken { bytes }, |out| {
-                out.taken = bytes;
-                out.updates += 1;
+                out.answers = answers;
             })?;
             if said {
                 self.hurry(fd);

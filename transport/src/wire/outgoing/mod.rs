@@ -125,9 +125,10 @@ pub struct Out {
     /// Bytes that had come back and were sent once more.
     passed: u64,
     advertising: Advertising,
-    /// What the peer was told of as taken, and how often.
-    taken: u64,
-    updates: u64,
+    /// How often the peer was answered what was taken.
+    answers: u64,
+    /// It is to be asked the like, and could not be yet.
+    asks: bool,
     noted: Noted<shared::State>,
     pending: [u8; PENDING],
     early: [u8; EARLY],
@@ -408,6 +409,9 @@ impl Out {
         // SAFETY: passed on to the caller.
         if let Some(sent) = unsafe { self.go_on_with_advert(common, fd, walk) }? {
             return Ok(sent);
+        }
+        if !self.has_credit(common) {
+            self.seek_room(common, fd)?;
         }
         if !self.has_credit(common) || !self.complete_writes(common, fd, false)? {
             self.starved += u64::from(self.numbers.window.is_none()); // (that counts by itself)

@@ -16,6 +16,7 @@ use crate::sdp_wire::header::Header;
 use crate::sdp_wire::message::Message;
 use crate::sys::Result;
 use flowctl::carrier::Carrier;
+use std::sync::atomic::Ordering;
 
 impl Out {
     /// The other half hears of what has gone.
@@ -36,7 +37,7 @@ impl Out {
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         let window = self.numbers.window.as_ref();
-        (window.map_or(0, Carrier::reserved), self.updates)
+        (window.map_or(0, Carrier::reserved), self.answers)
     }
 
     pub(super) fn starved_of_room(&self) -> u64 {
@@ -56,6 +57,28 @@ impl Out {
             window.lift();
         }
         window.free() > 0
+    }
+
+    /// Out of room, the peer is asked for some, once until it answers. Not where several processes hold the stream: the last of them could
+    /// end without waiting for the answer. Such a direction goes on without the scheme.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn seek_room(&mut self, common: &Common, fd: i32) -> Result<()> {
+        self.asks = false;
+        if self.mode != Mode::Rdma || self.has_room(common) || common.words.is_asked() {
+            return Ok(());
+        }
+        if self.noted.is_on() {
+            return self.end_scheme(common, fd);
+        }
+        common.words.ask();
+        if !self.say(common, fd, &Message::Starved)? {
+            common.words.lift_ask();
+            self.asks = true;
+            common.due.store(true, Ordering::Release); // once it can be said
+        }
+        Ok(())
     }
 
     /// Bytes that may go, as far as the window matters.
@@ -170,7 +193,10 @@ impl Out {
     pub(super) fn send_parked(&mut self, common: &Common, fd: i32) -> Result<Option<Sent>> {
         while self.parked() > 0 {
             if !self.has_credit(common) {
-                return Ok(Some(Sent::NoCredit));
+                self.seek_room(common, fd)?;
+                if !self.has_credit(common) {
+                    return Ok(Some(Sent::NoCredit));
+                }
             }
             let Some(window) = &self.numbers.window else {
                 break;
@@ -225,11 +251,18 @@ impl Out {
             return Ok(()); // it goes in any case
         }
         self.park_early(common);
-        self.say_and(common, fd, &Message::Released, |out| {
+        self.end_scheme(common, fd)
+    }
+
+    fn end_scheme(&mut self, common: &Common, fd: i32) -> Result<()> {
+        let said = self.say_and(common, fd, &Message::Released, |out| {
             if let Some(window) = &mut out.numbers.window {
                 window.lift();
             }
         })?;
+        if !said {
+            common.due.store(true, Ordering::Release); // once it can be said
+        }
         Ok(())
     }
 }

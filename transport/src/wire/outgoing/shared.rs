@@ -25,7 +25,7 @@ pub(super) struct State {
     early_start: usize,
     early_end: usize,
     passed: u64,
-    taken: u64,
+    answers: u64,
 }
 
 impl Out {
@@ -43,7 +43,7 @@ impl Out {
             early_start: self.early_start,
             early_end: self.early_end,
             passed: self.passed,
-            taken: self.taken,
+            answers: self.answers,
         }
     }
 
@@ -83,7 +83,7 @@ impl Out {
         (self.early_start, self.early_end) = (state.early_start, state.early_end);
         self.from = From::Program;
         self.passed = state.passed;
-        self.taken = state.taken;
+        self.answers = state.answers;
         if self.early_start == self.early_end {
             common.note_gathered(0);
         }

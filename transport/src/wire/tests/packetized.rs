@@ -5,7 +5,6 @@ use super::super::window::OWN;
 use super::{End, Random, Sent, State, packetized, pair, want};
 use crate::sdp_wire::message::Message;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering;
 
 const WINDOW: usize = 65536;
 
@@ -63,9 +62,11 @@ fn out_of_room_bytes_are_parked_and_go_with_a_call_once_there_is_room() {
     assert!(ends[0].wire().common.words.parked_since().is_some());
     assert_eq!(drain(&mut ends[1]), WINDOW, "the rest waits for a call");
     assert_eq!(parked(&ends[0]), WINDOW);
-    // (the last of what was taken may not have been told of: an eighth is enough)
     serve_all(&ends[0]);
-    assert!(parked(&ends[0]) < WINDOW / 8);
+    assert!(
+        parked(&ends[0]) < WINDOW,
+        "what had been taken when it asked"
+    );
     while ends[1].received < ends[0].sent {
         drain(&mut ends[1]);
         serve_all(&ends[0]);
@@ -76,23 +77,83 @@ fn out_of_room_bytes_are_parked_and_go_with_a_call_once_there_is_room() {
     assert_eq!(starved, 1);
 }
 
+/// Words that the second end has said of what it has taken.
+fn told(ends: &[End; 2]) -> u64 {
+    unsafe { ends[1].wire().out() }.window().1
+}
+
 #[test]
-fn room_is_told_of_by_eighths() {
+fn who_has_room_is_told_nothing() {
     let mut ends = ends([scheme(), scheme()]);
     let mut random = Random(2);
-    for _ in 0..100 {
-        while ends[0].sent - ends[1].received < 4096 {
+    let mut one = 0;
+    while one < WINDOW {
+        assert!(matches!(ends[0].send(&mut random, 500), Sent::Bytes(_)));
+        one = ends[0].sent + 500;
+        drain(&mut ends[1]);
+        serve_all(&ends[1]);
+    }
+    assert_eq!(told(&ends), 0);
+    assert!(!ends[0].wire().common.is_answered());
+}
+
+#[test]
+fn who_asks_is_answered_once_and_there_is_room() {
+    let mut ends = ends([scheme(), scheme()]);
+    let mut random = Random(2);
+    let mut asked = 0;
+    for _ in 0..50 {
+        while parked(&ends[0]) < 500 {
             assert!(matches!(ends[0].send(&mut random, 500), Sent::Bytes(_)));
         }
-        drain(&mut ends[1]);
+        asked += u64::from(ends[0].wire().common.is_answered());
+        while parked(&ends[0]) > 0 {
+            drain(&mut ends[1]);
+            serve_all(&ends[1]);
+            serve_all(&ends[0]);
+            assert!(
+                !ends[0].wire().common.is_answered(),
+                "it is, as all of it was read"
+            );
+        }
     }
-    let (window, updates) = unsafe { ends[1].wire().out() }.window();
-    assert_eq!(window, WINDOW as u64);
-    let least = (ends[1].received / (WINDOW / 8)) as u64;
+    assert_eq!(asked, 50);
+    assert_eq!(told(&ends), asked);
+}
+
+/// It is, also where nobody reads what fills the receive buffer; so who is about to end knows when nothing more is said to it.
+#[test]
+fn who_asks_and_goes_on_without_the_scheme_is_answered() {
+    let mut ends = ends([scheme(), scheme()]);
+    fill(&mut ends[0]);
+    assert!(ends[0].wire().common.is_answered());
+    let (wire, fd) = (ends[0].wire(), ends[0].fd.as_raw_fd());
+    unsafe { wire.out().release(&wire.common, fd).unwrap() };
+    while ends[1].received < ends[0].sent {
+        drain(&mut ends[1]);
+        serve_all(&ends[1]);
+        serve_all(&ends[0]);
+    }
+    assert_eq!(told(&ends), 1);
+    assert!(!ends[0].wire().common.is_answered());
+}
+
+/// The last of those could end without waiting for the answer.
+#[test]
+fn a_stream_of_several_processes_does_not_ask() {
+    let mut ends = ends([scheme(), scheme()]);
+    unsafe { ends[0].wire().share(true) };
     assert!(
-        updates <= least && updates >= least / 2,
-        "{updates} of {least}"
+        fill(&mut ends[0]) > 3 * WINDOW,
+        "as much as the kernel takes"
     );
+    assert!(!ends[0].wire().common.is_answered());
+    while ends[1].received < ends[0].sent {
+        drain(&mut ends[1]);
+        serve_all(&ends[1]);
+        serve_all(&ends[0]);
+    }
+    assert_eq!((told(&ends), ends[1].state()), (0, State::Open));
 }
 
 #[test]
@@ -109,7 +170,7 @@ fn each_direction_is_as_its_sender_wants() {
 /// A side that asks has said how many slots it has before it knows; one that is asked has not.
 #[test]
 fn slots_count_where_a_side_has_said_so() {
-    let slots = want(false, (1000, 8));
+    let slots = packetized(want(false, (1000, 8)), WINDOW as u64);
     let mut ends = ends([scheme(), slots]);
     assert_eq!(fill(&mut ends[0]), 2 * WINDOW);
     let mut ends = super::packetized::ends([slots, scheme()]);
@@ -264,24 +325,11 @@ fn who_sends_without_room_is_told_so() {
 #[test]
 fn who_has_agreed_to_nothing_is_told_nothing_of_it() {
     let plain = want(false, (65536, 32768));
-    let ends = ends([plain, plain]);
-    say(&ends[1], &Message::Released);
-    let mut ends = ends;
-    drain(&mut ends[0]);
-    assert_eq!(ends[0].state(), State::Reset);
-    assert!(!ends[0].wire().common.is_answered());
-}
-
-#[test]
-fn a_closing_sender_waits_for_who_answers_only() {
-    let mut ends = ends([scheme(), scheme()]);
-    let mut random = Random(3);
-    ends[0].send(&mut random, 1000);
-    assert!(
-        !ends[0].wire().common.is_answered(),
-        "little is not told of"
-    );
-    fill(&mut ends[0]);
-    assert!(ends[0].wire().common.is_answered());
-    assert!(!ends[0].wire().common.failed.load(Ordering::Relaxed));
+    for message in [Message::Released, Message::Starved] {
+        let mut ends = super::packetized::ends([plain, plain]);
+        say(&ends[1], &message);
+        drain(&mut ends[0]);
+        assert_eq!(ends[0].state(), State::Reset);
+        assert!(!ends[0].wire().common.is_answered());
+    }
 }
