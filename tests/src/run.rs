@@ -55,15 +55,17 @@ impl Drop for Folder {
     }
 }
 
-/// The flow-control scheme that the next program is to use: that of SHUNT_TEST_FLOW, or with `mixed` each
-/// of them in turn, so that the two ends of a connection differ.
+/// The flow-control scheme that the next program is to use: that of SHUNT_TEST_FLOW, or of several with commas between, or with
+/// `mixed` of all, each in turn, so that the two ends of a connection differ.
 fn flow() -> Option<String> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let asked = std::env::var("SHUNT_TEST_FLOW").ok()?;
-    if asked != "mixed" {
-        return Some(asked);
-    }
-    let schemes = ["credit", "nic", "packetized"];
+    let asked = if asked == "mixed" {
+        "credit,nic,packetized"
+    } else {
+        &asked
+    };
+    let schemes: Vec<&str> = asked.split(',').collect();
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     schemes.get(next % schemes.len()).map(|&s| s.to_owned())
 }

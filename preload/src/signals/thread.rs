@@ -5,6 +5,7 @@
 //! two instructions in, three out. On x86-64 the variable is in the static thread block (the library is
 //! loaded at start), so that no call is needed to find it; elsewhere the compiler's own way serves.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A thread's own words. Written by the thread and by the handlers that interrupt it, nobody else.
@@ -150,6 +151,26 @@ mod at {
 }
 
 pub(crate) use at::{enter, here, leave};
+
+/// Inside a critical section until it is dropped: for what has to be done together, also where no lock is held all the time. A handler
+/// that leaves by a jump cannot leave half of it.
+#[derive(Debug)]
+pub(crate) struct Section(PhantomData<*const ()>);
+
+impl Section {
+    #[inline]
+    pub(crate) fn enter() -> Self {
+        enter();
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Section {
+    #[inline]
+    fn drop(&mut self) {
+        leave();
+    }
+}
 
 impl Thread {
     #[inline]

@@ -15,6 +15,7 @@
 
 use super::{Phase, Socket, coarse, demote, idle, operator, stalled, wired};
 use crate::guard;
+use crate::signals::thread::Section;
 use crate::world;
 use flowctl::Word;
 use std::ptr;
@@ -244,6 +245,7 @@ pub(crate) fn move_wired(us: u64) -> Left {
 
 fn post(s: &'static Socket) {
     if wired::is_wired(s) {
+        let _whole = Section::enter(); // (it was taken out of its place, and is put back at the end)
         if wired::post(s) {
             keep_awake();
         }

@@ -6,6 +6,7 @@ use super::super::{Phase, Socket, parked, rouse};
 use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
 use super::{bell, ending, is_current, mover, opening, riding, wire};
 use crate::signals::since::Since;
+use crate::signals::thread::Section;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::sdp::rx::How;
@@ -210,6 +211,7 @@ pub(crate) unsafe fn send(
         ending::follow_to_plain(s, fd, wire);
     }
     for turn in 0..2 {
+        let whole = Section::enter(); // (who leaves by a jump leaves nothing that nobody looks after)
         let sent = {
             let Ok(_tx) = s.tx.lock() else {
                 return Err(Errno::AGAIN);
@@ -228,6 +230,9 @@ pub(crate) unsafe fn send(
             }
             sent
         };
+        if !matches!(sent, Ok(Sent::Bytes(_))) {
+            drop(whole);
+        }
         match sent {
             Ok(Sent::Bytes(n)) => {
                 s.hungry.store(false, Ordering::Relaxed);
@@ -298,6 +303,7 @@ fn park(
     walk: &mut Walk,
     since: Since,
 ) -> Option<usize> {
+    let _whole = Section::enter(); // as above
     let parked = {
         let Ok(_tx) = s.tx.lock() else { return None };
         if is_over(walk, since) || !is_current(s, wire) {

@@ -17,6 +17,7 @@ use super::super::{Phase, Socket, demote};
 use super::{bell, ending, opening, raising};
 use crate::epoll::registered;
 use crate::service;
+use crate::signals::thread::Section;
 use crate::table;
 use crate::world;
 use std::ffi::c_void;
@@ -121,6 +122,7 @@ pub(crate) fn closes(s: &'static Socket, fd: i32, last: bool) {
 
 /// There is something to move.
 pub(super) fn wake() {
+    let _both = Section::enter(); // (who is taken for awake and was not rung would sleep for ever)
     if !AWAKE.swap(true, Ordering::SeqCst) && start() {
         bell::ring();
     }
