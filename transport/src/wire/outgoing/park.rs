@@ -73,7 +73,9 @@ impl Out {
             return self.end_scheme(common, fd);
         }
         common.words.ask();
-        if !self.say(common, fd, &Message::Starved)? {
+        if self.say(common, fd, &Message::Starved)? {
+            self.hurry(fd);
+        } else {
             common.words.lift_ask();
             self.asks = true;
             common.due.store(true, Ordering::Release); // once it can be said
