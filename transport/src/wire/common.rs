@@ -3,6 +3,7 @@
 
 use super::adverts::Adverts;
 use super::riding::Riding;
+use super::window::Words;
 use crate::clock;
 use crate::sdp_wire::header::Seq;
 use crate::sdp_wire::sequence::{Heard, Told};
@@ -53,6 +54,8 @@ pub struct Common {
     pub ring: Riding,
     /// What the halves tell each other of advertised buffers.
     pub adverts: Adverts,
+    /// Those of packetized directions.
+    pub words: Words,
 }
 
 /// How far both sides are with bytes that one of them has received and will not read by the library: the other takes
@@ -120,6 +123,7 @@ impl Common {
             asked: AtomicU32::new(0),
             ring: Riding::new(),
             adverts: Adverts::new(),
+            words: Words::new(),
         }
     }
 
@@ -200,11 +204,14 @@ impl Common {
     }
 
     /// Whether a peer that reads what is under way may have something to say of it: it frees receive buffers of which
-    /// there are few, has a ring, or reads what was advertised. What it says to a connection that is closed by then would be answered with a reset,
+    /// there are few, has a ring, reads what was advertised, or was asked what it has taken of what is packetized. What it says to a connection that is closed by then would be answered with a reset,
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.ring.is_wanted() || self.half() <= FEW || self.adverts.were_used()
+        self.ring.is_wanted()
+            || self.half() <= FEW
+            || self.adverts.were_used()
+            || self.words.is_asked()
     }
 
     /// This is so from now on.

@@ -227,7 +227,8 @@ pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
         return heard;
     }
     if heard == Heard::Agreed {
-        attached(s);
+        // SAFETY: as above.
+        attached(s, unsafe { wire.out() }.is_packetized());
     } else {
         let (_, peer) = s.record.names();
         mapper::refused(&peer);
@@ -261,10 +262,11 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     become_plain(w, s, fd, why);
 }
 
-fn attached(s: &Socket) {
+fn attached(s: &Socket, packetized: bool) {
     s.record.set_transport(Transport::Iwarp);
     // (what is not run by slots is run by the kernel's own buffers)
     let scheme = match world::settings().terms.scheme {
+        _ if packetized => Scheme::Packetized,
         Scheme::Credit => Scheme::Credit,
         _ => Scheme::Nic,
     };
@@ -337,6 +339,7 @@ fn look(s: &'static Socket, fd: i32) {
             reply,
         } => (used, reply, Some(agreed)),
     };
+    let packetized = agreed.is_some_and(|agreed| agreed.windows.sends.is_some());
     let wire = agreed.map(|agreed| Wire::agreed(&agreed));
     let _ = net::discard(fd, used);
     let (wire, len) = match wire {
@@ -370,7 +373,7 @@ fn look(s: &'static Socket, fd: i32) {
         riding.begin_later();
     }
     set_wire(s, wire);
-    attached(s);
+    attached(s, packetized);
     s.set_phase(Phase::Wired);
     drop(rx);
     registered::attached(&mut w, s);

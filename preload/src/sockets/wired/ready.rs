@@ -59,7 +59,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     let half = s.woken_hard.load(Ordering::Acquire);
     let mut b = kernel & (libc::POLLERR | libc::POLLHUP | (libc::POLLPRI & want));
     if want & OUT != 0 {
-        b |= writable(s, kernel);
+        b |= writable(s, fd, kernel);
     }
     if s.phase() == Phase::Opening {
         return b;
@@ -173,7 +173,7 @@ pub(crate) fn is_before_kernel(s: &Socket) -> bool {
 }
 
 /// The bits of writing, of those that the kernel shows.
-fn writable(s: &Socket, kernel: i16) -> i16 {
+fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
     let Some(wire) = wire(s) else { return 0 };
     let Ok(_tx) = s.tx.lock_soon() else {
         return kernel & OUT;
@@ -182,6 +182,17 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
     let mut out = unsafe { wire.out() };
     if out.is_too_early(&wire.common) {
         return if out.is_roomy(&wire.common) { OUT } else { 0 };
+    }
+    if out.is_packetized() && out.is_roomy_to_park(&wire.common).is_some() {
+        if out.parked() > 0 {
+            let _ = out.flush_all(&wire.common, s.live_fd(fd)); // (what fails shows by the next call)
+        }
+        let lacks = !out.has_credit(&wire.common);
+        s.hungry.store(lacks && out.parked() > 0, Ordering::Relaxed);
+        if lacks {
+            let roomy = out.is_roomy_to_park(&wire.common) == Some(true);
+            return if roomy { OUT } else { 0 };
+        }
     }
     if out.is_by_ring() {
         return if out.pending() == 0 && riding::has_room(wire) && out.has_credit(&wire.common) {
@@ -196,6 +207,7 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
     if out.is_plain() || out.has_credit(&wire.common) {
         return kernel & OUT;
     }
+    let _ = out.seek_room(&wire.common, s.live_fd(fd));
     0
 }
 

@@ -1,6 +1,6 @@
 //! What waits here to go: for more of its kind, for the kernel's room, for the peer's credit or word.
 
-use super::super::{Phase, Socket, parked};
+use super::super::{Phase, Socket, parked, rouse};
 use super::io::{after, available_on};
 use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
 use crate::epoll::registered;
@@ -41,9 +41,21 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         }
         riding::settle(s, fd, wire);
     }
+    let cramped = is_cramped(s, wire);
     serve_due_on(s, fd, wire);
     if lacks_credit(s) && take_in(s, fd, wire) {
         serve_due_on(s, fd, wire); // what it grants lay among what nobody has read
+    }
+    if is_stalled(wire) {
+        release(s);
+        serve_due_on(s, fd, wire);
+    }
+    if cramped && !is_cramped(s, wire) {
+        // (the kernel has nothing to tell those of who wait for room)
+        registered::kick_others(s, std::ptr::null());
+        if s.sleepers() > 0 {
+            rouse::sleepers(s);
+        }
     }
     if !is_current(s, wire) {
         return false;
@@ -136,7 +148,7 @@ pub(super) fn settle_held(s: &'static Socket, fd: i32, wire: &'static Wire) {
 pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
     let begun = clock::ticks();
     let fd = s.live_fd(fd);
-    while is_wired(s) && is_stuck(s) && !since.any() {
+    while is_wired(s) && is_awaited(s) && !since.any() {
         if clock::ticks() - begun > clock::us(GONE_US) {
             return;
         }
@@ -156,6 +168,78 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
 
 /// How long (µs) that is.
 const GONE_US: u64 = 20_000;
+
+/// Whether so much is parked that a program is told that there is no room.
+fn is_cramped(s: &Socket, wire: &Wire) -> bool {
+    wire.common.words.parked_since().is_some()
+        && s.tx.lock().is_ok_and(|_tx| {
+            // SAFETY: the lock is held while it is looked at.
+            unsafe { wire.out() }.is_roomy_to_park(&wire.common) == Some(false)
+        })
+}
+
+/// How long (µs) nothing of what is parked may have found room: the peer does not read, and there are programs that write all
+/// before either end reads, since the kernel has some MiB for them. From then on the kernel's buffers are the limit.
+const STALLED_US: u64 = 1_000_000;
+
+fn is_stalled(wire: &Wire) -> bool {
+    let since = wire.common.words.parked_since();
+    since.is_some_and(|since| clock::ticks().wrapping_sub(since) > clock::us(STALLED_US))
+}
+
+/// Whether bytes are parked, for no more than so many microseconds yet: they are left to the program's own calls.
+pub(crate) fn is_resting(s: &Socket, us: u64) -> bool {
+    wire(s)
+        .and_then(|wire| wire.common.words.parked_since())
+        .is_some_and(|since| clock::ticks().wrapping_sub(since) < clock::us(us))
+}
+
+/// The program may be about to end, or to be another one: what is parked goes whether the peer has room or not. Whether the peer was
+/// asked for room.
+pub(crate) fn release(s: &'static Socket) -> bool {
+    let Some(wire) = wire(s).filter(|wire| wire.common.words.parked_since().is_some()) else {
+        return false;
+    };
+    let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+    if fd < 0 || s.phase() != Phase::Wired {
+        return false;
+    }
+    if let Ok(_tx) = s.tx.lock_soon()
+        && is_current(s, wire)
+    {
+        // SAFETY: the lock is held. (What fails shows by the next call.)
+        let _ = unsafe { wire.out() }.release(&wire.common, s.live_fd(fd));
+    }
+    wire.common.words.is_asked()
+}
+
+/// How long (µs) a process that ends without closing waits for what its peers answer.
+const ANSWER_US: u64 = 1_000_000;
+
+/// Waits until the peers have answered who was out of room: an answer that finds nobody would be answered with a reset.
+pub(crate) fn await_answers(asked: &[Option<&'static Socket>]) {
+    let begun = clock::ticks();
+    for &s in asked.iter().flatten() {
+        while wire(s).is_some_and(|wire| wire.common.words.is_asked())
+            && clock::ticks() - begun < clock::us(ANSWER_US)
+        {
+            let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+            if fd < 0 || s.phase() != Phase::Wired || ending::is_peer_gone(fd) {
+                break;
+            }
+            post(s);
+            if let Some(wire) = wire(s) {
+                take_in(s, fd, wire);
+            }
+            let _ = time::nap(200);
+        }
+    }
+}
+
+/// Whether octets wait for the kernel or the peer, and the call waits with them: not for what is parked.
+fn is_awaited(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| wire.common.words.parked_since().is_none()) && is_stuck(s)
+}
 
 /// Whether octets wait for the kernel or the peer.
 pub(super) fn is_stuck(s: &Socket) -> bool {
@@ -238,7 +322,7 @@ pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
         if out.serve(&wire.common, s.live_fd(fd)) == Err(Errno::CONNRESET) {
             wire.common.failed.store(true, Ordering::Release); // the program's next call tells
         }
-        out.is_stuck(&wire.common)
+        out.is_stuck(&wire.common) || out.parked() > 0
     };
     if stuck {
         note_pending(s, fd); // a program that only reads does not come by here again

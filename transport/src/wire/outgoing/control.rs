@@ -1,7 +1,7 @@
 //! What SDP and RDMAP say of their own beside data: updates of credits, answers, the end of the direction or of RDMA mode,
 //! the Terminate.
 
-use super::{HEAD, Mode, Out, PENDING};
+use super::{HEAD, Mode, Out, PENDING, Sent};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Parts;
 use crate::sdp_wire::message::Message;
@@ -52,7 +52,7 @@ impl Out {
             self.frame(&head, &mut Parts::one(&[]), 0);
         }
         change(self);
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
         self.flush(common, fd, 0)?;
         Ok(true)
     }
@@ -76,14 +76,29 @@ impl Out {
         } else {
             0
         };
-        if matches!(self.mode, Mode::Undecided | Mode::Waiting)
-            || !self.flush(common, fd, more)?
-            || self.send_early(common, fd)?.is_some()
-        {
+        if matches!(self.mode, Mode::Undecided | Mode::Waiting) || !self.flush(common, fd, more)? {
             common.due.store(true, Ordering::Release);
             return Ok(());
         }
+        let waits = self.send_early(common, fd)?;
         if self.mode == Mode::Plain {
+            if waits.is_some() {
+                common.due.store(true, Ordering::Release);
+            }
+            return Ok(());
+        }
+        if waits == Some(Sent::Full) {
+            common.due.store(true, Ordering::Release);
+            return Ok(());
+        }
+        self.say_taken(common, fd)?;
+        if self.asks {
+            self.seek_room(common, fd)?;
+        }
+        if waits.is_some() {
+            // (where both sides wait for each other's word, each has to be said)
+            self.say_update(common, fd)?;
+            common.due.store(true, Ordering::Release);
             return Ok(());
         }
         if !self.complete_writes(common, fd, true)? {
@@ -115,6 +130,17 @@ impl Out {
                 out.end_writes();
             })?;
         }
+        self.say_update(common, fd)?;
+        let ring = common.ring.is_due(Due::SayBegin) || common.ring.is_due(Due::SayOffer);
+        let ring = ring || common.ring.is_due(Due::SayAnswer);
+        if ring || common.asked() != 0 || (self.finish_due && !self.finished) {
+            common.due.store(true, Ordering::Release); // once the peer allows it
+        }
+        Ok(())
+    }
+
+    /// Tells the peer of free receive buffers, if it is time to.
+    fn say_update(&mut self, common: &Common, fd: i32) -> Result<()> {
         self.numbers.seq.hear(&common.heard());
         let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());
         if self.numbers.seq.has_more_to_tell() && updates && !is_ending(common, fd) {
@@ -124,10 +150,21 @@ impl Out {
             };
             self.say(common, fd, &update)?;
         }
-        let ring = common.ring.is_due(Due::SayBegin) || common.ring.is_due(Due::SayOffer);
-        let ring = ring || common.ring.is_due(Due::SayAnswer);
-        if ring || common.asked() != 0 || (self.finish_due && !self.finished) {
-            common.due.store(true, Ordering::Release); // once the peer allows it
+        Ok(())
+    }
+
+    /// Answers the peer what was taken of a packetized direction.
+    fn say_taken(&mut self, common: &Common, fd: i32) -> Result<()> {
+        let (answers, bytes) = common.words.answers();
+        if answers > self.answers && !common.words.is_silent() && !is_ending(common, fd) {
+            let said = self.say_and(common, fd, &Message::Taken { bytes }, |out| {
+                out.answers = answers;
+            })?;
+            if said {
+                self.hurry(fd);
+            } else {
+                common.due.store(true, Ordering::Release); // once it can be said
+            }
         }
         Ok(())
     }
@@ -176,6 +213,7 @@ impl Out {
     pub fn finish(&mut self, common: &Common, fd: i32) -> Result<()> {
         self.finish_due = true;
         self.note();
+        self.release(common, fd)?;
         self.serve(common, fd)
     }
 
