@@ -74,18 +74,46 @@ impl Drop for Hold {
 /// Sleeps by `sleep`, which is given the mask to sleep with (null: as it is), unless a handler has run.
 ///
 /// # Errors
-/// EINTR if one has; whatever the sleep ends with.
+/// EINTR if one has; whatever the sleep ends with. A sleep that fails after a handler has run has failed with EINTR, whatever
+/// `errno` says by now: the mask is the program's again, and the next handler may have left another there before it was read.
 pub(crate) fn sleep<T>(
     since: Since,
     sleep: impl FnOnce(*const libc::sigset_t) -> Result<T>,
 ) -> Result<T> {
-    if !may_interrupt() {
-        return sleep(std::ptr::null());
+    let slept = if may_interrupt() {
+        let hold = Hold::new();
+        if since.any() {
+            return Err(Errno::INTR);
+        }
+        let mask = hold.mask();
+        sleep(&raw const mask)
+    } else {
+        sleep(std::ptr::null())
+    };
+    match slept {
+        Err(_) if since.any() => Err(Errno::INTR),
+        slept => slept,
     }
-    let hold = Hold::new();
-    if since.any() {
-        return Err(Errno::INTR);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_sleep_says_so_whatever_handlers_leave_in_errno() {
+        let handled = || thread::here().ran.fetch_add(1, Ordering::Relaxed);
+        let after = sleep(Since::now(), |_| {
+            handled();
+            Err::<(), _>(Errno::AGAIN)
+        });
+        assert_eq!(after, Err(Errno::INTR));
+        let before = sleep(Since::now(), |_| Err::<(), _>(Errno::AGAIN));
+        assert_eq!(before, Err(Errno::AGAIN));
+        let woken = sleep(Since::now(), |_| {
+            handled();
+            Ok(())
+        });
+        assert_eq!(woken, Ok(()));
     }
-    let mask = hold.mask();
-    sleep(&raw const mask)
 }
