@@ -40,6 +40,8 @@ pub struct Common {
     shorts: AtomicU32,
     /// Half of this side's receive buffers: when to tell of free ones.
     half: AtomicU32,
+    /// The peer keeps few.
+    few: AtomicBool,
     /// The peer has asked to go on with plain bytes, or its set-up was declined.
     pub to_plain: AtomicBool,
     /// The peer has ended its direction: it wants no more credits, and may be closing.
@@ -116,6 +118,7 @@ impl Common {
             answers: AtomicU64::new(u64::MAX),
             shorts: AtomicU32::new(0),
             half: AtomicU32::new(0),
+            few: AtomicBool::new(false),
             to_plain: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             settles: AtomicBool::new(false),
@@ -185,8 +188,9 @@ impl Common {
         self.read.load(Ordering::Relaxed) && self.read.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn set_buffers(&self, count: u16) {
-        self.half.store(u32::from(count / 2), Ordering::Relaxed);
+    pub(super) fn set_buffers(&self, own: u16, peer_has_few: bool) {
+        self.half.store(u32::from(own / 2), Ordering::Relaxed);
+        self.few.store(peer_has_few, Ordering::Relaxed);
     }
 
     pub(super) fn half(&self) -> u16 {
@@ -209,6 +213,7 @@ impl Common {
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.ring.is_wanted()
+            || self.few.load(Ordering::Relaxed)
             || self.half() <= FEW
             || self.adverts.were_used()
             || self.words.is_asked()

@@ -67,13 +67,18 @@ pub struct Agreed {
     pub windows: Windows,
 }
 
-/// Which directions are packetized (`window`). Sizes in bytes.
+/// How each direction is controlled (`window`), if not by the kernel's buffers. Sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Windows {
     /// What this side sends: the peer's receive buffer, and this side's own.
     pub sends: Option<(u64, u64)>,
     /// What it receives: its receive buffer.
     pub receives: Option<u64>,
+    /// This side keeps few receive buffers (the credit scheme).
+    pub keeps: bool,
+    /// The peer does, and knows of a sender that goes on without them.
+    pub slots: bool,
+    pub releases: bool,
 }
 
 /// What this side has heard since it asked.

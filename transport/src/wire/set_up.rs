@@ -21,6 +21,9 @@ pub const LONGEST: usize = LARGEST;
 
 /// Messages under way that nobody counts: where no slots are kept, the connection itself is the limit.
 const MANY: u16 = 32_768;
+/// Slots are at least so many, of so many bytes.
+const FEWEST: u16 = 4;
+const SMALLEST: u32 = 256;
 
 /// What this side wants.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +45,7 @@ impl Want {
         let buffers = if terms.scheme == Scheme::Credit {
             let size = terms.slot;
             let count = u16::try_from(terms.slots).unwrap_or(u16::MAX);
-            (size.clamp(256, RECEIVE_SIZE), count.max(4))
+            (size.clamp(SMALLEST, RECEIVE_SIZE), count.max(FEWEST))
         } else {
             (RECEIVE_SIZE, MANY)
         };
@@ -54,12 +57,18 @@ impl Want {
         }
     }
 
-    /// The same, facing a side that says this of itself: who is asked by one that sends packetized keeps no slots.
+    /// The same, facing a side that says this of itself: who is asked by one that sends packetized keeps no slots, and by one that
+    /// keeps slots as many as that.
     fn facing(mut self, peer: &Side) -> Self {
-        let peer = Flow::read(peer.flow);
-        self.flow.answers = peer.is_some();
-        if peer.is_some_and(|(packetized, _)| packetized) {
+        let Some((packetized, _)) = Flow::read(peer.flow) else {
+            return self;
+        };
+        self.flow.answers = true;
+        if packetized {
             self.buffers = (RECEIVE_SIZE, MANY);
+        } else if peer.bufs < MANY {
+            let size = peer.receive_size.clamp(SMALLEST, RECEIVE_SIZE);
+            self.buffers = (size, peer.bufs.max(FEWEST));
         }
         self
     }
@@ -69,6 +78,7 @@ impl Want {
         // (slots are credit's flow control, and count whatever else is said)
         let sends = sends.filter(|_| peer.bufs >= MANY);
         let receives = receives.filter(|_| self.buffers.1 >= MANY);
+        let knows = Flow::read(peer.flow).is_some();
         Agreed {
             mpa,
             own: self.buffers,
@@ -77,6 +87,9 @@ impl Want {
             windows: Windows {
                 sends: sends.map(|window| (window, self.flow.own)),
                 receives,
+                keeps: self.buffers.1 < MANY,
+                slots: peer.bufs < MANY,
+                releases: peer.bufs < MANY && knows,
             },
         }
     }

@@ -17,6 +17,7 @@
 //! of itself in one byte of its Hello whether it knows of all that: to one that does not the direction is not packetized. Who asks says it
 //! only if it is to send so itself, so that by default nobody meets anything that SDP does not have.
 
+use crate::clock;
 use crate::sdp_wire::Violation;
 use flowctl::carrier::Carrier;
 use flowctl::packetized;
@@ -32,7 +33,8 @@ pub(super) const OWN: usize = 512 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub packetized: bool,
-    /// It answers a peer that has said the like of itself.
+    /// It answers a peer that has said the like of itself, or keeps few receive buffers, of which a sender may say that they do not
+    /// matter any more.
     pub answers: bool,
     /// Bytes; as large as what it sends may need, too.
     pub buffer: u64,
@@ -52,7 +54,7 @@ impl Flow {
     pub fn new(terms: &Terms) -> Self {
         Self {
             packetized: terms.scheme == Scheme::Packetized,
-            answers: false,
+            answers: terms.scheme == Scheme::Credit,
             buffer: terms.buffer,
             own: terms.own,
         }
@@ -143,6 +145,10 @@ pub struct Words {
     /// Of what this side receives: how much of it is to be told as taken, and how often it was to be.
     taken: AtomicU64,
     answers: AtomicU64,
+    /// Since when, in ticks, the peer has had no receive buffer left where it keeps few; 0 if it has.
+    lacking: AtomicU64,
+    /// The peer sends whether this side has buffers left or not.
+    released: AtomicBool,
     /// This side, and the peer, ends RDMA mode: it takes all that comes, and tells no more of it.
     silent: AtomicBool,
     lifted: AtomicBool,
@@ -157,6 +163,8 @@ impl Words {
             since: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             answers: AtomicU64::new(0),
+            lacking: AtomicU64::new(0),
+            released: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             lifted: AtomicBool::new(false),
         }
@@ -218,6 +226,30 @@ impl Words {
 
     pub(super) fn is_lifted(&self) -> bool {
         self.lifted.load(Ordering::Acquire)
+    }
+
+    /// Whether the peer, which keeps few receive buffers, has none left for data.
+    pub(super) fn note_lacking(&self, lacks: bool) {
+        let before = self.lacking.load(Ordering::Relaxed);
+        if lacks == (before == 0) {
+            let since = if lacks { clock::ticks() } else { 0 };
+            self.lacking.store(since, Ordering::Release);
+        }
+    }
+
+    /// Since when, in ticks, it has had none.
+    #[inline]
+    pub fn lacking_since(&self) -> Option<u64> {
+        Some(self.lacking.load(Ordering::Acquire)).filter(|&since| since > 0)
+    }
+
+    /// The peer wants no more credits.
+    pub(super) fn release_slots(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    pub(super) fn are_slots_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
     }
 
     pub(super) fn note_parked(&self, since: u64) {

@@ -292,6 +292,7 @@ pub(crate) unsafe fn send(
         }
     }
     s.hungry.store(true, Ordering::Relaxed);
+    note_pending(s, fd); // (who lacks the peer's word for long goes on without)
     Ok(None)
 }
 

@@ -4,7 +4,8 @@
 //! by [`is_unsettled`], and done by [`settle`] first.
 
 use super::super::{Phase, Socket, rouse, wait};
-use super::{ending, io, is_current, opening, own_fd, riding, wire};
+use super::waiting::{is_lacking, note_pending};
+use super::{ending, io, is_current, mover, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::{PATIENCE_US, State};
@@ -60,6 +61,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     let mut b = kernel & (libc::POLLERR | libc::POLLHUP | (libc::POLLPRI & want));
     if want & OUT != 0 {
         b |= writable(s, fd, kernel);
+        if is_lacking(wire) && mover::is_there() {
+            note_pending(s, fd); // (as a send does; that needs no lock of ours where the thread is there)
+        }
     }
     if s.phase() == Phase::Opening {
         return b;

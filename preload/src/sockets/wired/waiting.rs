@@ -41,7 +41,7 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         }
         riding::settle(s, fd, wire);
     }
-    let cramped = is_cramped(s, wire);
+    let cramped = is_cramped(s, wire) || is_lacking(wire);
     serve_due_on(s, fd, wire);
     if lacks_credit(s) && take_in(s, fd, wire) {
         serve_due_on(s, fd, wire); // what it grants lay among what nobody has read
@@ -50,7 +50,7 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         release(s);
         serve_due_on(s, fd, wire);
     }
-    if cramped && !is_cramped(s, wire) {
+    if cramped && !is_cramped(s, wire) && !is_lacking(wire) {
         // (the kernel has nothing to tell those of who wait for room)
         registered::kick_others(s, std::ptr::null());
         if s.sleepers() > 0 {
@@ -64,7 +64,8 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     if s.tx_shut.load(Ordering::Acquire) {
         ending::settle_both_shut(s, fd);
     }
-    let waits = is_wired(s) && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || ends);
+    let waits = is_wired(s)
+        && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || is_lacking(wire) || ends);
     if waits {
         parked::note(s, fd);
     }
@@ -115,7 +116,8 @@ pub(super) fn lacks_credit(s: &Socket) -> bool {
             s.tx.lock().is_ok_and(|_tx| {
                 // SAFETY: the lock is held while it is looked at.
                 let mut out = unsafe { wire.out() };
-                out.pending() > 0 && !out.is_plain() && !out.has_credit(&wire.common)
+                let wants = out.pending() > 0 || is_lacking(wire);
+                wants && !out.is_plain() && !out.has_credit(&wire.common)
             })
         })
 }
@@ -126,6 +128,7 @@ pub(super) fn note_pending(s: &'static Socket, fd: i32) {
         && (unsent(s) > 0
             || is_unsettled(s)
             || is_waiting(s)
+            || wire(s).is_some_and(is_lacking)
             || s.tx_shut.load(Ordering::Acquire) && is_under_way(s));
     if waits {
         parked::note(s, fd);
@@ -178,26 +181,38 @@ fn is_cramped(s: &Socket, wire: &Wire) -> bool {
         })
 }
 
-/// How long (µs) nothing of what is parked may have found room: the peer does not read, and there are programs that write all
-/// before either end reads, since the kernel has some MiB for them. From then on the kernel's buffers are the limit.
+/// Whether a send has found that the peer, which keeps few receive buffers, has none left.
+pub(super) fn is_lacking(wire: &Wire) -> bool {
+    wire.common.words.lacking_since().is_some()
+}
+
+/// Since when, in ticks, something is parked, or a send lacks a receive buffer of the peer's.
+fn out_of_room_since(wire: &Wire) -> Option<u64> {
+    let words = &wire.common.words;
+    words.parked_since().or_else(|| words.lacking_since())
+}
+
+/// How long (µs) nothing of what is parked, or is to be sent, may have found room: the peer does not read, and there are programs
+/// that write all before either end reads, since the kernel has some MiB for them. From then on the kernel's buffers are the limit.
 const STALLED_US: u64 = 1_000_000;
 
 fn is_stalled(wire: &Wire) -> bool {
-    let since = wire.common.words.parked_since();
+    let since = out_of_room_since(wire);
     since.is_some_and(|since| clock::ticks().wrapping_sub(since) > clock::us(STALLED_US))
 }
 
-/// Whether bytes are parked, for no more than so many microseconds yet: they are left to the program's own calls.
+/// Whether bytes are parked, or a receive buffer is lacking, for no more than so many microseconds yet: that is left to the
+/// program's own calls.
 pub(crate) fn is_resting(s: &Socket, us: u64) -> bool {
     wire(s)
-        .and_then(|wire| wire.common.words.parked_since())
+        .and_then(out_of_room_since)
         .is_some_and(|since| clock::ticks().wrapping_sub(since) < clock::us(us))
 }
 
 /// The program may be about to end, or to be another one: what is parked goes whether the peer has room or not. Whether the peer was
 /// asked for room.
 pub(crate) fn release(s: &'static Socket) -> bool {
-    let Some(wire) = wire(s).filter(|wire| wire.common.words.parked_since().is_some()) else {
+    let Some(wire) = wire(s).filter(|wire| out_of_room_since(wire).is_some()) else {
         return false;
     };
     let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));

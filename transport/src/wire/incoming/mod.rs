@@ -91,6 +91,8 @@ pub struct In {
     seq: Sequence,
     sizes: Sizes,
     posted: u32,
+    /// Those are few, and the peer may go on without.
+    few: bool,
     stage: Stage,
     message: Option<Open>,
     /// The FPDU at the front is the last of its message, which gives a receive buffer back.
@@ -202,10 +204,11 @@ impl In {
             peer: agreed.peer.0,
         };
         self.posted = agreed.own.1.into();
+        self.few = agreed.windows.keeps;
         self.least = agreed.adverts.unwrap_or(usize::MAX);
         self.stage = Stage::Header;
         self.takes = agreed.windows.receives.map(Takes::new);
-        common.set_buffers(agreed.own.1);
+        common.set_buffers(agreed.own.1, agreed.windows.slots);
         common.tell_heard(&self.seq.heard());
         common.tell_told(&self.seq.told());
         if agreed.mpa.role == Role::Initiator {

@@ -60,15 +60,20 @@ impl In {
         }
     }
 
-    /// The sender of a packetized direction says how it goes on.
+    /// The sender of a packetized direction says how it goes on, or that of one with few receive buffers that it goes on without: what
+    /// comes is done with before the next is looked at, so there is a buffer for each.
     ///
     /// # Errors
-    /// It is not packetized.
+    /// It is neither.
     pub(super) fn hear_of_room(
         &mut self,
         common: &Common,
         message: &Message<'_>,
     ) -> Result<(), Violation> {
+        if self.takes.is_none() && self.few && *message == Message::Released {
+            common.words.release_slots();
+            return Ok(());
+        }
         let takes = self.takes.as_mut().ok_or(Violation::Unexpected)?;
         match message {
             Message::Starved => takes.starved(),

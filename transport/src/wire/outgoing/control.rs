@@ -26,7 +26,7 @@ impl Out {
         message: &Message<'_>,
         change: impl FnOnce(&mut Self),
     ) -> Result<bool> {
-        self.numbers.seq.hear(&common.heard());
+        self.has_slot(common);
         let room = PENDING - self.end >= 2 * (HEAD + 64);
         // (behind RingBegin the kernel connection carries no octets of the stream)
         let held = self.begins_ring && !matches!(message, Message::RingBegin);
@@ -142,7 +142,8 @@ impl Out {
     /// Tells the peer of free receive buffers, if it is time to.
     fn say_update(&mut self, common: &Common, fd: i32) -> Result<()> {
         self.numbers.seq.hear(&common.heard());
-        let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());
+        let updates = self.numbers.seq.peer_credits() <= u32::from(common.half())
+            && !common.words.are_slots_released();
         if self.numbers.seq.has_more_to_tell() && updates && !is_ending(common, fd) {
             let update = Message::Data {
                 payload: &[],

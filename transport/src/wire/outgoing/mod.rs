@@ -129,6 +129,9 @@ pub struct Out {
     answers: u64,
     /// It is to be asked the like, and could not be yet.
     asks: bool,
+    /// The peer keeps few receive buffers, and knows of a sender that goes on without.
+    slots: bool,
+    releases: bool,
     noted: Noted<shared::State>,
     pending: [u8; PENDING],
     early: [u8; EARLY],
@@ -181,6 +184,7 @@ impl Out {
                 .sends
                 .map(|(window, own)| window::sender(window, own)),
         };
+        (self.slots, self.releases) = (agreed.windows.slots, agreed.windows.releases);
         self.advertising = Advertising::new(agreed.adverts);
         if agreed.mpa.role == Role::Initiator
             && let Some(rtr) = agreed.mpa.rtr
@@ -270,9 +274,8 @@ impl Out {
 
     /// Whether a message could be begun now, as far as the peer's credits go.
     pub fn has_credit(&mut self, common: &Common) -> bool {
-        self.numbers.seq.hear(&common.heard());
         common.heard.load(Ordering::Acquire)
-            && self.numbers.seq.may_send(true)
+            && !self.lacks_slot(common)
             && (self.has_room(common) || self.writes())
     }
 
@@ -475,7 +478,7 @@ impl Out {
             // SAFETY: passed on to the caller.
             return unsafe { self.put_plain(common, fd, walk) };
         }
-        self.numbers.seq.hear(&common.heard());
+        self.has_slot(common);
         if !self.settle_adverts(common, fd)? {
             return Ok(Sent::NoCredit);
         }

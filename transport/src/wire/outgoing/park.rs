@@ -15,6 +15,7 @@ use crate::sdp::Walk;
 use crate::sdp_wire::header::Header;
 use crate::sdp_wire::message::Message;
 use crate::sys::Result;
+use flowctl::Scheme;
 use flowctl::carrier::Carrier;
 use std::sync::atomic::Ordering;
 
@@ -43,6 +44,35 @@ impl Out {
     pub(super) fn starved_of_room(&self) -> u64 {
         let window = self.numbers.window.as_ref();
         window.map_or(0, |window| window.counts().starved)
+    }
+
+    /// The scheme by which this side sends.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        match self.numbers.window {
+            Some(_) => Scheme::Packetized,
+            None if self.slots => Scheme::Credit,
+            None => Scheme::Nic,
+        }
+    }
+
+    /// Whether the peer has a receive buffer for data.
+    pub(super) fn has_slot(&mut self, common: &Common) -> bool {
+        self.numbers.seq.hear(&common.heard());
+        if !self.numbers.seq.may_send(true) && common.words.is_lifted() {
+            self.numbers.seq.lift();
+        }
+        self.numbers.seq.may_send(true)
+    }
+
+    /// Whether it lacks one for what is to be sent; since when is noted where that may end by [`Self::release`].
+    pub(super) fn lacks_slot(&mut self, common: &Common) -> bool {
+        let lacks = !self.has_slot(common);
+        if self.releases {
+            let over = self.ended || self.finish_due || self.mode != Mode::Rdma;
+            common.words.note_lacking(lacks && !over);
+        }
+        lacks
     }
 
     /// Takes in what the peer has taken. Whether there is room for anything.
@@ -240,10 +270,13 @@ impl Out {
     /// # Errors
     /// As send(2).
     pub fn release(&mut self, common: &Common, fd: i32) -> Result<()> {
-        if self.mode != Mode::Rdma
-            || self.is_too_early(common)
-            || self.has_room(common) && self.parked() == 0
-        {
+        if self.mode != Mode::Rdma || self.is_too_early(common) {
+            return Ok(());
+        }
+        if self.releases && !self.has_slot(common) {
+            return self.end_slots(common, fd);
+        }
+        if self.has_room(common) && self.parked() == 0 {
             return Ok(());
         }
         let Some(window) = &self.numbers.window else {
@@ -254,6 +287,20 @@ impl Out {
         }
         self.park_early(common);
         self.end_scheme(common, fd)
+    }
+
+    /// The same where the peer keeps few receive buffers.
+    fn end_slots(&mut self, common: &Common, fd: i32) -> Result<()> {
+        let before = self.numbers.seq;
+        self.numbers.seq.lift(); // (what says so needs none either)
+        if self.say(common, fd, &Message::Released)? {
+            common.words.note_lacking(false);
+            self.note();
+        } else {
+            self.numbers.seq = before;
+            common.due.store(true, Ordering::Release); // once it can be said
+        }
+        Ok(())
     }
 
     fn end_scheme(&mut self, common: &Common, fd: i32) -> Result<()> {
