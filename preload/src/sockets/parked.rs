@@ -184,15 +184,21 @@ fn is_moved(s: &Socket) -> bool {
 
 /// The same for what may end this process, or another one.
 pub(crate) fn before_death(own: bool) {
-    if TAKEN.load(Ordering::Relaxed) > 0 && !world::is_foreign() {
-        let mut released = [None; PLACES];
+    if world::is_foreign() {
+        return;
+    }
+    let mut asked = [None; PLACES];
+    if TAKEN.load(Ordering::Relaxed) > 0 {
         if own {
-            release(&mut released);
+            release(&mut asked);
         }
         let_all_go();
         settle_owed();
-        wired::await_answers(&released);
     }
+    if own && wired::mover::is_there() {
+        wired::find_asking(&mut asked);
+    }
+    wired::await_answers(&asked);
 }
 
 /// What is parked on software iWARP is to go whether its peer has room or not; whose it was.

@@ -40,7 +40,7 @@ pub struct Common {
     shorts: AtomicU32,
     /// Half of this side's receive buffers: when to tell of free ones.
     half: AtomicU32,
-    /// The peer keeps few.
+    /// The peer keeps few, and tells of them unasked.
     few: AtomicBool,
     /// The peer has asked to go on with plain bytes, or its set-up was declined.
     pub to_plain: AtomicBool,
@@ -88,9 +88,6 @@ pub(super) const SINK_AVAIL: u32 = 32;
 /// A sleep until something comes is short (µs); so many in a row make a stream.
 const SHORT_US: u64 = 200;
 const SHORTS: u32 = 16;
-
-/// Receive buffers that are few: a sender's own queue and the kernels' can hold as many messages.
-const FEW: u16 = 4096;
 
 const fn pack(seq: Seq, n: u32) -> u64 {
     (seq.0 as u64) << 32 | n as u64
@@ -188,9 +185,9 @@ impl Common {
         self.read.load(Ordering::Relaxed) && self.read.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn set_buffers(&self, own: u16, peer_has_few: bool) {
+    pub(super) fn set_buffers(&self, own: u16, is_told: bool) {
         self.half.store(u32::from(own / 2), Ordering::Relaxed);
-        self.few.store(peer_has_few, Ordering::Relaxed);
+        self.few.store(is_told, Ordering::Relaxed);
     }
 
     pub(super) fn half(&self) -> u16 {
@@ -214,9 +211,16 @@ impl Common {
     pub fn is_answered(&self) -> bool {
         self.ring.is_wanted()
             || self.few.load(Ordering::Relaxed)
-            || self.half() <= FEW
+            || self.are_slots_asked()
             || self.adverts.were_used()
             || self.words.is_asked()
+    }
+
+    /// Whether the peer was asked for receive buffers, and will answer.
+    pub fn are_slots_asked(&self) -> bool {
+        let asked = self.words.slots_asked();
+        asked.is_some_and(|by| !self.heard().acknowledged.0.has_reached(by))
+            && !self.words.is_lifted()
     }
 
     /// This is so from now on.

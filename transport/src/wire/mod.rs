@@ -74,7 +74,7 @@ pub struct Windows {
     pub sends: Option<(u64, u64)>,
     /// What it receives: its receive buffer.
     pub receives: Option<u64>,
-    /// This side keeps few receive buffers (the credit scheme).
+    /// This side keeps few receive buffers (the credit scheme), of which it tells a peer that asks.
     pub keeps: bool,
     /// The peer does, and knows of a sender that goes on without them.
     pub slots: bool,

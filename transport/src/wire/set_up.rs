@@ -57,19 +57,17 @@ impl Want {
         }
     }
 
-    /// The same, facing a side that says this of itself: who is asked by one that sends packetized keeps no slots, and by one that
-    /// keeps slots as many as that.
+    /// The same, facing a side that says this of itself: who is asked by one that keeps slots keeps as many, by any other none.
     fn facing(mut self, peer: &Side) -> Self {
-        let Some((packetized, _)) = Flow::read(peer.flow) else {
-            return self;
+        let said = Flow::read(peer.flow);
+        self.flow.answers = said.is_some();
+        self.buffers = match said {
+            Some((false, _)) if peer.bufs < MANY => {
+                let size = peer.receive_size.clamp(SMALLEST, RECEIVE_SIZE);
+                (size, peer.bufs.max(FEWEST))
+            }
+            _ => (RECEIVE_SIZE, MANY),
         };
-        self.flow.answers = true;
-        if packetized {
-            self.buffers = (RECEIVE_SIZE, MANY);
-        } else if peer.bufs < MANY {
-            let size = peer.receive_size.clamp(SMALLEST, RECEIVE_SIZE);
-            self.buffers = (size, peer.bufs.max(FEWEST));
-        }
         self
     }
 
@@ -87,7 +85,7 @@ impl Want {
             windows: Windows {
                 sends: sends.map(|window| (window, self.flow.own)),
                 receives,
-                keeps: self.buffers.1 < MANY,
+                keeps: self.buffers.1 < MANY && knows,
                 slots: peer.bufs < MANY,
                 releases: peer.bufs < MANY && knows,
             },

@@ -19,6 +19,7 @@
 
 use crate::clock;
 use crate::sdp_wire::Violation;
+use crate::sdp_wire::header::Seq;
 use flowctl::carrier::Carrier;
 use flowctl::packetized;
 use flowctl::{
@@ -132,6 +133,15 @@ pub(super) const fn run(piece: flowctl::Piece) -> (usize, usize) {
     (at, if piece.len < room { piece.len } else { room })
 }
 
+/// Set beside a message's number, which may be 0.
+const MARK: u64 = 1 << 32;
+
+#[allow(clippy::cast_possible_truncation)] // (the number's half)
+fn marked(word: &AtomicU64) -> Option<Seq> {
+    let word = word.load(Ordering::Acquire);
+    (word & MARK != 0).then_some(Seq(word as u32))
+}
+
 /// Words of both directions on one side.
 #[derive(Debug)]
 pub struct Words {
@@ -147,8 +157,9 @@ pub struct Words {
     answers: AtomicU64,
     /// Since when, in ticks, the peer has had no receive buffer left where it keeps few; 0 if it has.
     lacking: AtomicU64,
-    /// The peer sends whether this side has buffers left or not.
-    released: AtomicBool,
+    /// The message, marked as one, by which this side has asked for receive buffers last, and by which the peer has; 0 for none.
+    slots_asked: AtomicU64,
+    slots_wanted: AtomicU64,
     /// This side, and the peer, ends RDMA mode: it takes all that comes, and tells no more of it.
     silent: AtomicBool,
     lifted: AtomicBool,
@@ -164,7 +175,8 @@ impl Words {
             taken: AtomicU64::new(0),
             answers: AtomicU64::new(0),
             lacking: AtomicU64::new(0),
-            released: AtomicBool::new(false),
+            slots_asked: AtomicU64::new(0),
+            slots_wanted: AtomicU64::new(0),
             silent: AtomicBool::new(false),
             lifted: AtomicBool::new(false),
         }
@@ -243,13 +255,24 @@ impl Words {
         Some(self.lacking.load(Ordering::Acquire)).filter(|&since| since > 0)
     }
 
-    /// The peer wants no more credits.
-    pub(super) fn release_slots(&self) {
-        self.released.store(true, Ordering::Release);
+    /// This side asks, by this message, for receive buffers: the peer has answered once it acknowledges that.
+    pub(super) fn ask_for_slots(&self, by: Seq) {
+        self.slots_asked
+            .store(MARK | u64::from(by.0), Ordering::Release);
     }
 
-    pub(super) fn are_slots_released(&self) -> bool {
-        self.released.load(Ordering::Acquire)
+    pub(super) fn slots_asked(&self) -> Option<Seq> {
+        marked(&self.slots_asked)
+    }
+
+    /// The peer asks so, and is answered by an acknowledgement.
+    pub(super) fn want_slots(&self, by: Seq) {
+        self.slots_wanted
+            .store(MARK | u64::from(by.0), Ordering::Release);
+    }
+
+    pub(super) fn slots_wanted(&self) -> Option<Seq> {
+        marked(&self.slots_wanted)
     }
 
     pub(super) fn note_parked(&self, since: u64) {

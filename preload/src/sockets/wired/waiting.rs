@@ -5,6 +5,7 @@ use super::io::{after, available_on};
 use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
+use crate::world;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sdp::Walk;
@@ -225,20 +226,35 @@ pub(crate) fn release(s: &'static Socket) -> bool {
         // SAFETY: the lock is held. (What fails shows by the next call.)
         let _ = unsafe { wire.out() }.release(&wire.common, s.live_fd(fd));
     }
-    wire.common.words.is_asked()
+    wire.common.words.is_asked() || wire.common.are_slots_asked()
 }
 
 /// How long (µs) a process that ends without closing waits for what its peers answer.
 const ANSWER_US: u64 = 1_000_000;
 
+/// Adds those that have asked their peers for receive buffers, which they may do before they are out of them.
+pub(crate) fn find_asking(asking: &mut [Option<&'static Socket>]) {
+    let known = |asking: &[Option<&Socket>], s: &Socket| {
+        asking.iter().flatten().any(|&other| std::ptr::eq(other, s))
+    };
+    world::lock().pool.each(|s| {
+        if is_wired(s)
+            && wire(s).is_some_and(|wire| wire.common.are_slots_asked())
+            && !known(asking, s)
+            && let Some(place) = asking.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(s);
+        }
+    });
+}
+
 /// Waits until the peers have answered who was out of room: an answer that finds nobody would be answered with a reset.
 pub(crate) fn await_answers(asked: &[Option<&'static Socket>]) {
     let begun = clock::ticks();
     for &s in asked.iter().flatten() {
-        while wire(s).is_some_and(|wire| wire.common.words.is_asked())
-            && clock::ticks() - begun < clock::us(ANSWER_US)
-        {
-            let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+        let is_asked = |wire: &Wire| wire.common.words.is_asked() || wire.common.are_slots_asked();
+        while wire(s).is_some_and(is_asked) && clock::ticks() - begun < clock::us(ANSWER_US) {
+            let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
             if fd < 0 || s.phase() != Phase::Wired || ending::is_peer_gone(fd) {
                 break;
             }

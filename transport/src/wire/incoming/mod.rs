@@ -91,7 +91,7 @@ pub struct In {
     seq: Sequence,
     sizes: Sizes,
     posted: u32,
-    /// Those are few, and the peer may go on without.
+    /// Those are few, and the peer asks for them, or goes on without.
     few: bool,
     stage: Stage,
     message: Option<Open>,
@@ -208,7 +208,10 @@ impl In {
         self.least = agreed.adverts.unwrap_or(usize::MAX);
         self.stage = Stage::Header;
         self.takes = agreed.windows.receives.map(Takes::new);
-        common.set_buffers(agreed.own.1, agreed.windows.slots);
+        common.set_buffers(
+            agreed.own.1,
+            agreed.windows.slots && !agreed.windows.releases,
+        );
         common.tell_heard(&self.seq.heard());
         common.tell_told(&self.seq.told());
         if agreed.mpa.role == Role::Initiator {

@@ -97,9 +97,16 @@ impl In {
         self.untold = true;
     }
 
-    /// The peer is told of free buffers once half of them can be told of anew.
+    /// The peer is told of free buffers when it has asked, or where it is none that does once half of them can be told of anew.
     fn note_due(&mut self, common: &Common) {
         self.seq.note_told(&common.told());
+        if self.few {
+            let wanted = common.words.slots_wanted();
+            if wanted.is_some_and(|by| !self.seq.told().told.0.has_reached(by)) {
+                common.due.store(true, Ordering::Release);
+            }
+            return;
+        }
         let half = self.seq.peer_credits().saturating_mul(2) <= self.posted;
         if self.seq.is_update_due() || (half && self.seq.has_more_to_tell()) {
             common.due.store(true, Ordering::Release);

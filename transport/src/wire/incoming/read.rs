@@ -70,8 +70,10 @@ impl In {
         common: &Common,
         message: &Message<'_>,
     ) -> Result<(), Violation> {
-        if self.takes.is_none() && self.few && *message == Message::Released {
-            common.words.release_slots();
+        if self.takes.is_none() && self.few {
+            if *message == Message::Starved {
+                common.words.want_slots(self.seq.heard().received.0);
+            }
             return Ok(());
         }
         let takes = self.takes.as_mut().ok_or(Violation::Unexpected)?;

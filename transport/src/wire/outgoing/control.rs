@@ -38,7 +38,13 @@ impl Out {
         {
             return Ok(false);
         }
-        let passing = matches!(message, Message::Plain) && common.is_returning(Return::Awaited);
+        // (words of slots need none: they are done with before anything else is looked at)
+        let passing = match message {
+            Message::Plain => common.is_returning(Return::Awaited),
+            Message::Starved => self.releases,
+            Message::Data { payload: [], .. } => self.keeps,
+            _ => false,
+        };
         let header = if passing {
             Some(self.numbers.seq.send_passing(false))
         } else {
@@ -92,6 +98,7 @@ impl Out {
             return Ok(());
         }
         self.say_taken(common, fd)?;
+        self.seek_slots(common, fd)?;
         if self.asks {
             self.seek_room(common, fd)?;
         }
@@ -142,14 +149,25 @@ impl Out {
     /// Tells the peer of free receive buffers, if it is time to.
     fn say_update(&mut self, common: &Common, fd: i32) -> Result<()> {
         self.numbers.seq.hear(&common.heard());
-        let updates = self.numbers.seq.peer_credits() <= u32::from(common.half())
-            && !common.words.are_slots_released();
-        if self.numbers.seq.has_more_to_tell() && updates && !is_ending(common, fd) {
+        let wanted = if self.keeps {
+            let wanted = common.words.slots_wanted();
+            let told = self.numbers.seq.told().told.0;
+            wanted.is_some_and(|by| !told.has_reached(by))
+        } else {
+            self.numbers.seq.has_more_to_tell()
+                && self.numbers.seq.peer_credits() <= u32::from(common.half())
+        };
+        if wanted && !is_ending(common, fd) {
             let update = Message::Data {
                 payload: &[],
                 urgent: false,
             };
-            self.say(common, fd, &update)?;
+            let said = self.say(common, fd, &update)?;
+            if said && self.keeps {
+                self.hurry(fd);
+            } else if !said && self.keeps {
+                common.due.store(true, Ordering::Release); // once it can be said
+            }
         }
         Ok(())
     }

@@ -129,9 +129,13 @@ pub struct Out {
     answers: u64,
     /// It is to be asked the like, and could not be yet.
     asks: bool,
-    /// The peer keeps few receive buffers, and knows of a sender that goes on without.
+    /// The peer keeps few receive buffers, and knows of a sender that asks for them, or goes on without.
     slots: bool,
     releases: bool,
+    /// This side does, and tells of them when it is asked.
+    keeps: bool,
+    /// It is time to ask once no more than so many are left.
+    few_left: u32,
     noted: Noted<shared::State>,
     pending: [u8; PENDING],
     early: [u8; EARLY],
@@ -184,7 +188,9 @@ impl Out {
                 .sends
                 .map(|(window, own)| window::sender(window, own)),
         };
-        (self.slots, self.releases) = (agreed.windows.slots, agreed.windows.releases);
+        let windows = &agreed.windows;
+        (self.slots, self.releases) = (windows.slots, windows.releases);
+        (self.keeps, self.few_left) = (windows.keeps, u32::from(agreed.peer.1 / 2));
         self.advertising = Advertising::new(agreed.adverts);
         if agreed.mpa.role == Role::Initiator
             && let Some(rtr) = agreed.mpa.rtr
@@ -438,6 +444,16 @@ impl Out {
             unsafe { self.send_large(common, fd, walk, more, false) }
         };
         self.tell(common);
+        if self.slots {
+            if self.seek_slots(common, fd) == Err(Errno::CONNRESET) {
+                common.failed.store(true, Ordering::Release); // (what went is told now)
+            }
+            // (what is cut into slots is not kept back for an acknowledgement of its beginning)
+            let cut = more == 0 && walk.left() == 0;
+            if cut && matches!(sent, Ok(Sent::Bytes(n)) if walk.done() > n) {
+                self.hurry(fd);
+            }
+        }
         if self.writes() && sent.is_ok() && !self.complete_writes(common, fd, walk.left() == 0)? {
             common.due.store(true, Ordering::Release); // once it can be said
         }

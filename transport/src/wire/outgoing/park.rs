@@ -95,6 +95,9 @@ impl Out {
     /// # Errors
     /// As send(2).
     pub fn seek_room(&mut self, common: &Common, fd: i32) -> Result<()> {
+        if self.releases {
+            return self.seek_slots(common, fd);
+        }
         self.asks = false;
         if self.mode != Mode::Rdma || self.has_room(common) || common.words.is_asked() {
             return Ok(());
@@ -108,6 +111,33 @@ impl Out {
         } else {
             common.words.lift_ask();
             self.asks = true;
+            common.due.store(true, Ordering::Release); // once it can be said
+        }
+        Ok(())
+    }
+
+    /// The peer is asked for receive buffers when half of those that it keeps are taken: it answers when it has read so far, and
+    /// not unasked, for the reasons that hold for a window.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub(super) fn seek_slots(&mut self, common: &Common, fd: i32) -> Result<()> {
+        if !self.releases || self.mode != Mode::Rdma || self.ended || self.finished {
+            return Ok(());
+        }
+        self.has_slot(common);
+        if self.numbers.seq.credits() > self.few_left || common.are_slots_asked() {
+            return Ok(());
+        }
+        if self.noted.is_on() {
+            return self.end_slots(common, fd);
+        }
+        let said = self.say_and(common, fd, &Message::Starved, |out| {
+            common.words.ask_for_slots(out.numbers.seq.last_sent());
+        })?;
+        if said {
+            self.hurry(fd);
+        } else {
             common.due.store(true, Ordering::Release); // once it can be said
         }
         Ok(())
