@@ -76,7 +76,7 @@ impl Want {
         // (slots are credit's flow control, and count whatever else is said)
         let sends = sends.filter(|_| peer.bufs >= MANY);
         let receives = receives.filter(|_| self.buffers.1 >= MANY);
-        let knows = Flow::read(peer.flow).is_some();
+        let knows = Flow::read(peer.flow).is_some() && self.flow.byte() != 0; // (each of the other)
         Agreed {
             mpa,
             own: self.buffers,

@@ -243,9 +243,13 @@ fn the_bytes_arrive_whatever_the_pieces() {
         };
         let mut wants = [one(), one()];
         for want in &mut wants {
-            if random.below(2) == 0 {
-                let size = [4096, 10_000, 100_000, 1 << 20][random.below(4)];
-                *want = packetized(*want, size);
+            match random.below(4) {
+                0 | 1 => {
+                    let size = [4096, 10_000, 100_000, 1 << 20][random.below(4)];
+                    *want = packetized(*want, size);
+                }
+                2 => want.flow.answers = true, // (slots, if it keeps few, of which a peer that knows of it asks)
+                _ => {}
             }
         }
         let buffer = [4096, 20_000, 200_000, 2_000_000][random.below(4)];

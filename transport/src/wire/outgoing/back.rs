@@ -98,8 +98,13 @@ impl Out {
         self.numbers.seq.hear(&common.heard());
         let mut given = 0;
         for payload in bytes.chunks(self.most.max(1)) {
-            if !self.flush(common, fd, 0)? && PENDING - self.end < payload.len() + AROUND {
-                break;
+            // (together as far as they fit, however short each has to be: what comes back was there in one piece)
+            let has_room = |out: &Self| PENDING - out.end >= payload.len() + AROUND;
+            if !has_room(self) {
+                self.flush(common, fd, 0)?;
+                if !has_room(self) {
+                    break;
+                }
             }
             let message = Message::GivenBack { payload };
             let header = self.numbers.seq.send_passing(false);
