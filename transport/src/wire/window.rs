@@ -13,6 +13,9 @@
 //! sender's kernel drop what it has not sent yet. A sender that is out of room asks (Starved), and does not end before it was answered. By the
 //! message Released it ends the scheme for its direction: from there on the kernel's buffers are the limit.
 //!
+//! The credit scheme has its accounting in SDP itself (`sdp_wire::sequence`); a sender asks for receive buffers, and goes on without them, by the
+//! same two messages, for the same reason. The answer is whatever acknowledges that it has asked.
+//!
 //! Used by `Out` ([`Words`] as its outbox) and `In` ([`Takes`]), each under its lock; between the two are atomics. A peer says
 //! of itself in one byte of its Hello whether it knows of all that: to one that does not the direction is not packetized. Who asks says it
 //! only if it is to send so itself, so that by default nobody meets anything that SDP does not have.
