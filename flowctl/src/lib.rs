@@ -32,6 +32,7 @@
 
 pub mod any;
 mod areas;
+pub mod carrier;
 pub mod credit;
 pub mod nic;
 mod outgoing;

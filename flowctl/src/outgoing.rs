@@ -8,7 +8,7 @@
 use crate::areas::{Areas, WARM};
 use crate::{Back, Counts, Outbox, Piece, Terms, Violation, Word};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     areas: Areas,
     /// Bytes of the receive buffer.
@@ -135,6 +135,22 @@ impl Outgoing {
             self.counts.wire += 1;
         }
         !self.in_own
+    }
+
+    /// The next bytes go to the ring.
+    pub(crate) const fn leave_own(&mut self) {
+        self.in_own = false;
+    }
+
+    /// So many of the first bytes in the own buffer have been carried to the ring.
+    pub(crate) const fn carry(&mut self, len: u64) {
+        self.boundary += len;
+        self.counts.wire += 1;
+    }
+
+    /// Bytes at a position of an own buffer that does not begin at the boundary.
+    pub(crate) const fn own_at(&self, position: u64, from: u64, len: u64) -> Piece {
+        self.areas.own(position, from, len)
     }
 
     /// Tells the receiver where bytes lie; to be told before how many there are.

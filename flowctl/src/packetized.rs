@@ -10,7 +10,7 @@
 //! What the provider makes of it: on shared memory the own buffer lies in the region too, so parked
 //! bytes need not be copied into the ring: to move them is to let the receiver take them where they are
 //! ([`Word::Produced`]), never more than it has free. Until they are all taken, later bytes are parked
-//! behind them.
+//! behind them. Where bytes go in messages they are copied once there is room ([`crate::carrier`]).
 //!
 //! Two refinements that change no rule:
 //! - *Warm start*: when the ring is empty and the write position has moved past [`WARM`] bytes, the
@@ -26,10 +26,10 @@ use crate::outgoing::Outgoing;
 use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Terms, Violation, Word};
 
 /// The sending half: what is shown lies between what was consumed and what was accepted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Sender {
-    halves: Outgoing,
-    shown: u64,
+    pub(crate) halves: Outgoing,
+    pub(crate) shown: u64,
 }
 
 impl Sender {

@@ -4,26 +4,26 @@
 use crate::real::{self, other};
 use crate::sockets::parked;
 use std::ffi::{c_int, c_void};
-use transport::sys::time;
+use transport::sys::{self, time};
 use transport::syscall;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death();
+    parked::before_death(signal != 0 && (pid <= 0 || pid == sys::pid()));
     // SAFETY: the program's arguments, passed on.
     unsafe { real::kill(pid, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tgkill(process: libc::pid_t, thread: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death();
+    parked::before_death(signal != 0 && process == sys::pid());
     // SAFETY: the program's arguments, passed on.
     unsafe { real::tgkill(process, thread, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death();
+    parked::before_death(signal != 0);
     let next = other::killpg.get();
     if next.is_null() {
         // SAFETY: the program's arguments, passed on.
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
-    parked::before_death();
+    parked::before_death(signal != 0);
     let next = other::raise.get();
     if next.is_null() {
         time::raise(signal);
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn abort() -> ! {
-    parked::before_death();
+    parked::before_death(true);
     let next = other::abort.get();
     if next.is_null() {
         time::raise(libc::SIGABRT);

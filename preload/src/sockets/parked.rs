@@ -7,7 +7,8 @@
 //! reader that finds nothing else for [`PATIENCE_US`] takes them by itself, then and from then on.
 //!
 //! Octets on software iWARP that the kernel has not taken, or that wait for the peer's answer, are moved in the same
-//! way; as long as there are any, sleeps are naps. So are small messages that are to go together: they go once they have waited
+//! way; as long as there are any, sleeps are naps. What is parked there for want of room ([`PATIENCE_US`] holds too) the thread that
+//! is there for software iWARP moves, as no reader could; what may end the process releases it. So are small messages that are to go together: they go once they have waited
 //! for long enough, and before anything sleeps.
 //!
 //! No lock: a call may come from a signal handler. A socket that finds no place here does not park.
@@ -181,12 +182,37 @@ fn is_moved(s: &Socket) -> bool {
     wired::is_wired(s) && !wired::is_gathering(s, u64::MAX)
 }
 
-/// The same for what may end the process.
-pub(crate) fn before_death() {
-    if TAKEN.load(Ordering::Relaxed) > 0 && !world::is_foreign() {
+/// The same for what may end this process, or another one.
+pub(crate) fn before_death(own: bool) {
+    if world::is_foreign() {
+        return;
+    }
+    let mut asked = [None; PLACES];
+    if TAKEN.load(Ordering::Relaxed) > 0 {
+        if own {
+            release(&mut asked);
+        }
         let_all_go();
         settle_owed();
     }
+    if own && wired::mover::is_there() {
+        wired::find_asking(&mut asked);
+    }
+    wired::await_answers(&asked);
+}
+
+/// What is parked on software iWARP is to go whether its peer has room or not; whose it was.
+fn release(released: &mut [Option<&'static Socket>; PLACES]) {
+    for (place, released) in PARKED.iter().zip(released) {
+        // SAFETY: null, or a socket, which is never freed.
+        let s = unsafe { place.load(Ordering::Acquire).as_ref() };
+        *released = s.filter(|&s| wired::release(s));
+    }
+}
+
+/// [`release`] alone.
+pub(crate) fn release_all() {
+    release(&mut [None; PLACES]);
 }
 
 /// How long (µs) the end of the process may wait for the kernel's room for what is owed.
@@ -213,6 +239,8 @@ pub(crate) fn settle_owed() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     Nothing,
+    /// Bytes that are parked, and left to the program's calls yet.
+    Parked,
     /// Small messages that are to go together, and have not waited for long.
     Gathering,
     /// Octets that the kernel has not taken, or that wait for the peer.
@@ -247,13 +275,18 @@ pub(crate) fn move_wired(us: u64) -> Left {
     let in_use = |s: &Socket| us > 0 && !s.is_shared() && s.tx.is_held();
     let is_wanted =
         |s: &'static Socket| wired::is_wired(s) && !wired::is_gathering(s, us) && !in_use(s);
+    let mut rests = false;
+    let is_wanted =
+        |s: &'static Socket| is_wanted(s) && !(us > 0 && wired::is_resting(s, PATIENCE_US));
     each(is_wanted, |s| stuck |= wired::post(s));
     if us > 0 {
         gathering = is_gathering();
+        rests = has_wired();
     }
     match (stuck, gathering) {
         (true, _) => Left::Stuck,
         (_, true) => Left::Gathering,
+        _ if rests => Left::Parked,
         _ => Left::Nothing,
     }
 }

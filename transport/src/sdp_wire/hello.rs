@@ -4,7 +4,7 @@
 //! | offset behind the header | Hello | HelloAck |
 //! |---|---|---|
 //! | 0 | major version (upper 4 bits), minor | the same |
-//! | 1 | 0 | 0 |
+//! | 1 | flow control of Shunt's own, 0 without | the same |
 //! | 2 | MaxAdverts, 2 bytes | MaxAdverts, 2 bytes |
 //! | 4 | DesRemRcvSz, 4 bytes: wish | ActRcvSz, 4 bytes |
 //! | 8 | LocalRcvSz, 4 bytes | LocORD, 2 bytes; LocIRD, 2 bytes |
@@ -29,6 +29,9 @@ pub const HELLO_ACK: usize = HEADER + 12;
 pub struct Side {
     /// Minor version.
     pub minor: u8,
+    /// What this side says of flow control that is Shunt's own (`wire::window`), in a byte that SDP reserves and nobody else
+    /// looks at. 0: nothing.
+    pub flow: u8,
     /// Receive buffers that are posted; 3 or more.
     pub bufs: u16,
     /// Adverts that may stand towards this side at a time, those of sources and of sinks together; 1 or more.
@@ -99,7 +102,7 @@ impl Hello {
     pub fn encode(&self) -> [u8; HELLO] {
         let s = &self.side;
         open(Mid::Hello, s.bufs)
-            .put(&[MAJOR << 4 | s.minor & 0xf, 0])
+            .put(&[MAJOR << 4 | s.minor & 0xf, s.flow])
             .put(&s.max_adverts.to_be_bytes())
             .put(&self.wanted_size.to_be_bytes())
             .put(&s.receive_size.to_be_bytes())
@@ -114,12 +117,12 @@ impl Hello {
     /// The rule that it breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
         let (header, mut from) = opening(bytes, Mid::Hello, HELLO)?;
-        let (minor, max_adverts) = beginning(&mut from)?;
+        let beginning = beginning(&mut from)?;
         let wanted_size = from.u32().ok_or(Violation::ExtendedHeader)?;
         if wanted_size > LARGEST_BUFFER {
             return Err(Violation::BufferSize);
         }
-        let side = end(from, header.bufs, minor, max_adverts)?;
+        let side = end(from, header.bufs, &beginning)?;
         Ok(Self { side, wanted_size })
     }
 }
@@ -130,7 +133,7 @@ impl HelloAck {
     pub fn encode(&self) -> [u8; HELLO_ACK] {
         let s = &self.side;
         open(Mid::HelloAck, s.bufs)
-            .put(&[MAJOR << 4 | s.minor & 0xf, 0])
+            .put(&[MAJOR << 4 | s.minor & 0xf, s.flow])
             .put(&s.max_adverts.to_be_bytes())
             .put(&s.receive_size.to_be_bytes())
             .put(&s.ord.to_be_bytes())
@@ -144,28 +147,38 @@ impl HelloAck {
     /// The rule that it breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
         let (header, mut from) = opening(bytes, Mid::HelloAck, HELLO_ACK)?;
-        let (minor, max_adverts) = beginning(&mut from)?;
-        let side = end(from, header.bufs, minor, max_adverts)?;
+        let beginning = beginning(&mut from)?;
+        let side = end(from, header.bufs, &beginning)?;
         Ok(Self { side })
     }
 }
 
-/// Minor version and MaxAdverts.
-fn beginning(from: &mut Reader<'_>) -> Result<(u8, u16), Violation> {
+/// What both messages begin with.
+struct Beginning {
+    minor: u8,
+    flow: u8,
+    max_adverts: u16,
+}
+
+fn beginning(from: &mut Reader<'_>) -> Result<Beginning, Violation> {
     let version = from.u8().ok_or(Violation::ExtendedHeader)?;
     if version >> 4 != MAJOR {
         return Err(Violation::Version);
     }
-    let _reserved = from.u8().ok_or(Violation::ExtendedHeader)?;
+    let flow = from.u8().ok_or(Violation::ExtendedHeader)?;
     match from.u16() {
         Some(0) => Err(Violation::MaxAdverts),
-        Some(most) => Ok((version & 0xf, most)),
+        Some(max_adverts) => Ok(Beginning {
+            minor: version & 0xf,
+            flow,
+            max_adverts,
+        }),
         None => Err(Violation::ExtendedHeader),
     }
 }
 
 /// What both messages end with.
-fn end(mut from: Reader<'_>, bufs: u16, minor: u8, max_adverts: u16) -> Result<Side, Violation> {
+fn end(mut from: Reader<'_>, bufs: u16, beginning: &Beginning) -> Result<Side, Violation> {
     let receive_size = buffer_size(from.u32().ok_or(Violation::ExtendedHeader)?)?;
     let ord = from.u16().ok_or(Violation::ExtendedHeader)?;
     let ird = from.u16().ok_or(Violation::ExtendedHeader)?;
@@ -176,9 +189,10 @@ fn end(mut from: Reader<'_>, bufs: u16, minor: u8, max_adverts: u16) -> Result<S
         return Err(Violation::Ird);
     }
     Ok(Side {
-        minor,
+        minor: beginning.minor,
+        flow: beginning.flow,
         bufs,
-        max_adverts,
+        max_adverts: beginning.max_adverts,
         receive_size,
         ord,
         ird,

@@ -8,6 +8,7 @@
 //! | ModeChange | first byte: bit 7 S, bits 6 to 4 mode; rest 0 |
 //! | ChRcvBuf, ChRcvBufAck | size 4 |
 //! | SuspComm | 0x00000000, 0x0001, TCP port 2 |
+//! | Taken | bytes 8 |
 //!
 //! Payload is not copied: [`Message::head`] gives what goes in front of it.
 
@@ -117,6 +118,15 @@ pub enum Message<'a> {
     /// not answered before this message is not answered any more. (Shunt's own: SrcAvailCancel waits for the sink's word, and
     /// so for a program that may be elsewhere.)
     Withdraw,
+    /// Sink: so many bytes of this direction in all were taken out of its receive buffer: the answer to Starved. (Shunt's own, as are the
+    /// next two: where a direction is packetized, `flowctl::packetized`.)
+    Taken {
+        bytes: u64,
+    },
+    /// Source: from here on its direction is not packetized any more; the sink may have no room for what follows.
+    Released,
+    /// Source: its receive buffer is full, as far as it knows, and it has more to send.
+    Starved,
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -160,6 +170,9 @@ impl<'a> Message<'a> {
             Self::PlainLater => Mid::PlainLater,
             Self::GivenBack { .. } => Mid::GivenBack,
             Self::Withdraw => Mid::Withdraw,
+            Self::Taken { .. } => Mid::Taken,
+            Self::Released => Mid::Released,
+            Self::Starved => Mid::Starved,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -195,6 +208,7 @@ impl<'a> Message<'a> {
             | Self::PlainLater
             | Self::GivenBack { .. }
             | Self::Withdraw
+            | Self::Taken { .. }
             | Self::SendSm
             | Self::SrcAvailCancel
             | Self::SinkAvailCancel
@@ -202,6 +216,8 @@ impl<'a> Message<'a> {
             | Self::RdmaRdCompl { .. }
             | Self::SinkCancelAck => true,
             Self::DisConn
+            | Self::Released
+            | Self::Starved
             | Self::SrcAvail { .. }
             | Self::SinkAvail { .. }
             | Self::ModeChange { .. }
@@ -249,6 +265,7 @@ impl<'a> Message<'a> {
             }
             Self::ChRcvBuf { size } | Self::ChRcvBufAck { size } => out.put(&size.to_be_bytes()),
             Self::RingOffer { terms } | Self::RingAnswer { terms } => out.put(terms),
+            Self::Taken { bytes } => out.put(&bytes.to_be_bytes()),
             Self::SuspComm { port } => out.put(&SERVICE).put(&port.to_be_bytes()),
             _ => out,
         }))

@@ -33,6 +33,11 @@ pub enum Mid {
     GivenBack = 0x46,
     /// Also: the buffer that was advertised last is not to be read any more.
     Withdraw = 0x47,
+    /// Also: so many bytes were taken out of the receive buffer; the sender's direction is not packetized any more; it has no
+    /// room left.
+    Taken = 0x48,
+    Released = 0x49,
+    Starved = 0x4A,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
@@ -42,7 +47,7 @@ pub enum Mid {
 pub const RING_TERMS: usize = 44;
 
 impl Mid {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -66,6 +71,9 @@ impl Mid {
         Self::PlainLater,
         Self::GivenBack,
         Self::Withdraw,
+        Self::Taken,
+        Self::Released,
+        Self::Starved,
         Self::SinkAvail,
         Self::SrcAvail,
         Self::Data,
@@ -95,7 +103,7 @@ impl Mid {
             | Self::ModeChange
             | Self::ChRcvBuf
             | Self::ChRcvBufAck => 4,
-            Self::SuspComm => 8,
+            Self::SuspComm | Self::Taken => 8,
             Self::SinkAvail => 20,
             _ => 0,
         }

@@ -129,6 +129,11 @@ impl<'a> Received<'a> {
             Mid::PlainLater => Message::PlainLater,
             Mid::GivenBack => Message::GivenBack { payload },
             Mid::Withdraw => Message::Withdraw,
+            Mid::Taken => Message::Taken {
+                bytes: from.u64().ok_or(Violation::ExtendedHeader)?,
+            },
+            Mid::Released => Message::Released,
+            Mid::Starved => Message::Starved,
             Mid::DisConn => Message::DisConn,
             Mid::AbortConn => Message::AbortConn,
             Mid::Hello | Mid::HelloAck => return Err(Violation::Unexpected),

@@ -40,6 +40,8 @@ pub struct Sequence {
     told: (Seq, u16),
     /// While adverts are being cancelled: the last message that may be acknowledged.
     held: Option<Seq>,
+    /// Receive buffers of the peer do not matter any more.
+    lifted: bool,
 }
 
 /// What has been heard of the peer: its acknowledgement with its buffers, the number received last with this
@@ -69,6 +71,7 @@ impl Sequence {
             free: own as u32,
             told: (Seq(0), own),
             held: None,
+            lifted: false,
         }
     }
 
@@ -123,7 +126,16 @@ impl Sequence {
     /// Messages that the peer has room for.
     #[must_use]
     pub const fn credits(&self) -> u32 {
+        if self.lifted {
+            return u32::MAX;
+        }
         credits(self.bufs, self.sent, self.acknowledged)
+    }
+
+    /// From now on messages need no credits: the peer has said, or was told, that it takes them all, or will not say any more
+    /// what it takes. (Shunt's own.)
+    pub const fn lift(&mut self) {
+        self.lifted = true;
     }
 
     /// Whether a message may be sent now.

@@ -49,6 +49,8 @@ violations! {
     Sequence "messages come in the order of their numbers",
     Acknowledgement "what is acknowledged was sent, and stays acknowledged",
     Overrun "a message is sent only to a receive buffer that is posted",
+    Room "what a packetized direction carries is what its receiver has told of room for",
+    HandedBack "what was taken out of a receive buffer was sent, and stays taken",
     NonDiscards "a sink has kept no more messages with payload than were sent",
     SameMode "ModeChange names another mode than the one that holds",
     Transition "modes change as their master may change them",

@@ -3,6 +3,7 @@
 
 use super::adverts::Adverts;
 use super::riding::Riding;
+use super::window::Words;
 use crate::clock;
 use crate::sdp_wire::header::Seq;
 use crate::sdp_wire::sequence::{Heard, Told};
@@ -39,6 +40,8 @@ pub struct Common {
     shorts: AtomicU32,
     /// Half of this side's receive buffers: when to tell of free ones.
     half: AtomicU32,
+    /// The peer keeps few, and tells of them unasked.
+    few: AtomicBool,
     /// The peer has asked to go on with plain bytes, or its set-up was declined.
     pub to_plain: AtomicBool,
     /// The peer has ended its direction: it wants no more credits, and may be closing.
@@ -53,6 +56,8 @@ pub struct Common {
     pub ring: Riding,
     /// What the halves tell each other of advertised buffers.
     pub adverts: Adverts,
+    /// Those of packetized directions.
+    pub words: Words,
 }
 
 /// How far both sides are with bytes that one of them has received and will not read by the library: the other takes
@@ -84,9 +89,6 @@ pub(super) const SINK_AVAIL: u32 = 32;
 const SHORT_US: u64 = 200;
 const SHORTS: u32 = 16;
 
-/// Receive buffers that are few: a sender's own queue and the kernels' can hold as many messages.
-const FEW: u16 = 4096;
-
 const fn pack(seq: Seq, n: u32) -> u64 {
     (seq.0 as u64) << 32 | n as u64
 }
@@ -113,6 +115,7 @@ impl Common {
             answers: AtomicU64::new(u64::MAX),
             shorts: AtomicU32::new(0),
             half: AtomicU32::new(0),
+            few: AtomicBool::new(false),
             to_plain: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             settles: AtomicBool::new(false),
@@ -120,6 +123,7 @@ impl Common {
             asked: AtomicU32::new(0),
             ring: Riding::new(),
             adverts: Adverts::new(),
+            words: Words::new(),
         }
     }
 
@@ -181,8 +185,9 @@ impl Common {
         self.read.load(Ordering::Relaxed) && self.read.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn set_buffers(&self, count: u16) {
-        self.half.store(u32::from(count / 2), Ordering::Relaxed);
+    pub(super) fn set_buffers(&self, own: u16, is_told: bool) {
+        self.half.store(u32::from(own / 2), Ordering::Relaxed);
+        self.few.store(is_told, Ordering::Relaxed);
     }
 
     pub(super) fn half(&self) -> u16 {
@@ -200,11 +205,22 @@ impl Common {
     }
 
     /// Whether a peer that reads what is under way may have something to say of it: it frees receive buffers of which
-    /// there are few, has a ring, or reads what was advertised. What it says to a connection that is closed by then would be answered with a reset,
+    /// there are few, has a ring, reads what was advertised, or was asked what it has taken of what is packetized. What it says to a connection that is closed by then would be answered with a reset,
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.ring.is_wanted() || self.half() <= FEW || self.adverts.were_used()
+        self.ring.is_wanted()
+            || self.few.load(Ordering::Relaxed)
+            || self.are_slots_asked()
+            || self.adverts.were_used()
+            || self.words.is_asked()
+    }
+
+    /// Whether the peer was asked for receive buffers, and will answer.
+    pub fn are_slots_asked(&self) -> bool {
+        let asked = self.words.slots_asked();
+        asked.is_some_and(|by| !self.heard().acknowledged.0.has_reached(by))
+            && !self.words.is_lifted()
     }
 
     /// This is so from now on.

@@ -9,6 +9,7 @@
 //! | [`Riding`] | how the octets come to go by a ring (`crate::ring`) | nothing: atomics |
 //! | [`Common`] | the few words by which the two tell each other | nothing: atomics |
 //! | [`Adverts`] | those of advertised buffers | nothing: atomics |
+//! | [`Words`] | flow control of packetized directions | nothing: atomics |
 //! | [`set_up`] | MPA Request and Reply with Hello and HelloAck in their private data | nothing: pure |
 //!
 //! Called by `preload::sockets::wired`, which owns the locks and does the waiting; nothing here waits. A [`Wire`]
@@ -32,6 +33,7 @@ pub mod set_up;
     reason = "one thread: nobody else is at either half"
 )]
 mod tests;
+mod window;
 
 pub use adverts::Adverts;
 pub use common::{Common, Return};
@@ -39,6 +41,7 @@ pub use incoming::{In, MUCH, State};
 pub use noted::Turn;
 pub use outgoing::{AGE_US, GATHERED, Gathered, Out, PATIENCE_US, Sent};
 pub use riding::{Due, Riding};
+pub use window::{Flow, Words};
 
 use crate::iwarp::mpa::setup::Terms;
 use crate::sys::mem::Mapping;
@@ -61,6 +64,21 @@ pub struct Agreed {
     pub peer: (u32, u16),
     /// From how many bytes on this side advertises its buffers, if it does.
     pub adverts: Option<usize>,
+    pub windows: Windows,
+}
+
+/// How each direction is controlled (`window`), if not by the kernel's buffers. Sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    /// What this side sends: the peer's receive buffer, and this side's own.
+    pub sends: Option<(u64, u64)>,
+    /// What it receives: its receive buffer.
+    pub receives: Option<u64>,
+    /// This side keeps few receive buffers (the credit scheme), of which it tells a peer that asks.
+    pub keeps: bool,
+    /// The peer does, and knows of a sender that goes on without them.
+    pub slots: bool,
+    pub releases: bool,
 }
 
 /// What this side has heard since it asked.
@@ -131,7 +149,7 @@ impl Wire {
         let Some(asker) = asker else {
             return Heard::Agreed;
         };
-        incoming.look_for_reply(fd);
+        incoming.look_for_reply(&self.common, fd);
         let (heard, agreed, used) = match asker.hear(incoming.reply()) {
             Reply::Partial if !incoming.is_all_of_reply(fd) => return Heard::Nothing,
             // It ended, or said something else, before it has answered.

@@ -3,12 +3,14 @@
 //!
 //! The initiator always sends a "ready to receive" (an RDMA Write of nothing), so that either side of the stream may
 //! speak first. Markers are not asked for: nothing here needs them to find its way. A request without a Hello that
-//! holds is declined with the reject bit, and so is one by a program that has spoken already.
+//! holds is declined with the reject bit, and so is one by a program that has spoken already. Each side's Hello says what it
+//! knows of packetized directions (`window`).
 
 use super::adverts::READS;
-use super::{Agreed, RECEIVE_SIZE};
+use super::window::Flow;
+use super::{Agreed, RECEIVE_SIZE, Windows};
 use crate::iwarp::NoRoom;
-use crate::iwarp::mpa::setup::{Answer, Fault, Heard, Initiator, Reads, Responder, Wants};
+use crate::iwarp::mpa::setup::{self, Answer, Fault, Heard, Initiator, Reads, Responder, Wants};
 use crate::iwarp::mpa::startup::LARGEST;
 use crate::iwarp::mpa::{Malformed, Rtr, RtrSet};
 use crate::sdp_wire::hello::{Hello, HelloAck, MINOR, Side};
@@ -19,6 +21,9 @@ pub const LONGEST: usize = LARGEST;
 
 /// Messages under way that nobody counts: where no slots are kept, the connection itself is the limit.
 const MANY: u16 = 32_768;
+/// Slots are at least so many, of so many bytes.
+const FEWEST: u16 = 4;
+const SMALLEST: u32 = 256;
 
 /// What this side wants.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,8 @@ pub struct Want {
     pub buffers: (u32, u16),
     /// From how many bytes on this side advertises its buffers, if it does.
     pub adverts: Option<usize>,
+    /// What is packetized.
+    pub flow: Flow,
 }
 
 impl Want {
@@ -38,7 +45,7 @@ impl Want {
         let buffers = if terms.scheme == Scheme::Credit {
             let size = terms.slot;
             let count = u16::try_from(terms.slots).unwrap_or(u16::MAX);
-            (size.clamp(256, RECEIVE_SIZE), count.max(4))
+            (size.clamp(SMALLEST, RECEIVE_SIZE), count.max(FEWEST))
         } else {
             (RECEIVE_SIZE, MANY)
         };
@@ -46,6 +53,42 @@ impl Want {
             crc,
             buffers,
             adverts,
+            flow: Flow::new(terms),
+        }
+    }
+
+    /// The same, facing a side that says this of itself: who is asked by one that keeps slots keeps as many, by any other none.
+    fn facing(mut self, peer: &Side) -> Self {
+        let said = Flow::read(peer.flow);
+        self.flow.answers = said.is_some();
+        self.buffers = match said {
+            Some((false, _)) if peer.bufs < MANY => {
+                let size = peer.receive_size.clamp(SMALLEST, RECEIVE_SIZE);
+                (size, peer.bufs.max(FEWEST))
+            }
+            _ => (RECEIVE_SIZE, MANY),
+        };
+        self
+    }
+
+    fn agreed(&self, mpa: setup::Terms, peer: &Side) -> Agreed {
+        let (sends, receives) = self.flow.agreed(peer.flow);
+        // (slots are credit's flow control, and count whatever else is said)
+        let sends = sends.filter(|_| peer.bufs >= MANY);
+        let receives = receives.filter(|_| self.buffers.1 >= MANY);
+        let knows = Flow::read(peer.flow).is_some() && self.flow.byte() != 0; // (each of the other)
+        Agreed {
+            mpa,
+            own: self.buffers,
+            adverts: self.adverts,
+            peer: (peer.receive_size, peer.bufs),
+            windows: Windows {
+                sends: sends.map(|window| (window, self.flow.own)),
+                receives,
+                keeps: self.buffers.1 < MANY && knows,
+                slots: peer.bufs < MANY,
+                releases: peer.bufs < MANY && knows,
+            },
         }
     }
 
@@ -62,9 +105,10 @@ impl Want {
         }
     }
 
-    const fn side(&self) -> Side {
+    fn side(&self) -> Side {
         Side {
             minor: MINOR,
+            flow: self.flow.byte(),
             bufs: self.buffers.1,
             max_adverts: 2, // (one of a source, one of a sink)
             receive_size: self.buffers.0,
@@ -123,15 +167,7 @@ impl Asker {
                 private,
                 used,
             }) => match HelloAck::decode(private) {
-                Ok(HelloAck { side }) => Reply::Agreed(
-                    Agreed {
-                        mpa,
-                        own: self.want.buffers,
-                        adverts: self.want.adverts,
-                        peer: (side.receive_size, side.bufs),
-                    },
-                    used,
-                ),
+                Ok(HelloAck { side }) => Reply::Agreed(self.want.agreed(mpa, &side), used),
                 // It is in RDMA mode, and speaks something else there: nothing can follow.
                 Err(_) => Reply::Foreign,
             },
@@ -173,16 +209,12 @@ pub fn answer(bytes: &[u8], want: Want, declines: bool, out: &mut [u8]) -> Verdi
     };
     if !declines
         && let Ok(hello) = Hello::decode(private)
+        && let want = want.facing(&hello.side)
         && let ack = (HelloAck { side: want.side() }).encode()
         && let Ok((mpa, reply)) = responder.accept(want.mpa(), &ack, out)
         && mpa.rtr.is_some()
     {
-        let agreed = Agreed {
-            mpa,
-            own: want.buffers,
-            adverts: want.adverts,
-            peer: (hello.side.receive_size, hello.side.bufs),
-        };
+        let agreed = want.agreed(mpa, &hello.side);
         return Verdict::Agreed {
             agreed,
             used,

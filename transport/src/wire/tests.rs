@@ -5,10 +5,11 @@ mod back;
 #[cfg(target_arch = "x86_64")]
 // (elsewhere a single step does not get through a pair of exclusive accesses)
 mod killed;
+mod packetized;
 
 use super::outgoing::STREAK;
 use super::set_up::{Asker, LONGEST, Reply, Verdict, Want, answer};
-use super::{Agreed, Gathered, Sent, State, Wire};
+use super::{Agreed, Flow, Gathered, Sent, State, Wire};
 use crate::sdp::Walk;
 use crate::sys::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -82,12 +83,17 @@ impl End {
         });
         let mut walk = unsafe { Walk::many(entries.as_ptr(), 2, n) };
         let wire = unsafe { self.wire.as_ref() };
-        let sent = unsafe {
-            wire.out()
-                .send(&wire.common, self.fd.as_raw_fd(), &mut walk, 0)
-        };
+        let mut out = unsafe { wire.out() };
+        let sent = unsafe { out.send(&wire.common, self.fd.as_raw_fd(), &mut walk, 0) };
+        let mut sent = sent.unwrap();
+        if !matches!(sent, Sent::Bytes(_)) {
+            let parked = unsafe { out.park(&wire.common, &mut walk) };
+            if parked > 0 {
+                sent = Sent::Bytes(parked);
+            }
+        }
+        drop(out);
         self.buffer[..n].fill(0xee); // what is sent is sent
-        let sent = sent.unwrap();
         if let Sent::Bytes(n) = sent {
             assert_eq!(n, walk.done());
             self.sent += n;
@@ -206,7 +212,24 @@ const fn want(crc: bool, buffers: (u32, u16)) -> Want {
         crc,
         buffers,
         adverts: None,
+        flow: Flow {
+            packetized: false,
+            answers: false,
+            buffer: 1 << 19,
+            own: 1 << 19,
+        },
     }
+}
+
+/// The same of a side whose direction is packetized.
+const fn packetized(want: Want, buffer: u64) -> Want {
+    let flow = Flow {
+        packetized: true,
+        answers: false,
+        buffer,
+        own: buffer,
+    };
+    Want { flow, ..want }
 }
 
 #[test]
@@ -218,7 +241,17 @@ fn the_bytes_arrive_whatever_the_pieces() {
             1 => want(seed % 2 == 0, (8192, 8)),
             _ => want(seed % 2 == 0, (65536, 32768)),
         };
-        let wants = [one(), one()];
+        let mut wants = [one(), one()];
+        for want in &mut wants {
+            match random.below(4) {
+                0 | 1 => {
+                    let size = [4096, 10_000, 100_000, 1 << 20][random.below(4)];
+                    *want = packetized(*want, size);
+                }
+                2 => want.flow.answers = true, // (slots, if it keeps few, of which a peer that knows of it asks)
+                _ => {}
+            }
+        }
         let buffer = [4096, 20_000, 200_000, 2_000_000][random.below(4)];
         let mut ends = pair(wants, buffer);
         let total = [random.size() * 3, random.size() * 3];
@@ -260,7 +293,10 @@ fn the_bytes_arrive_whatever_the_pieces() {
 fn plain_bytes_follow_where_the_mode_ends() {
     for seed in 1..30_u64 {
         let mut random = Random(seed.wrapping_mul(0xd134_2543_de82_ef95));
-        let w = want(seed % 2 == 0, (65536, 100));
+        let mut w = want(seed % 2 == 0, (65536, 32768));
+        if random.below(2) == 0 {
+            w = packetized(w, [4096, 65536, 1 << 20][random.below(3)]);
+        }
         let mut ends = pair([w, w], 100_000);
         let turn = [random.size(), random.size()];
         let total = turn.map(|n| n + 200_000);

@@ -256,7 +256,12 @@ pub(crate) unsafe fn send(
             Ok(Sent::NoCredit) if turn == 0 && s.phase() == Phase::Wired => {
                 available(s, fd); // what it grants may lie behind bytes that nobody has read
             }
-            Ok(Sent::NoCredit) => break,
+            Ok(Sent::NoCredit) => {
+                if let Some(n) = park(s, fd, wire, walk, since) {
+                    return Ok(Some(n));
+                }
+                break;
+            }
             Err(e) => {
                 // A read or a send of ours may have taken the error that says why.
                 let was_reset = e == Errno::CONNRESET
@@ -287,7 +292,41 @@ pub(crate) unsafe fn send(
         }
     }
     s.hungry.store(true, Ordering::Relaxed);
+    note_pending(s, fd); // (who lacks the peer's word for long goes on without)
     Ok(None)
+}
+
+/// What cannot go now of a direction that is packetized waits here, if somebody will look after it. How many bytes.
+fn park(
+    s: &'static Socket,
+    fd: i32,
+    wire: &'static Wire,
+    walk: &mut Walk,
+    since: Since,
+) -> Option<usize> {
+    let _whole = Section::enter(); // as above
+    let parked = {
+        let Ok(_tx) = s.tx.lock() else { return None };
+        if is_over(walk, since) || !is_current(s, wire) {
+            return None;
+        }
+        // SAFETY: the lock is held.
+        let mut out = unsafe { wire.out() };
+        if !out.is_packetized() || !mover::is_there() || !parked::keep(s, fd) {
+            return None;
+        }
+        // SAFETY: the lock is held, and the caller's promise.
+        let n = unsafe { out.park(&wire.common, walk) };
+        // (for who waits for room again)
+        s.hungry
+            .store(!out.has_credit(&wire.common), Ordering::Relaxed);
+        n
+    };
+    if parked == 0 {
+        return None;
+    }
+    note_pending(s, fd);
+    Some(parked)
 }
 
 /// How many bytes [`take`] takes now; nothing if there is no room.
@@ -301,6 +340,7 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
             let mut out = unsafe { wire.out() };
             let _ = out.flush_all(&wire.common, fd);
             let settled = !matches!(out.settle_adverts(&wire.common, fd), Ok(false));
+            let _ = out.seek_room(&wire.common, fd);
             (settled && out.may_take(&wire.common)).then(|| out.takes(&wire.common))
         })
     };
@@ -392,6 +432,12 @@ pub(crate) fn note(s: &Socket) {
         // SAFETY: the lock is held while it is looked at.
         let out = unsafe { wire.out() };
         let (messages, starved) = out.counts();
+        let (window, updates) = out.window();
+        let window = u32::try_from(window).unwrap_or(u32::MAX);
+        let peak = if starved > 0 { window } else { 0 };
+        s.record.reserved.store(window, Ordering::Relaxed);
+        s.record.peak_used.store(peak, Ordering::Relaxed);
+        s.record.updates.store(updates, Ordering::Relaxed);
         let (read, written) = out.advertised();
         advertised += read + written;
         s.record.wire_messages.store(messages, Ordering::Relaxed);

@@ -41,7 +41,10 @@ pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_want
 pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
 pub(crate) use riding::{Sleeper, before_sleep, end as end_ring, event as ring_event, may_go};
-pub(crate) use waiting::{GATHERING_US, await_gone, gather, is_gathering, post, unsent};
+pub(crate) use waiting::{
+    GATHERING_US, await_answers, await_gone, find_asking, gather, is_gathering, is_resting, post,
+    release, unsent,
+};
 
 use super::{Phase, Socket};
 use crate::table::{self, Entry};
@@ -58,7 +61,13 @@ pub(super) fn wire(s: &Socket) -> Option<&'static Wire> {
 /// From now on several processes hold the connection, or one alone again. Under both locks.
 pub(super) fn share(s: &Socket, on: bool) {
     if let Some(wire) = wire(s) {
-        // SAFETY: the locks are held.
+        let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        if on && fd >= 0 {
+            // What is parked goes: nobody would look after it. (What fails shows by the next call.)
+            // SAFETY: the locks are held.
+            let _ = unsafe { wire.out() }.release(&wire.common, fd);
+        }
+        // SAFETY: as above.
         unsafe { wire.share(on) };
     }
 }

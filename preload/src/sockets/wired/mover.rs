@@ -181,7 +181,7 @@ fn look_after_gathered() {
     while quiet < LOOKS && !OVER.load(Ordering::SeqCst) {
         let _ = time::nap(LOOK_US);
         match parked::move_wired(YOUNG_US) {
-            Left::Nothing => quiet += 1,
+            Left::Nothing | Left::Parked => quiet += 1,
             Left::Gathering => quiet = 0,
             Left::Stuck => return,
         }
@@ -338,6 +338,7 @@ fn let_all_go(ends: bool) {
         }
     });
     super::riding::part(&riders);
+    parked::release_all();
     let begun = clock::ticks();
     let mut open = Vec::new();
     world::lock().pool.each(|s| {

@@ -227,7 +227,8 @@ pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
         return heard;
     }
     if heard == Heard::Agreed {
-        attached(s);
+        // SAFETY: as above.
+        attached(s, unsafe { wire.out() }.scheme());
     } else {
         let (_, peer) = s.record.names();
         mapper::refused(&peer);
@@ -261,13 +262,8 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     become_plain(w, s, fd, why);
 }
 
-fn attached(s: &Socket) {
+fn attached(s: &Socket, scheme: Scheme) {
     s.record.set_transport(Transport::Iwarp);
-    // (what is not run by slots is run by the kernel's own buffers)
-    let scheme = match world::settings().terms.scheme {
-        Scheme::Credit => Scheme::Credit,
-        _ => Scheme::Nic,
-    };
     s.record.flow.store(scheme as u8, Ordering::Relaxed);
 }
 
@@ -369,8 +365,10 @@ fn look(s: &'static Socket, fd: i32) {
         riding.allow(rides);
         riding.begin_later();
     }
+    // SAFETY: nobody else has it yet.
+    let scheme = unsafe { wire.as_ref().out() }.scheme();
     set_wire(s, wire);
-    attached(s);
+    attached(s, scheme);
     s.set_phase(Phase::Wired);
     drop(rx);
     registered::attached(&mut w, s);

@@ -4,7 +4,8 @@
 //! by [`is_unsettled`], and done by [`settle`] first.
 
 use super::super::{Phase, Socket, rouse, wait};
-use super::{ending, io, is_current, opening, own_fd, riding, wire};
+use super::waiting::{is_lacking, note_pending};
+use super::{ending, io, is_current, mover, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::{PATIENCE_US, State};
@@ -59,7 +60,10 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     let half = s.woken_hard.load(Ordering::Acquire);
     let mut b = kernel & (libc::POLLERR | libc::POLLHUP | (libc::POLLPRI & want));
     if want & OUT != 0 {
-        b |= writable(s, kernel);
+        b |= writable(s, fd, kernel);
+        if is_lacking(wire) && mover::is_there() {
+            note_pending(s, fd); // (as a send does; that needs no lock of ours where the thread is there)
+        }
     }
     let lacks_room = want & OUT != 0 && b & OUT == 0;
     if s.phase() == Phase::Opening {
@@ -181,7 +185,7 @@ pub(crate) fn is_before_kernel(s: &Socket) -> bool {
 }
 
 /// The bits of writing, of those that the kernel shows.
-fn writable(s: &Socket, kernel: i16) -> i16 {
+fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
     let Some(wire) = wire(s) else { return 0 };
     let Ok(_tx) = s.tx.lock_soon() else {
         return kernel & OUT;
@@ -190,6 +194,17 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
     let mut out = unsafe { wire.out() };
     if out.is_too_early(&wire.common) {
         return if out.is_roomy(&wire.common) { OUT } else { 0 };
+    }
+    if out.is_packetized() && out.is_roomy_to_park(&wire.common).is_some() {
+        if out.parked() > 0 {
+            let _ = out.flush_all(&wire.common, s.live_fd(fd)); // (what fails shows by the next call)
+        }
+        let lacks = !out.has_credit(&wire.common);
+        s.hungry.store(lacks && out.parked() > 0, Ordering::Relaxed);
+        if lacks {
+            let roomy = out.is_roomy_to_park(&wire.common) == Some(true);
+            return if roomy { OUT } else { 0 };
+        }
     }
     if out.is_by_ring() {
         return if out.pending() == 0 && riding::has_room(wire) && out.has_credit(&wire.common) {
@@ -204,6 +219,7 @@ fn writable(s: &Socket, kernel: i16) -> i16 {
     if out.is_plain() || out.has_credit(&wire.common) {
         return kernel & OUT;
     }
+    let _ = out.seek_room(&wire.common, s.live_fd(fd));
     0
 }
 

@@ -1,10 +1,11 @@
 //! What waits here to go: for more of its kind, for the kernel's room, for the peer's credit or word.
 
-use super::super::{Phase, Socket, parked};
+use super::super::{Phase, Socket, parked, rouse};
 use super::io::{after, available_on};
 use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
+use crate::world;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sdp::Walk;
@@ -41,9 +42,21 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         }
         riding::settle(s, fd, wire);
     }
+    let cramped = is_cramped(s, wire) || is_lacking(wire);
     serve_due_on(s, fd, wire);
     if lacks_credit(s) && take_in(s, fd, wire) {
         serve_due_on(s, fd, wire); // what it grants lay among what nobody has read
+    }
+    if is_stalled(wire) {
+        release(s);
+        serve_due_on(s, fd, wire);
+    }
+    if cramped && !is_cramped(s, wire) && !is_lacking(wire) {
+        // (the kernel has nothing to tell those of who wait for room)
+        registered::kick_others(s, std::ptr::null());
+        if s.sleepers() > 0 {
+            rouse::sleepers(s);
+        }
     }
     if !is_current(s, wire) {
         return false;
@@ -52,7 +65,8 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     if s.tx_shut.load(Ordering::Acquire) {
         ending::settle_both_shut(s, fd);
     }
-    let waits = is_wired(s) && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || ends);
+    let waits = is_wired(s)
+        && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || is_lacking(wire) || ends);
     if waits {
         parked::note(s, fd);
     }
@@ -103,7 +117,8 @@ pub(super) fn lacks_credit(s: &Socket) -> bool {
             s.tx.lock().is_ok_and(|_tx| {
                 // SAFETY: the lock is held while it is looked at.
                 let mut out = unsafe { wire.out() };
-                out.pending() > 0 && !out.is_plain() && !out.has_credit(&wire.common)
+                let wants = out.pending() > 0 || is_lacking(wire);
+                wants && !out.is_plain() && !out.has_credit(&wire.common)
             })
         })
 }
@@ -114,6 +129,7 @@ pub(super) fn note_pending(s: &'static Socket, fd: i32) {
         && (unsent(s) > 0
             || is_unsettled(s)
             || is_waiting(s)
+            || wire(s).is_some_and(is_lacking)
             || s.tx_shut.load(Ordering::Acquire) && is_under_way(s));
     if waits {
         parked::note(s, fd);
@@ -136,7 +152,7 @@ pub(super) fn settle_held(s: &'static Socket, fd: i32, wire: &'static Wire) {
 pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
     let begun = clock::ticks();
     let fd = s.live_fd(fd);
-    while is_wired(s) && is_stuck(s) && !since.any() {
+    while is_wired(s) && is_awaited(s) && !since.any() {
         if clock::ticks() - begun > clock::us(GONE_US) {
             return;
         }
@@ -156,6 +172,105 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
 
 /// How long (µs) that is.
 const GONE_US: u64 = 20_000;
+
+/// Whether so much is parked that a program is told that there is no room.
+fn is_cramped(s: &Socket, wire: &Wire) -> bool {
+    wire.common.words.parked_since().is_some()
+        && s.tx.lock().is_ok_and(|_tx| {
+            // SAFETY: the lock is held while it is looked at.
+            unsafe { wire.out() }.is_roomy_to_park(&wire.common) == Some(false)
+        })
+}
+
+/// Whether a send has found that the peer, which keeps few receive buffers, has none left.
+pub(super) fn is_lacking(wire: &Wire) -> bool {
+    wire.common.words.lacking_since().is_some()
+}
+
+/// Since when, in ticks, something is parked, or a send lacks a receive buffer of the peer's.
+fn out_of_room_since(wire: &Wire) -> Option<u64> {
+    let words = &wire.common.words;
+    words.parked_since().or_else(|| words.lacking_since())
+}
+
+/// How long (µs) nothing of what is parked, or is to be sent, may have found room: the peer does not read, and there are programs
+/// that write all before either end reads, since the kernel has some MiB for them. From then on the kernel's buffers are the limit.
+const STALLED_US: u64 = 1_000_000;
+
+fn is_stalled(wire: &Wire) -> bool {
+    let since = out_of_room_since(wire);
+    since.is_some_and(|since| clock::ticks().wrapping_sub(since) > clock::us(STALLED_US))
+}
+
+/// Whether bytes are parked, or a receive buffer is lacking, for no more than so many microseconds yet: that is left to the
+/// program's own calls.
+pub(crate) fn is_resting(s: &Socket, us: u64) -> bool {
+    wire(s)
+        .and_then(out_of_room_since)
+        .is_some_and(|since| clock::ticks().wrapping_sub(since) < clock::us(us))
+}
+
+/// The program may be about to end, or to be another one: what is parked goes whether the peer has room or not. Whether the peer was
+/// asked for room.
+pub(crate) fn release(s: &'static Socket) -> bool {
+    let Some(wire) = wire(s).filter(|wire| out_of_room_since(wire).is_some()) else {
+        return false;
+    };
+    let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+    if fd < 0 || s.phase() != Phase::Wired {
+        return false;
+    }
+    if let Ok(_tx) = s.tx.lock_soon()
+        && is_current(s, wire)
+    {
+        // SAFETY: the lock is held. (What fails shows by the next call.)
+        let _ = unsafe { wire.out() }.release(&wire.common, s.live_fd(fd));
+    }
+    wire.common.words.is_asked() || wire.common.are_slots_asked()
+}
+
+/// How long (µs) a process that ends without closing waits for what its peers answer.
+const ANSWER_US: u64 = 1_000_000;
+
+/// Adds those that have asked their peers for receive buffers, which they may do before they are out of them.
+pub(crate) fn find_asking(asking: &mut [Option<&'static Socket>]) {
+    let known = |asking: &[Option<&Socket>], s: &Socket| {
+        asking.iter().flatten().any(|&other| std::ptr::eq(other, s))
+    };
+    world::lock().pool.each(|s| {
+        if is_wired(s)
+            && wire(s).is_some_and(|wire| wire.common.are_slots_asked())
+            && !known(asking, s)
+            && let Some(place) = asking.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(s);
+        }
+    });
+}
+
+/// Waits until the peers have answered who was out of room: an answer that finds nobody would be answered with a reset.
+pub(crate) fn await_answers(asked: &[Option<&'static Socket>]) {
+    let begun = clock::ticks();
+    for &s in asked.iter().flatten() {
+        let is_asked = |wire: &Wire| wire.common.words.is_asked() || wire.common.are_slots_asked();
+        while wire(s).is_some_and(is_asked) && clock::ticks() - begun < clock::us(ANSWER_US) {
+            let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+            if fd < 0 || s.phase() != Phase::Wired || ending::is_peer_gone(fd) {
+                break;
+            }
+            post(s);
+            if let Some(wire) = wire(s) {
+                take_in(s, fd, wire);
+            }
+            let _ = time::nap(200);
+        }
+    }
+}
+
+/// Whether octets wait for the kernel or the peer, and the call waits with them: not for what is parked.
+fn is_awaited(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| wire.common.words.parked_since().is_none()) && is_stuck(s)
+}
 
 /// Whether octets wait for the kernel or the peer.
 pub(super) fn is_stuck(s: &Socket) -> bool {
@@ -238,7 +353,7 @@ pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
         if out.serve(&wire.common, s.live_fd(fd)) == Err(Errno::CONNRESET) {
             wire.common.failed.store(true, Ordering::Release); // the program's next call tells
         }
-        out.is_stuck(&wire.common)
+        out.is_stuck(&wire.common) || out.parked() > 0
     };
     if stuck {
         note_pending(s, fd); // a program that only reads does not come by here again

@@ -113,6 +113,7 @@ fn every_vector_is_made_and_read() {
 fn side() -> Side {
     Side {
         minor: 1,
+        flow: 0,
         bufs: 8,
         max_adverts: 8,
         receive_size: 8192,
@@ -242,6 +243,9 @@ fn message(
         12 => Message::SuspCommAck,
         13 => Message::DisConn,
         14 => Message::AbortConn,
+        15 => Message::Taken { bytes: address },
+        16 => Message::Released,
+        17 => Message::Starved,
         _ => Message::Data { payload, urgent },
     }
 }
@@ -251,7 +255,7 @@ proptest! {
 
     #[test]
     fn what_is_sent_is_what_is_read(
-        kind in 0..16usize, words in any::<[u32; 3]>(), address in any::<u64>(), flag in any::<bool>(),
+        kind in 0..19usize, words in any::<[u32; 3]>(), address in any::<u64>(), flag in any::<bool>(),
         payload in proptest::collection::vec(any::<u8>(), 0..80), head in any::<(u16, u32, u32, bool)>(),
     ) {
         let message = message(kind, words, address, flag, &payload);
@@ -296,6 +300,9 @@ proptest! {
             Message::SuspComm { port } => {
                 prop_assert_eq!((field(&bytes, 16, 6), field(&bytes, 22, 2)), (1, port.into()));
             }
+            Message::Taken { bytes: taken } => {
+                prop_assert_eq!((field(&bytes, 16, 8), bytes.len()), (taken, 24));
+            }
             _ => prop_assert_eq!(bytes.len(), 16),
         }
         let is_urgent = matches!(message, Message::Data { urgent: true, .. });
@@ -308,13 +315,15 @@ proptest! {
         bufs in 3..=u16::MAX, most in 1..=u16::MAX, size in 37..=1u32 << 31, wanted in 0..=1u32 << 31,
         ord in 1..=u16::MAX, ird in 1..=u16::MAX, minor in 0..16u8, port in any::<u16>(),
         v6 in any::<[[u8; 16]; 2]>(), v4 in any::<[[u8; 4]; 2]>(), is_v4 in any::<bool>(), major in 1..3u8,
+        flow in any::<u8>(),
     ) {
-        let side = Side { minor, bufs, max_adverts: most, receive_size: size, ord, ird };
+        let side = Side { minor, flow, bufs, max_adverts: most, receive_size: size, ord, ird };
         let hello = Hello { side, wanted_size: wanted };
         let bytes = hello.encode();
         prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
         prop_assert_eq!((bytes.len(), field(&bytes, 4, 4)), (hello::HELLO, 32));
         prop_assert_eq!((field(&bytes, 18, 2), field(&bytes, 20, 4)), (most.into(), wanted.into()));
+        prop_assert_eq!(field(&bytes, 17, 1), flow.into());
         prop_assert_eq!((field(&bytes, 24, 4), field(&bytes, 28, 2)), (size.into(), ord.into()));
         let ack = HelloAck { side };
         let bytes = ack.encode();
@@ -340,7 +349,7 @@ proptest! {
     fn no_bytes_do_harm(mut bytes in proptest::collection::vec(any::<u8>(), 0..64), mid in any::<u8>(), fit in any::<bool>()) {
         if fit && bytes.len() >= 16 {
             let len = bytes.len() as u8;
-            bytes[0] = if mid < 0x80 { mid % 0x10 } else { 0xfd + mid % 3 };
+            bytes[0] = if mid < 0x20 { 0x40 + mid % 11 } else if mid < 0x80 { mid % 0x10 } else { 0xfd + mid % 3 };
             bytes[4..8].copy_from_slice(&[0, 0, 0, len]);
         }
         if let Ok((header, message)) = Received::new(&bytes).check(&SIZES) {

@@ -86,6 +86,9 @@ impl In {
                 .came
                 .saturating_add(u32::try_from(payload).unwrap_or(u32::MAX));
             self.read_bytes += payload as u64;
+            if let Some(takes) = &mut self.takes {
+                takes.came_beside(payload);
+            }
             self.ends_read = read.came >= read.reading.len;
         }
         if last {

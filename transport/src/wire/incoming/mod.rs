@@ -13,6 +13,7 @@ mod written;
 
 use super::noted::Noted;
 use super::set_up::LONGEST;
+use super::window::Takes;
 use super::{Agreed, Common, GIVEN};
 use crate::iwarp::ddp::{Segment, StreamId};
 use crate::iwarp::mpa::setup::{ReadLimits, Role};
@@ -90,6 +91,8 @@ pub struct In {
     seq: Sequence,
     sizes: Sizes,
     posted: u32,
+    /// Those are few, and the peer asks for them, or goes on without.
+    few: bool,
     stage: Stage,
     message: Option<Open>,
     /// The FPDU at the front is the last of its message, which gives a receive buffer back.
@@ -140,6 +143,8 @@ pub struct In {
     /// From how many bytes on this side advertises a reader's buffer.
     least: usize,
     read_bytes: u64,
+    /// What is counted of a direction that is packetized.
+    takes: Option<Takes>,
     raw: [u8; RAW],
     ready: [u8; READY],
     back: [u8; GIVEN],
@@ -172,6 +177,7 @@ impl In {
             (&raw mut (*at).ahead).write(None);
             (&raw mut (*at).terminate).write(None);
             (&raw mut (*at).read).write(None);
+            (&raw mut (*at).takes).write(None);
             (&raw mut (*at).writes).write(written::Writes::default());
             (&raw mut (*at).link).write(Rx::new());
         }
@@ -198,9 +204,14 @@ impl In {
             peer: agreed.peer.0,
         };
         self.posted = agreed.own.1.into();
+        self.few = agreed.windows.keeps;
         self.least = agreed.adverts.unwrap_or(usize::MAX);
         self.stage = Stage::Header;
-        common.set_buffers(agreed.own.1);
+        self.takes = agreed.windows.receives.map(Takes::new);
+        common.set_buffers(
+            agreed.own.1,
+            agreed.windows.slots && !agreed.windows.releases,
+        );
         common.tell_heard(&self.seq.heard());
         common.tell_told(&self.seq.told());
         if agreed.mpa.role == Role::Initiator {
@@ -210,7 +221,7 @@ impl In {
 
     /// Looks at what has come in answer to a request. It stays where it is: plain bytes behind it, or in its place, are the
     /// kernel's.
-    pub(super) fn look_for_reply(&mut self, fd: i32) {
+    pub(super) fn look_for_reply(&mut self, common: &Common, fd: i32) {
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         if net::has_only_error(fd) {
             (self.start, self.end) = (0, 0);
@@ -223,7 +234,7 @@ impl In {
         if let Ok(n @ 1..) = came {
             self.end = n;
         } else {
-            self.took(came);
+            self.took(common, came);
         }
     }
 
@@ -386,7 +397,7 @@ impl In {
         let (to, len) = (space.as_mut_ptr(), space.len().min(most));
         // SAFETY: the slice is writable.
         let came = unsafe { self.recv_raw(common, fd, to, len) };
-        match self.took(came) {
+        match self.took(common, came) {
             Some(n) => {
                 self.end += n;
                 self.drained = n < len && self.link.is_kernel();
@@ -490,12 +501,13 @@ impl In {
     }
 
     /// Takes in what the kernel said to a read of some bytes.
-    fn took(&mut self, came: Result<usize>) -> Option<usize> {
+    fn took(&mut self, common: &Common, came: Result<usize>) -> Option<usize> {
         match came {
             Ok(0) => {
                 // (By a ring, too: what a peer that was killed had handed to its adapter has landed, but for what it did in
                 // its last microseconds; and an end within an FPDU is a reset.)
                 self.over = true;
+                common.words.lift(); // (nobody says any more what was taken: what the peer has become a send is told by the kernel)
                 None
             }
             Ok(n) => {
@@ -505,6 +517,7 @@ impl In {
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(e) => {
                 (self.over, self.failed) = (true, true);
+                common.words.lift();
                 self.error = Some(e);
                 None
             }

@@ -97,9 +97,16 @@ impl In {
         self.untold = true;
     }
 
-    /// The peer is told of free buffers once half of them can be told of anew.
+    /// The peer is told of free buffers when it has asked, or where it is none that does once half of them can be told of anew.
     fn note_due(&mut self, common: &Common) {
         self.seq.note_told(&common.told());
+        if self.few {
+            let wanted = common.words.slots_wanted();
+            if wanted.is_some_and(|by| !self.seq.told().told.0.has_reached(by)) {
+                common.due.store(true, Ordering::Release);
+            }
+            return;
+        }
         let half = self.seq.peer_credits().saturating_mul(2) <= self.posted;
         if self.seq.is_update_due() || (half && self.seq.has_more_to_tell()) {
             common.due.store(true, Ordering::Release);
@@ -190,6 +197,9 @@ impl In {
                     return true;
                 }
                 self.read_bytes += payload as u64;
+                if let Some(takes) = &mut self.takes {
+                    takes.came_beside(payload);
+                }
                 (TAGGED, payload)
             }
             Ok(Event::ReadRequest) => {
@@ -266,6 +276,12 @@ impl In {
         }
         self.act(common, &message, total.saturating_sub(head))?;
         self.brings_back = message.mid() == Mid::GivenBack;
+        if data
+            && !self.brings_back
+            && let Some(takes) = &mut self.takes
+        {
+            takes.came(total.saturating_sub(head), &common.words)?;
+        }
         if self.brings_back {
             // Only who waits for them gets any, and no part of a message alone.
             if !common.is_returning(Return::Waits) || !last {
@@ -302,16 +318,19 @@ impl In {
             Message::Plain => {
                 self.drop_read();
                 self.ends_mode = true;
+                common.words.lift();
                 common.note_return(Return::Whole);
                 common.to_plain.store(true, Ordering::Release);
             }
             Message::TakeBack => {
+                common.words.lift();
                 common.note_return(Return::Asked);
                 common.to_plain.store(true, Ordering::Release);
             }
             Message::PlainLater => {
                 self.drop_read();
                 self.ends_mode = true;
+                common.words.lift();
                 common.note_return(Return::Awaited);
                 // (who has asked has something to give back first)
                 if !common.is_returning(Return::Asks) {
@@ -328,6 +347,13 @@ impl In {
             Message::ChRcvBuf { .. } => common.ask(super::super::common::CH_RCV_BUF_ACK),
             Message::SrcAvail { advert, .. } => self.begin_read(common, advert, payload)?,
             Message::Withdraw => self.drop_read(),
+            Message::Taken { bytes } => {
+                common.words.heard(*bytes)?;
+                if common.words.parked_since().is_some() {
+                    common.due.store(true, Ordering::Release); // there may be room for them
+                }
+            }
+            Message::Released | Message::Starved => self.hear_of_room(common, message)?,
             // (a SendSm for the buffer before may have been taken for one of this: in any case it goes on here)
             Message::Data { .. } if payload > 0 => self.drop_read(),
             Message::SendSm | Message::RdmaRdCompl { .. } => {

@@ -2,8 +2,11 @@
 
 use super::{Common, HEADERS, In, LARGE, READY, Stage, State, shared::Target};
 use crate::sdp::Walk;
+use crate::sdp_wire::Violation;
+use crate::sdp_wire::message::Message;
 use crate::sys::net;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 impl In {
     /// Reads into the program's buffers what has come, without waiting; with `discard` it is thrown away. How many
@@ -32,7 +35,56 @@ impl In {
                 break;
             }
         }
-        walk.done() - before
+        let n = walk.done() - before;
+        if n > 0 && self.takes.is_some() {
+            self.hand_back(common);
+        }
+        n
+    }
+
+    /// The program has so many bytes. (Counted with each step that takes some, since each may be noted.)
+    #[inline]
+    fn count(&mut self, n: usize) {
+        if let Some(takes) = &mut self.takes {
+            takes.took(n);
+        }
+    }
+
+    /// What was taken of a packetized direction is handed back, if it is time to.
+    fn hand_back(&mut self, common: &Common) {
+        self.note(); // before it is told
+        if let Some(takes) = &mut self.takes
+            && takes.hand_back(&common.words)
+        {
+            common.due.store(true, Ordering::Release);
+        }
+    }
+
+    /// The sender of a packetized direction says how it goes on, or that of one with few receive buffers that it goes on without: what
+    /// comes is done with before the next is looked at, so there is a buffer for each.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub(super) fn hear_of_room(
+        &mut self,
+        common: &Common,
+        message: &Message<'_>,
+    ) -> Result<(), Violation> {
+        if self.takes.is_none() && self.few {
+            if *message == Message::Starved {
+                common.words.want_slots(self.seq.heard().received.0);
+            }
+            return Ok(());
+        }
+        let takes = self.takes.as_mut().ok_or(Violation::Unexpected)?;
+        match message {
+            Message::Starved => takes.starved(),
+            _ => takes.released(),
+        }
+        if takes.hand_back(&common.words) {
+            common.due.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Copies what will be read next, as far as it fits here, and leaves it.
@@ -158,7 +210,9 @@ impl In {
     unsafe fn drain(&mut self, common: &Common, walk: &mut Walk, discard: bool) {
         let held = self.ready.get(self.ready_start..self.ready_end);
         // SAFETY: the caller's promise.
-        self.ready_start += unsafe { put(held.unwrap_or_default(), walk, discard) };
+        let n = unsafe { put(held.unwrap_or_default(), walk, discard) };
+        self.ready_start += n;
+        self.count(n);
         if self.ready_start < self.ready_end {
             return;
         }
@@ -173,6 +227,7 @@ impl In {
             // SAFETY: as above.
             let n = unsafe { put(here.unwrap_or_default(), walk, discard) };
             self.pass(n);
+            self.count(n);
             if n < run {
                 return;
             }
@@ -205,10 +260,11 @@ impl In {
         if !self.link.is_straight() {
             // SAFETY: the caller's promise.
             let came = unsafe { self.link.recv(common.ring.get(), fd, to, n) };
-            let Some(came) = self.took(came) else {
+            let Some(came) = self.took(common, came) else {
                 return false;
             };
             walk.advance(came);
+            self.count(came);
             if let Stage::Body { left, .. } = &mut self.stage {
                 *left -= came;
             }
@@ -233,12 +289,13 @@ impl In {
                 net::recv_vec(fd, both.as_mut_ptr(), both.len(), libc::MSG_DONTWAIT)
             }
         };
-        let Some(came) = self.took(came) else {
+        let Some(came) = self.took(common, came) else {
             return false;
         };
         self.drained = came < n + behind;
         let placed = came.min(n);
         walk.advance(placed);
+        self.count(placed);
         self.end = came - placed;
         if let Stage::Body { left, .. } = &mut self.stage {
             *left -= placed;
@@ -262,7 +319,7 @@ impl In {
         let came = unsafe { self.recv_raw(common, fd, to, HEADERS) };
         // (what is not data may be shorter: then the rest is asked for as it comes)
         self.last = 0;
-        self.took(came).is_some_and(|n| {
+        self.took(common, came).is_some_and(|n| {
             self.end = n;
             self.drained = n < HEADERS;
             true

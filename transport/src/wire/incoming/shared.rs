@@ -11,6 +11,7 @@ use crate::iwarp::rdmap::Stream;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result};
 use crate::wire::noted::Half;
+use crate::wire::window::Takes;
 use std::sync::atomic::Ordering;
 
 /// Where the octets of a read of the kernel go.
@@ -54,6 +55,7 @@ pub(super) struct State {
     sink: u32,
     ends_read: bool,
     writes: written::Writes,
+    takes: Option<Takes>,
     target: Target,
 }
 
@@ -89,6 +91,7 @@ impl In {
             sink: self.sink,
             ends_read: self.ends_read,
             writes: self.writes,
+            takes: self.takes.clone(),
             target,
         }
     }
@@ -139,6 +142,7 @@ impl In {
         (self.read, self.sink) = (state.read, state.sink);
         self.ends_read = state.ends_read;
         self.writes = state.writes;
+        self.takes = state.takes;
         self.asks = true; // (to be told again is harmless)
         // (what a ring has left is known to the call only that saw to it; and nobody knows how far both had agreed)
         self.reset = state.reset || self.is_by_ring() || common.settles.load(Ordering::Acquire);
@@ -148,6 +152,10 @@ impl In {
         };
         if let Stage::Body { left, .. } = &mut self.stage {
             *left -= lost;
+        }
+        if let Some(takes) = &mut self.takes {
+            takes.took(lost);
+            takes.hand_back(&common.words); // (what the dead was about to)
         }
         (self.start, self.end) = (state.start, state.end + came - lost);
         (self.ready_start, self.ready_end) = (state.ready_start, state.ready_end);

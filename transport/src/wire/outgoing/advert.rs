@@ -10,7 +10,7 @@
 //! connection are in order, so the peer knows of each Read whether it was answered before.
 
 use super::small::Head;
-use super::{Mode, Out, SMALL, Sent};
+use super::{From, Mode, Out, SMALL, Sent};
 use crate::clock;
 use crate::iwarp::ddp::{self, Stag, Tagged};
 use crate::iwarp::mpa::{LARGEST_ULPDU, Parts};
@@ -213,7 +213,7 @@ impl Out {
         if here < self.advertising.least.max(2 * with)
             || !self.advertising.waits
             || (with == 0) != pipelined
-            || self.from_early
+            || self.from != From::Program
             || self.noted.is_on()
             || self.begins_ring
             || !self.link.is_kernel()
@@ -239,7 +239,16 @@ impl Out {
             // (no advert is open: in this turn it goes as Data, or to a buffer of the peer's)
             return Ok((!self.be_pipelined(common, fd)?).then_some(Sent::NoCredit));
         }
-        let Some(header) = self.numbers.seq.send(true, false) else {
+        // (without room for the beginning it goes as Data, as far as there is any)
+        if with > self.payload_most() {
+            return Ok(None);
+        }
+        let header = if with > 0 {
+            self.send_counted(with)
+        } else {
+            self.numbers.seq.send(true, false)
+        };
+        let Some(header) = header else {
             return Ok(Some(Sent::NoCredit));
         };
         let number = adverts::next(turns.issued);
@@ -271,14 +280,11 @@ impl Out {
             withdrawn: false,
             ..turns
         };
-        if with > 0 {
-            self.numbers.writes.payload_sent();
-        }
         self.advertising.since = clock::ticks();
         common.adverts.open(number, len); // before the peer can ask
         let head = self.ddp_head(false, head.as_ref());
         self.frame(&head, &mut Parts::one(payload), with);
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
         self.messages += 1;
         walk.skip(with);
         self.flush(common, fd, 0)?; // (what the kernel does not take waits here, and goes next)

@@ -38,12 +38,14 @@ impl Out {
         if waits && self.mode == Mode::Rdma {
             common.note_return(Return::Waits); // before the peer can hear of it
         }
+        self.release(common, fd)?;
         if self.mode == Mode::Rdma
             && self.send_early(common, fd)?.is_none()
             && self.flush(common, fd, 0)?
             && self.is_by_kernel()
         {
             let next = if waits { Mode::Waiting } else { Mode::Plain };
+            common.words.be_silent(); // before the peer can hear of it
             self.say_and(common, fd, &end, |out| {
                 out.mode = next;
                 out.end_advert(common);
@@ -66,6 +68,8 @@ impl Out {
             return Ok(false);
         }
         common.note_return(Return::Asks);
+        common.words.be_silent();
+        self.release(common, fd)?;
         if self.send_early(common, fd)?.is_none()
             && self.flush(common, fd, 0)?
             && self.is_by_kernel()
@@ -94,8 +98,13 @@ impl Out {
         self.numbers.seq.hear(&common.heard());
         let mut given = 0;
         for payload in bytes.chunks(self.most.max(1)) {
-            if !self.flush(common, fd, 0)? && PENDING - self.end < payload.len() + AROUND {
-                break;
+            // (together as far as they fit, however short each has to be: what comes back was there in one piece)
+            let has_room = |out: &Self| PENDING - out.end >= payload.len() + AROUND;
+            if !has_room(self) {
+                self.flush(common, fd, 0)?;
+                if !has_room(self) {
+                    break;
+                }
             }
             let message = Message::GivenBack { payload };
             let header = self.numbers.seq.send_passing(false);
@@ -106,7 +115,7 @@ impl Out {
             self.frame(&head, &mut Parts::one(payload), payload.len());
             given += payload.len();
         }
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
         self.flush(common, fd, 0)?;
         Ok(given)
     }

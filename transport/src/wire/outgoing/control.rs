@@ -1,7 +1,7 @@
 //! What SDP and RDMAP say of their own beside data: updates of credits, answers, the end of the direction or of RDMA mode,
 //! the Terminate.
 
-use super::{HEAD, Mode, Out, PENDING};
+use super::{HEAD, Mode, Out, PENDING, Sent};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Parts;
 use crate::sdp_wire::message::Message;
@@ -26,7 +26,7 @@ impl Out {
         message: &Message<'_>,
         change: impl FnOnce(&mut Self),
     ) -> Result<bool> {
-        self.numbers.seq.hear(&common.heard());
+        self.has_slot(common);
         let room = PENDING - self.end >= 2 * (HEAD + 64);
         // (behind RingBegin the kernel connection carries no octets of the stream)
         let held = self.begins_ring && !matches!(message, Message::RingBegin);
@@ -38,7 +38,13 @@ impl Out {
         {
             return Ok(false);
         }
-        let passing = matches!(message, Message::Plain) && common.is_returning(Return::Awaited);
+        // (words of slots need none: they are done with before anything else is looked at)
+        let passing = match message {
+            Message::Plain => common.is_returning(Return::Awaited),
+            Message::Starved => self.releases,
+            Message::Data { payload: [], .. } => self.keeps,
+            _ => false,
+        };
         let header = if passing {
             Some(self.numbers.seq.send_passing(false))
         } else {
@@ -52,7 +58,7 @@ impl Out {
             self.frame(&head, &mut Parts::one(&[]), 0);
         }
         change(self);
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
         self.flush(common, fd, 0)?;
         Ok(true)
     }
@@ -76,14 +82,30 @@ impl Out {
         } else {
             0
         };
-        if matches!(self.mode, Mode::Undecided | Mode::Waiting)
-            || !self.flush(common, fd, more)?
-            || self.send_early(common, fd)?.is_some()
-        {
+        if matches!(self.mode, Mode::Undecided | Mode::Waiting) || !self.flush(common, fd, more)? {
             common.due.store(true, Ordering::Release);
             return Ok(());
         }
+        let waits = self.send_early(common, fd)?;
         if self.mode == Mode::Plain {
+            if waits.is_some() {
+                common.due.store(true, Ordering::Release);
+            }
+            return Ok(());
+        }
+        if waits == Some(Sent::Full) {
+            common.due.store(true, Ordering::Release);
+            return Ok(());
+        }
+        self.say_taken(common, fd)?;
+        self.seek_slots(common, fd)?;
+        if self.asks {
+            self.seek_room(common, fd)?;
+        }
+        if waits.is_some() {
+            // (where both sides wait for each other's word, each has to be said)
+            self.say_update(common, fd)?;
+            common.due.store(true, Ordering::Release);
             return Ok(());
         }
         if !self.complete_writes(common, fd, true)? {
@@ -115,19 +137,53 @@ impl Out {
                 out.end_writes();
             })?;
         }
-        self.numbers.seq.hear(&common.heard());
-        let updates = self.numbers.seq.peer_credits() <= u32::from(common.half());
-        if self.numbers.seq.has_more_to_tell() && updates && !is_ending(common, fd) {
-            let update = Message::Data {
-                payload: &[],
-                urgent: false,
-            };
-            self.say(common, fd, &update)?;
-        }
+        self.say_update(common, fd)?;
         let ring = common.ring.is_due(Due::SayBegin) || common.ring.is_due(Due::SayOffer);
         let ring = ring || common.ring.is_due(Due::SayAnswer);
         if ring || common.asked() != 0 || (self.finish_due && !self.finished) {
             common.due.store(true, Ordering::Release); // once the peer allows it
+        }
+        Ok(())
+    }
+
+    /// Tells the peer of free receive buffers, if it is time to.
+    fn say_update(&mut self, common: &Common, fd: i32) -> Result<()> {
+        self.numbers.seq.hear(&common.heard());
+        let wanted = if self.keeps {
+            let wanted = common.words.slots_wanted();
+            let told = self.numbers.seq.told().told.0;
+            wanted.is_some_and(|by| !told.has_reached(by))
+        } else {
+            self.numbers.seq.has_more_to_tell()
+                && self.numbers.seq.peer_credits() <= u32::from(common.half())
+        };
+        if wanted && !is_ending(common, fd) {
+            let update = Message::Data {
+                payload: &[],
+                urgent: false,
+            };
+            let said = self.say(common, fd, &update)?;
+            if said && self.keeps {
+                self.hurry(fd);
+            } else if !said && self.keeps {
+                common.due.store(true, Ordering::Release); // once it can be said
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers the peer what was taken of a packetized direction.
+    fn say_taken(&mut self, common: &Common, fd: i32) -> Result<()> {
+        let (answers, bytes) = common.words.answers();
+        if answers > self.answers && !common.words.is_silent() && !is_ending(common, fd) {
+            let said = self.say_and(common, fd, &Message::Taken { bytes }, |out| {
+                out.answers = answers;
+            })?;
+            if said {
+                self.hurry(fd);
+            } else {
+                common.due.store(true, Ordering::Release); // once it can be said
+            }
         }
         Ok(())
     }
@@ -176,6 +232,7 @@ impl Out {
     pub fn finish(&mut self, common: &Common, fd: i32) -> Result<()> {
         self.finish_due = true;
         self.note();
+        self.release(common, fd)?;
         self.serve(common, fd)
     }
 

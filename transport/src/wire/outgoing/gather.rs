@@ -10,7 +10,7 @@
 //! Called by `send` of this module's parent, and for the common case, which needs no system call, straight from
 //! `preload`; under the sending lock.
 
-use super::{Common, EARLY, Mode, Out, SMALL, Sent};
+use super::{Common, EARLY, From, Mode, Out, SMALL, Sent};
 use crate::clock;
 use crate::sdp::Walk;
 use crate::sys::Result;
@@ -89,13 +89,14 @@ impl Out {
         }
     }
 
-    const fn may_gather(&self) -> bool {
+    fn may_gather(&self) -> bool {
         // (by a ring a message costs no system call; and what is held by a process that shares the stream may be lost)
         matches!(self.mode, Mode::Rdma)
             && !self.ended
             && !self.noted.is_on()
             && self.start == self.end
             && self.is_by_kernel()
+            && self.parked() == 0
     }
 
     /// Takes bytes to go with others. How many.
@@ -174,20 +175,23 @@ impl Out {
         Ok(Sent::Bytes(taken))
     }
 
-    /// Sends what was taken before, gathered or early. Says what has to be waited for if not all has gone.
+    /// Sends what was taken before, gathered, early or parked. Says what has to be waited for if not all has gone.
     ///
     /// # Errors
     /// As send(2): then it is lost, as what a kernel has is with a connection that fails.
     pub(super) fn send_early(&mut self, common: &Common, fd: i32) -> Result<Option<Sent>> {
+        if let Some(wait) = self.send_parked(common, fd)? {
+            return Ok(Some(wait));
+        }
         while self.early_start < self.early_end {
             let at = self.early.as_mut_ptr().wrapping_add(self.early_start);
             let len = (self.early_end - self.early_start).min(SMALL);
             let mut walk = Walk::one(at, len);
             let before = self.early_start;
-            self.from_early = true;
+            self.from = From::Early;
             // SAFETY: our own bytes, which this does not write to.
             let sent = unsafe { self.send_now(common, fd, &mut walk, 0) };
-            self.from_early = false;
+            self.from = From::Program;
             match sent {
                 Ok(Sent::Bytes(n)) => self.early_start = before + n,
                 Ok(wait) => {
@@ -204,7 +208,7 @@ impl Out {
         Ok(None)
     }
 
-    fn has_gone(&mut self, common: &Common) {
+    pub(super) fn has_gone(&mut self, common: &Common) {
         (self.early_start, self.early_end) = (0, 0);
         self.streak.stuck = false;
         common.note_gathered(0);

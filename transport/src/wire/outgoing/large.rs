@@ -68,7 +68,7 @@ impl Out {
             count += 1;
         }
         // (numbers that are seen too early are numbers that the peer cannot have acknowledged yet)
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
         // SAFETY: the caller's buffers, and `framed`, which outlives the call.
         let sent = unsafe {

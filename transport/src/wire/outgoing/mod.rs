@@ -3,14 +3,15 @@
 //! Small messages, and all with a sum, are put together here, in one copy, and go in one piece; large ones without go
 //! from where they lie, with what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
 //! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way, `control`
-//! what SDP says of its own, `advert` buffers that the peer reads, `back` the end of RDMA mode, `gather` small messages that go together; `shared` is for streams
-//! that several processes hold.
+//! what SDP says of its own, `advert` buffers that the peer reads, `back` the end of RDMA mode, `gather` small messages that go together, `park` what waits
+//! for room of a packetized direction; `shared` is for streams that several processes hold.
 
 mod advert;
 mod back;
 mod control;
 mod gather;
 mod large;
+mod park;
 mod shared;
 mod small;
 mod written;
@@ -22,6 +23,7 @@ pub(super) use gather::STREAK;
 pub use gather::{AGE_US, GATHERED, Gathered};
 
 use super::noted::{Half, Noted};
+use super::window::{self, OWN};
 use super::{Agreed, Common};
 use crate::iwarp::ddp;
 use crate::iwarp::mpa::setup::Role;
@@ -33,6 +35,7 @@ use crate::sdp_wire::header::HEADER;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result, net};
 use advert::{Advertising, Turns};
+use flowctl::carrier::Carrier;
 use gather::Streak;
 use std::sync::atomic::Ordering;
 use written::Writes;
@@ -68,6 +71,18 @@ struct Numbers {
     message: u32,
     turns: Turns,
     writes: Writes,
+    /// Of a direction that is packetized.
+    window: Option<Carrier>,
+}
+
+/// Where the bytes lie that are being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Program,
+    /// Here, among those that were taken before it was known how, or to go together.
+    Early,
+    /// Here, in this side's own buffer.
+    Own,
 }
 
 /// How this direction goes.
@@ -106,14 +121,25 @@ pub struct Out {
     link: Tx,
     /// Once what waits here has gone, octets go by the ring.
     begins_ring: bool,
-    /// What is being sent are bytes that were taken before.
-    from_early: bool,
+    from: From,
     /// Bytes that had come back and were sent once more.
     passed: u64,
     advertising: Advertising,
+    /// How often the peer was answered what was taken.
+    answers: u64,
+    /// It is to be asked the like, and could not be yet.
+    asks: bool,
+    /// The peer keeps few receive buffers, and knows of a sender that asks for them, or goes on without.
+    slots: bool,
+    releases: bool,
+    /// This side does, and tells of them when it is asked.
+    keeps: bool,
+    /// It is time to ask once no more than so many are left.
+    few_left: u32,
     noted: Noted<shared::State>,
     pending: [u8; PENDING],
     early: [u8; EARLY],
+    own: [u8; OWN],
 }
 
 impl Out {
@@ -131,7 +157,9 @@ impl Out {
                 message: 1,
                 turns: Turns::default(),
                 writes: Writes::default(),
+                window: None,
             });
+            (&raw mut (*at).from).write(From::Program);
             (&raw mut (*at).advertising).write(Advertising::OFF);
             (&raw mut (*at).mode).write(Mode::Undecided);
             (&raw mut (*at).link).write(Tx::new());
@@ -155,7 +183,14 @@ impl Out {
             message: 1,
             turns: Turns::default(),
             writes: Writes::default(),
+            window: agreed
+                .windows
+                .sends
+                .map(|(window, own)| window::sender(window, own)),
         };
+        let windows = &agreed.windows;
+        (self.slots, self.releases) = (windows.slots, windows.releases);
+        (self.keeps, self.few_left) = (windows.keeps, u32::from(agreed.peer.1 / 2));
         self.advertising = Advertising::new(agreed.adverts);
         if agreed.mpa.role == Role::Initiator
             && let Some(rtr) = agreed.mpa.rtr
@@ -201,8 +236,8 @@ impl Out {
 
     /// Octets that wait to go.
     #[must_use]
-    pub const fn pending(&self) -> usize {
-        self.end - self.start + self.early_end - self.early_start
+    pub fn pending(&self) -> usize {
+        self.end - self.start + self.early_end - self.early_start + self.parked()
     }
 
     /// Whether nothing may go yet: it is not known how the two sides go on, or the peer, which speaks first, has not.
@@ -227,13 +262,13 @@ impl Out {
 
     /// Messages that were sent, and how often credits were lacking.
     #[must_use]
-    pub const fn counts(&self) -> (u64, u64) {
-        (self.messages, self.starved)
+    pub fn counts(&self) -> (u64, u64) {
+        (self.messages, self.starved + self.starved_of_room())
     }
 
     /// Whether this direction goes on with plain bytes, all of RDMA mode having gone.
     #[must_use]
-    pub const fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         matches!(self.mode, Mode::Plain) && self.pending() == 0 && self.link.is_kernel()
     }
 
@@ -245,8 +280,9 @@ impl Out {
 
     /// Whether a message could be begun now, as far as the peer's credits go.
     pub fn has_credit(&mut self, common: &Common) -> bool {
-        self.numbers.seq.hear(&common.heard());
-        common.heard.load(Ordering::Acquire) && self.numbers.seq.may_send(true)
+        common.heard.load(Ordering::Acquire)
+            && !self.lacks_slot(common)
+            && (self.has_room(common) || self.writes())
     }
 
     /// Sends what waits here. True if nothing is left.
@@ -366,7 +402,7 @@ impl Out {
         if self.ended {
             return Err(Errno::CONNRESET);
         }
-        if self.mode == Mode::Plain && !(self.from_early && self.noted.is_on()) {
+        if self.mode == Mode::Plain && !(self.from == From::Early && self.noted.is_on()) {
             // SAFETY: passed on to the caller.
             return unsafe { by_kernel(fd, walk, more) }; // (no ring: see `go_plain`)
         }
@@ -374,13 +410,20 @@ impl Out {
             // SAFETY: as above.
             return unsafe { self.put_plain(common, fd, walk) };
         }
-        self.look_for_sink(common);
+        if self.from != From::Own {
+            self.look_for_sink(common);
+        } else if !self.leave_sink(common, fd)? {
+            return Ok(Sent::NoCredit);
+        }
         // SAFETY: passed on to the caller.
         if let Some(sent) = unsafe { self.go_on_with_advert(common, fd, walk) }? {
             return Ok(sent);
         }
+        if !self.has_credit(common) {
+            self.seek_room(common, fd)?;
+        }
         if !self.has_credit(common) || !self.complete_writes(common, fd, false)? {
-            self.starved += 1;
+            self.starved += u64::from(self.numbers.window.is_none()); // (that counts by itself)
             return Ok(Sent::NoCredit);
         }
         if more == 0 && !self.writes() {
@@ -400,7 +443,17 @@ impl Out {
             // SAFETY: as above.
             unsafe { self.send_large(common, fd, walk, more, false) }
         };
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
+        if self.slots {
+            if self.seek_slots(common, fd) == Err(Errno::CONNRESET) {
+                common.failed.store(true, Ordering::Release); // (what went is told now)
+            }
+            // (what is cut into slots is not kept back for an acknowledgement of its beginning)
+            let cut = more == 0 && walk.left() == 0;
+            if cut && matches!(sent, Ok(Sent::Bytes(n)) if walk.done() > n) {
+                self.hurry(fd);
+            }
+        }
         if self.writes() && sent.is_ok() && !self.complete_writes(common, fd, walk.left() == 0)? {
             common.due.store(true, Ordering::Release); // once it can be said
         }
@@ -441,13 +494,13 @@ impl Out {
             // SAFETY: passed on to the caller.
             return unsafe { self.put_plain(common, fd, walk) };
         }
-        self.numbers.seq.hear(&common.heard());
+        self.has_slot(common);
         if !self.settle_adverts(common, fd)? {
             return Ok(Sent::NoCredit);
         }
         // SAFETY: as above.
         let sent = unsafe { self.send_small(common, fd, walk, 0, true, false) };
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
         if self.writes() {
             common.due.store(true, Ordering::Release); // to say how much it was
         }
@@ -465,7 +518,7 @@ impl Out {
             walk.advance(n);
             taken += n;
         }
-        if self.from_early {
+        if self.from == From::Early {
             self.early_start += taken;
         }
         self.flush(common, fd, 0)?;

@@ -5,7 +5,7 @@
 //! send before that was killed. So such a stream sends from here only: the rest of an FPDU that lies in the program's
 //! memory would be lost with it.
 
-use super::{Common, Mode, Numbers, Out};
+use super::{Common, From, Mode, Numbers, Out};
 use crate::sys::Result;
 use crate::wire::noted::Half;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ pub(super) struct State {
     early_start: usize,
     early_end: usize,
     passed: u64,
+    answers: u64,
 }
 
 impl Out {
@@ -42,6 +43,7 @@ impl Out {
             early_start: self.early_start,
             early_end: self.early_end,
             passed: self.passed,
+            answers: self.answers,
         }
     }
 
@@ -79,12 +81,16 @@ impl Out {
             self.start = self.end;
         }
         (self.early_start, self.early_end) = (state.early_start, state.early_end);
-        self.from_early = false;
+        self.from = From::Program;
         self.passed = state.passed;
+        self.answers = state.answers;
         if self.early_start == self.early_end {
             common.note_gathered(0);
         }
-        common.tell_told(&self.numbers.seq.told());
+        if self.parked() == 0 {
+            common.words.note_parked(0);
+        }
+        self.tell(common);
         common.serves.store(false, Ordering::Release);
         common.due.store(true, Ordering::Release); // what the dead was about to say
     }

@@ -1,6 +1,6 @@
 //! Messages that are put together here, in one copy: small ones, all that carry a sum, and SDP's own words.
 
-use super::{Common, HEAD, LENGTH, Out, PENDING, Sent};
+use super::{Common, From, HEAD, LENGTH, Out, PENDING, Sent};
 use crate::iwarp::ddp::{self, Untagged};
 use crate::iwarp::mpa::Parts;
 use crate::iwarp::rdmap::{Opcode, queue};
@@ -55,7 +55,7 @@ impl Out {
     ) -> Result<Sent> {
         let before = self.numbers;
         let at = self.end;
-        let alone = keep || self.from_early || self.noted.is_on();
+        let alone = keep || self.from == From::Early || self.noted.is_on();
         let most = if alone { 1 } else { AT_ONCE };
         let mut ahead = walk.part(walk.left());
         // What each ends with: where it ends here, the bytes and the numbers up to there.
@@ -84,17 +84,17 @@ impl Out {
             }
         }
         let mut len = ahead.done();
-        if self.from_early {
+        if self.from == From::Early {
             self.early_start += len; // (noted together with the FPDU)
         }
         // Before it goes: the peer may have acknowledged it before the next line here runs.
-        common.tell_told(&self.numbers.seq.told());
+        self.tell(common);
         match self.flush(common, fd, more) {
             Ok(_) if !keep && self.start == at && self.end > at => {
                 // Nothing has gone: it was not sent.
                 self.end = at;
                 self.numbers = before;
-                if self.from_early {
+                if self.from == From::Early {
                     self.early_start -= len;
                 }
                 self.note(); // before it is written over
@@ -123,8 +123,7 @@ impl Out {
         if self.writes() {
             return self.write_head(len);
         }
-        let header = self.numbers.seq.send(true, false)?;
-        self.numbers.writes.payload_sent();
+        let header = self.send_counted(len)?;
         let mut bsdh = [0; HEADER];
         let total = u32::try_from(HEADER + len).unwrap_or(u32::MAX);
         header.write_data(total, &mut bsdh);

@@ -78,7 +78,7 @@ impl Out {
     pub(super) fn payload_most(&self) -> usize {
         match self.numbers.writes.open {
             Some(open) => self.most.min(open.left as usize),
-            None => self.most,
+            None => self.most.min(self.room()),
         }
     }
 
@@ -134,6 +134,20 @@ impl Out {
             self.hurry(fd);
         } else {
             self.advertising.written -= u64::from(open.written);
+        }
+        Ok(said)
+    }
+
+    /// What goes next is sent, whatever the peer advertises: bytes that are parked are counted as such. False if that cannot be
+    /// said now.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub(super) fn leave_sink(&mut self, common: &Common, fd: i32) -> Result<bool> {
+        let said = self.complete_writes(common, fd, true)?;
+        let writes = &mut self.numbers.writes;
+        if said && writes.open.take().is_some() {
+            writes.counted.passed_over(1); // (the message that follows makes it void)
         }
         Ok(said)
     }

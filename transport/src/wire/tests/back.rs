@@ -2,7 +2,7 @@
 //! everything that follows them, whatever goes on meanwhile.
 
 use super::super::common::Return;
-use super::{End, Random, byte, pair, want};
+use super::{End, Random, byte, packetized, pair, want};
 use std::os::fd::AsRawFd;
 
 /// Takes everything that is here out of the stream, as a program does not.
@@ -57,7 +57,12 @@ fn what_was_not_read_comes_once_more_and_first() {
     for seed in 1..60_u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let buffers = [(65536, 32768), (2000, 12), (900, 100)][random.below(3)];
-        let w = want(seed % 2 == 0, buffers);
+        let mut w = want(seed % 2 == 0, buffers);
+        if buffers.1 == 32768 && seed % 4 < 2 {
+            w = packetized(w, [4096, 65536, 1 << 20][random.below(3)]);
+        }
+        // (who keeps slots is asked for them: a sender that has none left could not say that it wants to leave)
+        w.flow.answers = buffers.1 < 32768;
         let mut ends = pair([w, w], [20_000, 200_000, 2_000_000][random.below(3)]);
         let leaver = random.below(2);
         let other = 1 - leaver;

@@ -1,7 +1,8 @@
 //! Processes that hold one connection are killed in the middle of their calls, after any number of instructions: the
 //! stream goes on as if the last call had ended, or had not been made.
 
-use super::{End, Random, Sent, pair, want};
+use super::super::set_up::Want;
+use super::{End, Random, Sent, packetized, pair, want};
 use crate::sdp::Walk;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -90,9 +91,9 @@ impl Reach {
 }
 
 /// Two ends of which the first is held by several.
-fn shared_pair(crc: bool, buffers: (u32, u16)) -> ([End; 2], &'static Shared) {
+fn shared_pair(want: Want) -> ([End; 2], &'static Shared) {
     let mut random = Random(77);
-    let mut ends = pair([want(crc, buffers); 2], 200_000);
+    let mut ends = pair([want; 2], 200_000);
     ends[1].receive(&mut random);
     ends[0].receive(&mut random);
     unsafe { ends[0].wire().share(true) };
@@ -137,8 +138,9 @@ fn read_all(end: &mut End, into: &mut Vec<u8>) {
 
 /// A sender is killed at any point: what came of its bytes is a beginning of them, of no less than it was told, and the
 /// others' bytes come whole behind it.
-fn senders(crc: bool, buffers: (u32, u16), sizes: usize, rounds: u32) {
-    let (mut ends, shared) = shared_pair(crc, buffers);
+fn senders(want: Want, sizes: usize, rounds: u32) {
+    let (mut ends, shared) = shared_pair(want);
+    let buffers = want.buffers;
     let mut random = Random(0x1234_5678_9abc_def1 ^ u64::from(rounds) ^ buffers.1 as u64);
     let mut reach = Reach(40_000);
     let mut cut = 0;
@@ -203,18 +205,23 @@ fn receive_nothing(end: &End, shared: &Shared) {
 
 #[test]
 fn a_sender_is_killed_at_any_instruction() {
-    senders(false, (65536, 32768), 300, 60);
-    senders(true, (65536, 32768), 1500, 30);
+    senders(want(false, (65536, 32768)), 300, 60);
+    senders(want(true, (65536, 32768)), 1500, 30);
 }
 
 #[test]
 fn a_sender_is_killed_where_credits_are_few() {
-    senders(false, (1000, 6), 900, 50);
+    senders(want(false, (1000, 6)), 900, 50);
+}
+
+#[test]
+fn a_sender_without_room_is_killed() {
+    senders(packetized(want(false, (65536, 32768)), 4096), 3000, 50);
 }
 
 #[test]
 fn a_sender_of_much_is_killed() {
-    senders(false, (65536, 32768), 120_000, 20);
+    senders(want(false, (65536, 32768)), 120_000, 20);
 }
 
 /// How a holder receives.
@@ -247,8 +254,9 @@ fn receive_shared(end: &End, shared: &Shared, way: Way, buffer: &mut [u8]) -> us
 
 /// A reader is killed at any point: what the next one reads follows what the dead was told of, or what the call that it
 /// died in may have read. Whoever only looks takes nothing with him.
-fn readers(crc: bool, buffers: (u32, u16), sizes: usize, rounds: u32) {
-    let (mut ends, shared) = shared_pair(crc, buffers);
+fn readers(want: Want, sizes: usize, rounds: u32) {
+    let (mut ends, shared) = shared_pair(want);
+    let buffers = want.buffers;
     let mut random = Random(0x8765_4321_9abc_def1 ^ u64::from(rounds) ^ buffers.1 as u64);
     let mut reach = Reach(40_000);
     let (mut sent, mut at, mut cut) = (0, 0, 0);
@@ -335,16 +343,21 @@ fn read_nothing(end: &mut End) {
 
 #[test]
 fn a_reader_is_killed_at_any_instruction() {
-    readers(false, (65536, 32768), 300, 60);
-    readers(true, (65536, 32768), 1500, 30);
+    readers(want(false, (65536, 32768)), 300, 60);
+    readers(want(true, (65536, 32768)), 1500, 30);
 }
 
 #[test]
 fn a_reader_is_killed_where_credits_are_few() {
-    readers(false, (1000, 6), 900, 50);
+    readers(want(false, (1000, 6)), 900, 50);
+}
+
+#[test]
+fn a_reader_is_killed_who_gives_room() {
+    readers(packetized(want(false, (65536, 32768)), 4096), 1000, 60);
 }
 
 #[test]
 fn a_reader_of_much_is_killed() {
-    readers(false, (65536, 32768), 60_000, 20);
+    readers(want(false, (65536, 32768)), 60_000, 20);
 }
