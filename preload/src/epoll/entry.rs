@@ -7,9 +7,10 @@
 use super::set::Set;
 use crate::sockets::{Phase, Socket, fences, parked, ready, wired};
 use std::sync::atomic::Ordering;
-use transport::doorbell::Ticket;
+use transport::doorbell::{self, Ticket};
 use transport::provider::Provider;
 use transport::sdp::Leg;
+use transport::sys::net;
 
 pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
 /// Who asks for one of these is told of data that arrives.
@@ -301,6 +302,10 @@ impl Entry {
                 self.waker = Waker::None;
                 parked::look_soon();
             }
+            if self.is_behind(s) {
+                self.waker = Waker::None;
+                parked::look_soon();
+            }
             return attached
                 && s.segment().is_some_and(|p| {
                     fences::pace(s, p);
@@ -315,6 +320,15 @@ impl Entry {
             Subject::Set(inner) => inner.wish_all(),
             _ => false,
         }
+    }
+
+    /// Whether a bell for room would lie behind bytes of the first leg that the program does not read: it wakes nobody where it
+    /// finds no room itself in the kernel, which those fill.
+    fn is_behind(&self, s: &Socket) -> bool {
+        s.phase() == Phase::Attached
+            && s.rx_leg() == Leg::First
+            && ready::wishes(poll_bits(self.events)) & doorbell::SPACE != 0
+            && net::unread(self.fd) > 0
     }
 
     /// As [`Self::wish`], by the ticket of the set's sleep where nobody else's wish can be in its place (no other set has the

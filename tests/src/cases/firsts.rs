@@ -4,7 +4,7 @@
 use super::Case;
 use super::process::{answer, ask};
 use crate::log;
-use crate::side::{Side, text};
+use crate::side::{Side, drain, fill_up, text};
 use crate::sys::{Fd, io, net, wait};
 
 const EITHER: &str = "who speaks first, and how soon, says where the connection is";
@@ -21,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("first_ends_its_half_silently", first_ends_silently).any_path(EITHER),
     Case::pair("first_closes", first_closes).any_path(EITHER),
     Case::pair("never_reads", never_reads).any_path(EITHER),
+    Case::pair("first_fills_the_kernel", first_fills_the_kernel),
 ];
 
 /// A does this first, and B asks meanwhile; then A answers, and both go on.
@@ -63,6 +64,42 @@ fn peeks_all(s: &Side, fd: Fd) {
 fn counts(s: &Side, fd: Fd) {
     wait::wait_queued(fd, 7);
     log!(s, "{}", net::queued(fd));
+}
+
+/// The client has sent all that the kernel takes before the server does anything; then that sends all that it may, and reads
+/// nothing before there is room again: what tells of that has no room in the kernel, and would lie behind what is not read.
+fn first_fills_the_kernel(s: &Side) {
+    // (whether a bell has room, and what else makes the server look, is different each time)
+    for _ in 0..6 {
+        let fd = s.open();
+        if s.accepts() {
+            let much = s.hear() as usize;
+            let set = wait::epoll();
+            wait::add(set, fd, libc::EPOLLOUT, 1).ok();
+            // (a program of several threads, whose set sleeps for longer)
+            let (end, other) = std::sync::mpsc::channel::<()>();
+            let idle = std::thread::spawn(move || other.recv().is_err());
+            let sent = fill_up(fd);
+            log!(s, "full {}", wait::epoll_wait(set, 4, 20));
+            // (as one of many connections, which is looked at in vain until it is left to its bell)
+            let none = (0..2000).all(|_| wait::epoll_wait(set, 4, 0).ret.0 == 0);
+            log!(s, "none {none}");
+            s.tell(sent as u64);
+            log!(s, "room {}", wait::epoll_wait(set, 4, 10_000));
+            drop(end);
+            idle.join().unwrap();
+            s.sync("room");
+            drain(fd, much);
+            net::close(set).ok();
+        } else {
+            s.tell(fill_up(fd) as u64);
+            let much = s.hear() as usize;
+            drain(fd, much);
+            s.sync("room");
+        }
+        s.sync("done");
+        net::close(fd).ok();
+    }
 }
 
 /// A's first call moves what comes to a pipe.
