@@ -470,6 +470,7 @@ fn violation(side: &mut Side, wrong: fn(&mut u64, &mut u32)) -> Result<(), Strin
 }
 
 fn nothing_arrives(side: &mut Side) -> Result<(), String> {
+    side.pair = side.another_that_gives_up()?;
     if side.role == Role::Serves {
         side.pair.adapter.fail();
         side.meet()?;
@@ -511,7 +512,7 @@ fn posted_after_failing(side: &mut Side) -> Result<(), String> {
 }
 
 fn a_side_has_gone(side: &mut Side) -> Result<(), String> {
-    let pair = side.another()?;
+    let pair = side.another_that_gives_up()?;
     if side.role == Role::Serves {
         drop(pair);
         side.meet()?;
@@ -588,6 +589,7 @@ fn come_and_go(side: &mut Side) -> Result<(), String> {
 
 /// Or waited for, where TCP carries it all.
 fn a_cut_link_is_told(side: &mut Side) -> Result<(), String> {
+    side.pair = side.another_that_gives_up()?;
     if side.role == Role::Asks && !side.pair.is_acknowledged() {
         side.cut()?;
         let posted = side.pair.post(&[side.pair.write(0, 4096, 1)]);

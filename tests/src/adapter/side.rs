@@ -86,7 +86,7 @@ impl<'a> Side<'a> {
         link: Option<&'a Link>,
     ) -> Result<Self, String> {
         verbs::start_threads_by(start);
-        let pair = Pair::connected(control, role)?;
+        let pair = Pair::connected(control, role, true)?;
         Ok(Self {
             control,
             role,
@@ -97,7 +97,13 @@ impl<'a> Side<'a> {
 
     /// A further queue pair, connected to a further one of the peer's.
     pub fn another(&mut self) -> Result<Pair, String> {
-        Pair::connected(self.control, self.role)
+        Pair::connected(self.control, self.role, true)
+    }
+
+    /// One that gives up a silent peer in about a second, as programs have them. What has to arrive goes by the others: under
+    /// emulation, on a machine that is busy with something else, the peer may stand still for longer.
+    pub fn another_that_gives_up(&mut self) -> Result<Pair, String> {
+        Pair::connected(self.control, self.role, false)
     }
 
     /// One comes who does not know the secret of the end that listens, then one who does. Where ends listen.
@@ -191,7 +197,8 @@ fn connect(adapter: &dyn Adapter, address: &Address) -> Result<(), String> {
 }
 
 impl Pair {
-    fn connected(control: &mut Control, role: Role) -> Result<Self, String> {
+    fn connected(control: &mut Control, role: Role, insists: bool) -> Result<Self, String> {
+        verbs::insist(insists);
         let remote = control.0.peer_addr().map_err(|e| e.to_string())?.ip();
         let opened = open(control, role);
         if opened.is_err() {

@@ -39,6 +39,7 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use address::Address;
 
@@ -222,6 +223,18 @@ pub unsafe fn open(
     // SAFETY: passed on.
     let endpoint = unsafe { iwarp::Endpoint::open(local, memory, len, side) }?;
     Some(Box::new(endpoint))
+}
+
+static INSISTS: AtomicBool = AtomicBool::new(false);
+
+/// Whether queue pairs that are connected from now on ask a silent peer again as often as their device can (Linux's software
+/// RoCE: for ever), and not for about a second. For tests whose peer may stand still for longer than that.
+pub fn insist(insists: bool) {
+    INSISTS.store(insists, Ordering::Relaxed);
+}
+
+fn insists() -> bool {
+    INSISTS.load(Ordering::Relaxed)
 }
 
 /// What every adapter refuses.

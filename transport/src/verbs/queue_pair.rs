@@ -22,6 +22,8 @@ const TIMEOUT: u8 = 15;
 /// How often a packet without one is sent again. With [`TIMEOUT`]: a link that is down is told after about a second
 /// (devices may take up to four times their time-outs). Not 7, which for Linux's software RoCE is "for ever".
 const RETRIES: u8 = 6;
+/// Where it [insists](super::insist).
+const MOST_RETRIES: u8 = 7;
 /// "As often as it takes": a receiver that is not ready is one whose program is elsewhere. That is flow control, as the
 /// adapters do it.
 const RNR_RETRIES: u8 = 7;
@@ -204,7 +206,11 @@ impl QueuePair {
             QpAttr {
                 qp_state: state::RTS,
                 timeout: TIMEOUT,
-                retry_cnt: RETRIES,
+                retry_cnt: if super::insists() {
+                    MOST_RETRIES
+                } else {
+                    RETRIES
+                },
                 rnr_retry: RNR_RETRIES,
                 sq_psn: self.address.psn,
                 max_rd_atomic: READS,
