@@ -3,7 +3,8 @@
 //! takes as long as the peer does is begun, and gone on with at later turns ([`connecting`]).
 //!
 //! The side that connected offers, as soon as the connection is worth it (`riding`); and again some time after a ring
-//! has failed or found no room. Rings that nothing goes by are given back (`resting`).
+//! has failed or found no room. Rings that nothing goes by are given back (`resting`), and small ones that much goes by make way
+//! for large ones.
 
 use super::super::lock::Slow;
 use super::super::{Phase, Socket};
@@ -13,7 +14,9 @@ use crate::epoll::registered;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::clock;
-use transport::ring::{Ring, Terms};
+use transport::reason::Reason;
+use transport::record::Transport;
+use transport::ring::{RING, Ring, SMALL, Terms};
 use transport::sys::net;
 use transport::verbs::Side;
 use transport::wire::{Due, Wire};
@@ -190,9 +193,11 @@ pub(super) fn want(s: &'static Socket) {
 pub(super) fn retired(s: &'static Socket) {
     let connected = s.record.role.load(Ordering::Relaxed) == CONNECTED;
     if let Some(riding) = wire(s).map(|w| &w.common.ring) {
-        let rested = riding.has_rested();
+        let (rested, grows) = (riding.has_rested(), riding.is_growing());
         riding.note_carried(riding::carried(s));
-        if rested || !connected {
+        if grows && connected {
+            begin(s);
+        } else if rested || !connected {
             riding.begin_later();
         } else if riding.is_wanted() {
             LISTS.lock().try_again(s);
@@ -224,6 +229,7 @@ pub(super) fn work() {
         serve(rider);
     }
     connecting::work();
+    transport::verbs::replenish();
     let riders = LISTS.lock().riders.clone();
     for Ridden { rider, .. } in &riders {
         if let Some((wire, fd)) = rider.wire()
@@ -238,6 +244,9 @@ pub(super) fn work() {
     }
     for rider in idle(now) {
         rest(rider);
+    }
+    for rider in cramped(now) {
+        grow(rider);
     }
     let awaited = LISTS.lock().awaited.clone();
     for (rider, _) in &awaited {
@@ -322,10 +331,14 @@ fn serve(rider: Rider) {
             .is_some_and(|ring| peer_of(wire, fd).is_some_and(|peer| ring.connect(&peer).is_ok()));
         match riding.get().filter(|_| connected) {
             Some(ring) => connecting::begin(rider, ring, Side::Offers),
-            None => riding::end(s, fd),
+            None => {
+                lacks_room(s, riding.peer().is_none());
+                riding::end(s, fd);
+            }
         }
     } else if riding.get().is_none() && riding.is_wanted() {
-        let Some(ring) = open(rider, fd, Side::Offers) else {
+        let size = if riding.is_large() { RING } else { SMALL };
+        let Some(ring) = open(rider, fd, Side::Offers, size) else {
             return;
         };
         // SAFETY: just made.
@@ -337,17 +350,27 @@ fn serve(rider: Rider) {
     super::waiting::serve_due(s, fd);
 }
 
-/// A ring of an adapter that serves the connection's own address. It is listed: whatever becomes of it, it is taken
+/// A ring of an adapter that serves the connection's own address, of this size or a small one. It is listed: whatever becomes of it, it is taken
 /// down once the connection does not have it.
-fn open(rider: Rider, fd: i32, side: Side) -> Option<NonNull<Ring>> {
+fn open(rider: Rider, fd: i32, side: Side, size: usize) -> Option<NonNull<Ring>> {
     let local = std::net::Ipv6Addr::from(net::local(fd)?.ip).to_canonical();
-    let Some(ring) = Ring::open(&local, side) else {
+    let small = || (size > SMALL).then(|| Ring::open(&local, side, SMALL))?;
+    let Some(ring) = Ring::open(&local, side, size).or_else(small) else {
+        lacks_room(rider.socket, transport::verbs::lacks_room(&local));
         make_room(rider.socket);
         return None;
     };
     let pulse = Pulse::new();
     LISTS.lock().riders.push(Ridden { rider, ring, pulse });
     Some(ring)
+}
+
+/// The connection stays on iWARP; the record says so, if it is for want of room.
+fn lacks_room(s: &Socket, lacks: bool) {
+    if lacks && s.record.transport.load(Ordering::Relaxed) == Transport::Iwarp as u8 {
+        let why = Reason::AdapterRoom as u8;
+        s.record.reason.store(why, Ordering::Relaxed);
+    }
 }
 
 /// There was no ring for this one: if others have some, one of which is idle, that is given back, and this side tries again if
@@ -387,6 +410,37 @@ fn idle(now: u64) -> Vec<Rider> {
     idle
 }
 
+/// Those that so much goes by that a larger ring is worth its memory. The side that has connected sees to that, once.
+fn cramped(now: u64) -> Vec<Rider> {
+    let mut cramped = Vec::new();
+    for ridden in &mut LISTS.lock().riders {
+        // SAFETY: as above.
+        let much = ridden.pulse.is_much(unsafe { ridden.ring.as_ref() }, now);
+        if much && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
+            cramped.push(ridden.rider);
+        }
+    }
+    cramped
+}
+
+/// Has a large ring take the place of this one's: it ends wherever it is, and the next is offered at once.
+fn grow(rider: Rider) {
+    let Some((wire, fd)) = rider.wire() else {
+        return;
+    };
+    let riding = &wire.common.ring;
+    if riding.is_large()
+        || !riding
+            .get()
+            .is_some_and(|ring| ring.is_up() && !ring.is_over())
+    {
+        return;
+    }
+    riding.set_large(true);
+    riding.begin_growth();
+    riding::end(rider.socket, fd);
+}
+
 /// Gives the ring of this one back, if that can be done now. Whether it is.
 fn rest(rider: Rider) -> bool {
     let Some((wire, fd)) = rider.wire() else {
@@ -415,7 +469,7 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
         return None;
     }
     let peer = peer_of(wire, fd)?;
-    let ring = open(rider, fd, Side::Answers)?;
+    let ring = open(rider, fd, Side::Answers, peer.ring as usize)?;
     // SAFETY: just made.
     unsafe { ring.as_ref() }.connect(&peer).ok()?;
     riding.set(ring);
