@@ -12,7 +12,7 @@ use super::resting::{self, Pulse};
 use super::{connecting, mover, own_fd, riding, wire};
 use crate::epoll::registered;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
@@ -152,8 +152,8 @@ fn is_busy() -> bool {
 pub(super) fn patience() -> i32 {
     match is_busy() {
         false => -1,
-        true if LISTS.lock().awaited.is_empty() => connecting::patience().unwrap_or(WATCH_MS),
-        true => LOOK_MS,
+        true if LATE.load(Ordering::Relaxed) || !LISTS.lock().awaited.is_empty() => LOOK_MS,
+        true => connecting::patience().unwrap_or(WATCH_MS),
     }
 }
 
@@ -224,12 +224,37 @@ pub(super) fn work() {
     let wanted = std::mem::take(&mut LISTS.lock().wanted);
     for rider in wanted {
         serve(rider);
+        transport::verbs::replenish(); // (many take long)
     }
     for rider in due_again(now) {
         serve(rider);
     }
     connecting::work();
     transport::verbs::replenish();
+    let awaited = LISTS.lock().awaited.clone();
+    for (rider, _) in &awaited {
+        if let Some((_, fd)) = rider.wire() {
+            hear(rider.socket, fd);
+        }
+    }
+    // (riders are many, and turns too while rings are made: going through them takes a small part of the time)
+    let begun = clock::ticks();
+    let late = begun < NEXT.load(Ordering::Relaxed);
+    LATE.store(late, Ordering::Relaxed);
+    if !late {
+        watch(now);
+        let took = clock::ticks() - begun;
+        let pause = (9 * took).min(clock::us(WATCH_MS as u64 * 1000));
+        NEXT.store(begun + took + pause, Ordering::Relaxed);
+    }
+}
+
+/// When (ticks) to go through those with a ring again, and whether it was too early for that.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// Goes through those with a ring, and takes down what is done with.
+fn watch(now: u64) {
     let riders = LISTS.lock().riders.clone();
     for Ridden { rider, .. } in &riders {
         if let Some((wire, fd)) = rider.wire()
@@ -247,12 +272,6 @@ pub(super) fn work() {
     }
     for rider in cramped(now) {
         grow(rider);
-    }
-    let awaited = LISTS.lock().awaited.clone();
-    for (rider, _) in &awaited {
-        if let Some((_, fd)) = rider.wire() {
-            hear(rider.socket, fd);
-        }
     }
     let (mut old, mut left) = (Vec::new(), Vec::new());
     {
@@ -330,7 +349,10 @@ fn serve(rider: Rider) {
             .get()
             .is_some_and(|ring| peer_of(wire, fd).is_some_and(|peer| ring.connect(&peer).is_ok()));
         match riding.get().filter(|_| connected) {
-            Some(ring) => connecting::begin(rider, ring, Side::Offers),
+            Some(ring) => {
+                note_size(s, ring);
+                connecting::begin(rider, ring, Side::Offers);
+            }
             None => {
                 lacks_room(s, riding.peer().is_none());
                 riding::end(s, fd);
@@ -363,6 +385,12 @@ fn open(rider: Rider, fd: i32, side: Side, size: usize) -> Option<NonNull<Ring>>
     let pulse = Pulse::new();
     LISTS.lock().riders.push(Ridden { rider, ring, pulse });
     Some(ring)
+}
+
+/// For the report.
+fn note_size(s: &Socket, ring: &Ring) {
+    let size = u32::try_from(ring.size()).unwrap_or(u32::MAX);
+    s.record.reserved.store(size, Ordering::Relaxed);
 }
 
 /// The connection stays on iWARP; the record says so, if it is for want of room.
@@ -475,6 +503,7 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     riding.set(ring);
     registered::rides(rider.socket);
     riding.get().inspect(|ring| {
+        note_size(rider.socket, ring);
         ring.expect();
         connecting::begin(rider, ring, Side::Answers);
     })
