@@ -274,6 +274,7 @@ fn watch(now: u64) {
         grow(rider);
     }
     let (mut old, mut left) = (Vec::new(), Vec::new());
+    let now = clock::ticks(); // (what came before may have taken long, and these have their time from here)
     {
         let mut lists = LISTS.lock();
         let late = now.saturating_sub(clock::us(GRACE_US));
