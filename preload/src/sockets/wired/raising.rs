@@ -23,6 +23,9 @@ use transport::wire::{Due, Wire};
 
 /// How long (µs) a ring that nobody uses any more is kept for threads that are on their way out of it.
 const GRACE_US: u64 = 500_000;
+/// How many are taken down in one turn: that of many takes long, and addresses of only so many stay valid for those threads
+/// (`sys::mem::retire_at`).
+const CLOSED_AT_ONCE: usize = 32;
 /// How long (µs) after a failure the next ring is offered: the first time, and at most.
 const AGAIN_US: u64 = 1_000_000;
 const AGAIN_MOST_US: u64 = 30_000_000;
@@ -294,7 +297,7 @@ fn watch(now: u64) {
         });
         lists.retired.append(&mut gone);
         lists.retired.retain(|(ring, since)| {
-            let keep = *since > late;
+            let keep = *since > late || old.len() >= CLOSED_AT_ONCE;
             if !keep {
                 old.push(ring.0);
             }
