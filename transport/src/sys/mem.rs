@@ -18,9 +18,16 @@ pub struct Mapping {
 }
 
 /// Addresses of shared memory that has gone, as pages of base and length: empty memory is there for
-/// threads that were on their way to look when a connection ended under them. The oldest are unmapped.
-static RETIRED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+/// threads that were on their way to look when a connection ended under them. The oldest are unmapped: some stay in any case,
+/// and many as long as they are small. (A program that closes a thousand connections at once may do so while a thread of ours that
+/// goes through them is kept from its core.)
+static RETIRED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
 static NEXT_RETIRED: AtomicUsize = AtomicUsize::new(0);
+static OLDEST_RETIRED: AtomicUsize = AtomicUsize::new(0);
+static RETIRED_PAGES: AtomicU64 = AtomicU64::new(0);
+/// How many stay, and how many pages of address space more may: that counts where it is limited (RLIMIT_AS).
+const STAY: usize = 64;
+const STAY_PAGES: u64 = 64 * 1024 * 1024 >> PAGE_BITS;
 /// Bits of a retired entry for the length, in pages.
 const LEN_BITS: u32 = 28;
 const PAGE_BITS: u32 = 12;
@@ -50,14 +57,33 @@ fn retire(base: NonNull<u8>, len: usize) {
         return;
     }
     let word = (base.addr().get() as u64 >> PAGE_BITS) << LEN_BITS | pages;
-    let at = NEXT_RETIRED.fetch_add(1, Ordering::Relaxed) % RETIRED.len();
-    let oldest = RETIRED
-        .get(at)
-        .map_or(0, |slot| slot.swap(word, Ordering::AcqRel));
-    if oldest != 0 {
-        let (at, pages) = (oldest >> LEN_BITS, oldest & ((1 << LEN_BITS) - 1));
+    RETIRED_PAGES.fetch_add(pages, Ordering::Relaxed);
+    let at = NEXT_RETIRED.fetch_add(1, Ordering::AcqRel);
+    exchange(at, word);
+    loop {
+        let oldest = OLDEST_RETIRED.load(Ordering::Acquire);
+        let n = NEXT_RETIRED.load(Ordering::Acquire).wrapping_sub(oldest);
+        let large = RETIRED_PAGES.load(Ordering::Relaxed) > STAY_PAGES;
+        if n <= STAY || n <= RETIRED.len() && !large {
+            return;
+        }
+        let next = oldest.wrapping_add(1);
+        let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);
+        if OLDEST_RETIRED.compare_exchange(oldest, next, yes, no).is_ok() {
+            exchange(oldest, 0);
+        }
+    }
+}
+
+/// Puts an entry in its place, and unmaps what was there.
+fn exchange(at: usize, word: u64) {
+    let slot = RETIRED.get(at % RETIRED.len());
+    let old = slot.map_or(0, |slot| slot.swap(word, Ordering::AcqRel));
+    if old != 0 {
+        let (at, pages) = (old >> LEN_BITS, old & ((1 << LEN_BITS) - 1));
         // SAFETY: a range that was retired, by whoever took it out of the list alone.
         let _ = unsafe { syscall!(munmap, at << PAGE_BITS, pages << PAGE_BITS) };
+        RETIRED_PAGES.fetch_sub(pages, Ordering::Relaxed);
     }
 }
 
