@@ -267,7 +267,7 @@ client_of() {
 connections_of() {
     case $1 in
     many-*) echo "${1#many-}" ;;
-    *) echo 300 ;;
+    *) echo 200 ;;
     esac
 }
 
@@ -358,6 +358,7 @@ once() {
     rm -f /run/report /run/got /run/client
     : >/run/report && chmod 666 /run/report
     [ "$way" != rsockets ] || patience=15
+    [[ $name != many* && $name != locked* ]] || patience=120
     order "start $way $(server_of "$name" "$way")" >/run/said || { cat /run/said; return 1; }
     meanwhile "$name" &
     meanwhile=$!
