@@ -423,6 +423,7 @@ program() {
             else
                 well=no
                 echo "  $way: $(tail -3 /run/client 2>/dev/null)"
+                order 'echo "  server: $(tail -3 /run/server)"'
             fi
             [ $way != shunt ] || by_wanted || well=no
         done
