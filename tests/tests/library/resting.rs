@@ -11,7 +11,8 @@ lis = socket.create_server(("127.0.0.1", 0))
 with open("port.new", "w") as f: f.write(str(lis.getsockname()[1]))
 os.rename("port.new", "port")
 def answer(c):
-    while question := c.recv(3, socket.MSG_WAITALL): c.sendall(b"answer" if question == b"ask" else bytes(1 << 20))
+    while question := c.recv(3, socket.MSG_WAITALL):
+        c.sendall(b"answer" if question == b"ask" else bytes(1 << 20) if question == b"big" else question * 100)
 for i in range(int(open("connections").read())):
     threading.Thread(target=answer, args=[lis.accept()[0]]).start()
 "#;
@@ -40,7 +41,7 @@ def connect():
     return socket.create_connection(("127.0.0.1", int(open("port").read())))
 "#;
 
-fn run(name: &str, client: &str, connections: usize, adapter: &str) -> Option<Outcome> {
+pub(super) fn run(name: &str, client: &str, connections: usize, adapter: &str) -> Option<Outcome> {
     if !have(&["python3"]) {
         return None;
     }

@@ -213,7 +213,7 @@ pub fn start_threads_by(start: Start) {
 }
 
 /// An adapter for a connection whose own end has this address, with `len` octets of memory registered for it. None if
-/// there is no device for the address, or it has no room; `SHUNT_STANDIN_ADAPTER=1` in the environment makes it the
+/// there is no device for the address, or it has no room; `SHUNT_STANDIN_ADAPTER` in the environment makes it the
 /// stand-in, always.
 ///
 /// # Safety

@@ -35,6 +35,8 @@ pub struct Riding {
     later: AtomicBool,
     /// The ring is being given back since nothing went by it; or for a larger one to take its place.
     rests: AtomicBool,
+    /// One was offered, and the peer has not answered: another offer would have its answer taken for this one's.
+    asked: AtomicBool,
     grows: AtomicBool,
     /// A ring of it is to have the full size, since much goes by it.
     large: AtomicBool,
@@ -54,6 +56,7 @@ impl Riding {
             wanted: AtomicBool::new(false),
             later: AtomicBool::new(false),
             rests: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             grows: AtomicBool::new(false),
             large: AtomicBool::new(false),
             carried: [const { AtomicU64::new(0) }; 2],
@@ -76,6 +79,22 @@ impl Riding {
     /// One is to be offered once that is worth it, by the side that has connected.
     pub fn begin_later(&self) {
         self.later.store(self.is_wanted(), Ordering::Release);
+    }
+
+    /// One is offered.
+    pub fn await_answer(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// The peer has answered.
+    pub fn note_answer(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
+
+    /// Whether it has not, after an offer.
+    #[must_use]
+    pub fn awaits_answer(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
     }
 
     /// The ring is about to be given back, since nothing goes by it.

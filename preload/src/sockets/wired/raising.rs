@@ -337,7 +337,9 @@ fn serve(rider: Rider) {
             riding.want(Due::SayAnswer);
         }
         if riding.done(Due::Answered) {
+            riding.note_answer();
             riding::end(s, fd);
+            withdraw(s, fd, wire);
         }
     } else if riding.done(Due::Offered) {
         if let Some(old) = riding.get() {
@@ -345,10 +347,13 @@ fn serve(rider: Rider) {
             old.end();
             riding::settle(s, fd, wire);
         }
-        let ring = accept(rider, wire, fd);
-        riding.set_own(ring.map(|r| r.terms()).as_ref());
-        riding.want(Due::SayAnswer);
+        if riding.peer().is_some() {
+            let ring = accept(rider, wire, fd);
+            riding.set_own(ring.map(|r| r.terms()).as_ref());
+            riding.want(Due::SayAnswer);
+        }
     } else if riding.done(Due::Answered) {
+        riding.note_answer();
         let connected = riding
             .get()
             .is_some_and(|ring| peer_of(wire, fd).is_some_and(|peer| ring.connect(&peer).is_ok()));
@@ -358,11 +363,15 @@ fn serve(rider: Rider) {
                 connecting::begin(rider, ring, Side::Offers);
             }
             None => {
-                lacks_room(s, riding.peer().is_none());
+                let lacks = riding.peer().is_none();
+                lacks_room(s, lacks);
                 riding::end(s, fd);
+                if !lacks {
+                    withdraw(s, fd, wire);
+                }
             }
         }
-    } else if riding.get().is_none() && riding.is_wanted() {
+    } else if riding.get().is_none() && riding.is_wanted() && !riding.awaits_answer() {
         let size = if riding.is_large() { RING } else { SMALL };
         let Some(ring) = open(rider, fd, Side::Offers, size) else {
             return;
@@ -370,9 +379,18 @@ fn serve(rider: Rider) {
         // SAFETY: just made.
         riding.set_own(Some(&unsafe { ring.as_ref() }.terms()));
         if attach(s, wire, ring) {
+            riding.await_answer();
             riding.want(Due::SayOffer);
         }
     }
+    super::waiting::serve_due(s, fd);
+}
+
+/// Says to the side that has been offered a ring, and has made its own, that this one will not begin: an offer without terms.
+/// Only that word, or the beginning, ends what is there for it, so no beginning comes to a side that has no ring.
+pub(super) fn withdraw(s: &'static Socket, fd: i32, wire: &Wire) {
+    wire.common.ring.set_own(None);
+    wire.common.ring.want(Due::SayOffer);
     super::waiting::serve_due(s, fd);
 }
 
