@@ -15,7 +15,7 @@
 . /out/pair.sh
 read -r filter </out/filter
 read -r wanted </out/wanted
-cp /out/libshunt.so /run
+cp /out/libshunt.so /out/shunt /run
 printf 'use %s connect * *:*\nuse %s listen * *:*\n' "$wanted" "$wanted" >/run/rules
 read -r once </out/once
 runs=2
@@ -143,12 +143,27 @@ while True:
             all.pop(fd).close()
 END
     cat >/run/many.py <<'END'
-import socket, sys, time
-host, port, n, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+# Asks on so many connections for so many seconds, and until so many have gone by an adapter and all have had a ring or say that there
+# is no room, however slow the machine is: some lose their ring again, where the peer's machine stands still for a second.
+import json, os, signal, socket, subprocess, sys, threading, time
+host, port, n, seconds, wanted = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
+plain = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+watch = "while sleep 1; do /run/shunt stat --json | tr -d '\\n'; echo; done"
+watch = subprocess.Popen(["sh", "-c", watch], stdout=subprocess.PIPE, env=plain)
+rode, asked, rounds = set(), set(), 0
+def follow():
+    for line in watch.stdout:
+        own = [c for p in json.loads(line) if p["pid"] == os.getpid() for c in p["connections"]]
+        rode.update(c["local"] for c in own if c["transport"] == "verbs")
+        asked.update(c["local"] for c in own if c["reserved"] or c["reason"] == "adapter_room")
+threading.Thread(target=follow, daemon=True).start()
+def late(*_):
+    watch.kill()
+    sys.exit("out of time after %d rounds, %d by the adapter, %d of %d asked it" % (rounds, len(rode), len(asked), n))
+signal.signal(signal.SIGTERM, late)
 all = [socket.create_connection((host, port), 60) for i in range(n)]
 began = time.monotonic()
-rounds = 0
-while rounds < 60 or time.monotonic() - began < seconds:
+while rounds < 20 or time.monotonic() - began < seconds or len(rode) < wanted or len(asked) < n:
     for i, s in enumerate(all):
         s.sendall((b"%d in %d " % (i, rounds)).ljust(200, b"."))
     for i, s in enumerate(all):
@@ -159,14 +174,16 @@ while rounds < 60 or time.monotonic() - began < seconds:
             back += piece
         assert back == (b"%d in %d " % (i, rounds)).ljust(200, b"."), back
     rounds += 1
+watch.kill()
 print("".join(line for line in open("/proc/self/status") if line[:3] in ("VmP", "VmL", "VmR")))
+print(len(rode), "by the adapter")
 print("rounds", rounds)
 END
     cat >/run/totals.py <<'END'
-# How many go by the adapter: at least so many, at most so many, and all others by iWARP, because there was no room; or because their
+# How many go by the adapter in the end: at most so many, and all others by iWARP, because there was no room; or because their
 # ring has failed, as some do where the emulation is slow. So many have had one (they have its size in the report).
 import json, sys
-least, most, had = map(int, sys.argv[2:])
+most, had = map(int, sys.argv[2:])
 totals, why, rings = {"verbs": 0, "iwarp": 0, "shm": 0, "tcp": 0}, {}, 0
 for line in open(sys.argv[1]):
     report = json.loads(line)
@@ -178,7 +195,7 @@ for line in open(sys.argv[1]):
         if c["transport"] == "iwarp" and (c["reason"] == "adapter_room" or not ring):
             why[c["reason"]] = why.get(c["reason"], 0) + 1
 print(" ", totals, why, rings, "had a ring")
-sys.exit(rings < had or not least <= totals["verbs"] <= most or totals["tcp"] > 0 or totals["verbs"] + totals["iwarp"] == 0
+sys.exit(rings < had or totals["verbs"] > most or totals["tcp"] > 0 or totals["verbs"] + totals["iwarp"] == 0
     or any(reason != "adapter_room" for reason in why))
 END
     cat >/run/family.py <<'END'
@@ -255,10 +272,10 @@ client_of() {
     rstream*) echo rstream -s $two -p $port $(rstream_of "$1" "$2") ;;
     forks) echo /usr/bin/python3 /run/asks.py $two $port 0 ;;
     family) echo /usr/bin/python3 /run/family.py $two $port ;;
-    many*) echo /usr/bin/python3 /run/many.py $two $port $(connections_of "$1") 10 ;;
+    many*) echo /usr/bin/python3 /run/many.py $two $port $(connections_of "$1") 10 $(($(connections_of "$1") / 2)) ;;
     # (root may lock as much as it likes)
-    locked*) echo setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 /run/many.py $two $port 80 10 ;;
-    bounded*) echo /usr/bin/python3 /run/many.py $two $port 3 1 ;;
+    locked*) echo setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 /run/many.py $two $port 80 10 $(riding_of "$1") ;;
+    bounded*) echo /usr/bin/python3 /run/many.py $two $port 3 1 $(riding_of "$1") ;;
     without) echo iperf3 -c $two -p $port -t 1 -f k ;;
     link* | loss | silent) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
     esac
@@ -268,6 +285,15 @@ connections_of() {
     case $1 in
     many-*) echo "${1#many-}" ;;
     *) echo 200 ;;
+    esac
+}
+
+# How many connections find room.
+riding_of() {
+    case $1 in
+    locked) echo 30 ;;
+    bounded-40) echo 3 ;;
+    *) echo 0 ;;
     esac
 }
 
@@ -358,7 +384,7 @@ once() {
     rm -f /run/report /run/got /run/client
     : >/run/report && chmod 666 /run/report
     [ "$way" != rsockets ] || patience=15
-    [[ $name != many* && $name != locked* ]] || patience=120
+    [[ $name != many* && $name != locked* ]] || patience=200
     order "start $way $(server_of "$name" "$way")" >/run/said || { cat /run/said; return 1; }
     meanwhile "$name" &
     meanwhile=$!
@@ -377,11 +403,11 @@ by_wanted() {
     [[ $name != siw-silent && $name != siw-without ]] || wanted=iwarp
     # (what a ring takes of either: ARCHITECTURE.md)
     case ${name#siw-} in
-    many*) /usr/bin/python3 /run/totals.py /run/report $(($(connections_of "${name#siw-}") / 2)) 100000 "$(connections_of "${name#siw-}")"; return ;;
-    locked-64k) /usr/bin/python3 /run/totals.py /run/report 0 0 0; return ;;
-    locked) /usr/bin/python3 /run/totals.py /run/report 30 70 30; return ;;
-    bounded-40) /usr/bin/python3 /run/totals.py /run/report 3 3 3; return ;;
-    bounded-*) /usr/bin/python3 /run/totals.py /run/report 0 3 0; return ;;
+    many*) /usr/bin/python3 /run/totals.py /run/report 100000 $(($(connections_of "${name#siw-}") / 2)); return ;;
+    locked-64k) /usr/bin/python3 /run/totals.py /run/report 0 0; return ;;
+    locked) /usr/bin/python3 /run/totals.py /run/report 70 30; return ;;
+    bounded-40) /usr/bin/python3 /run/totals.py /run/report 3 3; return ;;
+    bounded-*) /usr/bin/python3 /run/totals.py /run/report 3 0; return ;;
     esac
     if ! /usr/bin/python3 /run/by.py /run/report "$wanted"; then
         # For whoever wants to know why.
