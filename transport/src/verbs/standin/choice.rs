@@ -28,20 +28,21 @@ impl Choice {
     };
 
     fn from_value(value: &str) -> Option<Self> {
-        let (kind, number) = value.strip_prefix('1')?.split_at_checked(1).unzip();
-        let number = || number?.parse::<u32>().ok();
+        let mut rest = value.strip_prefix('1')?.chars();
+        let kind = rest.next();
+        let number = || rest.as_str().parse::<u32>().ok();
         let whole = Self::WHOLE;
         match kind {
             None => Some(whole),
-            Some("/") => Some(Self {
+            Some('/') => Some(Self {
                 room: number()? as usize,
                 ..whole
             }),
-            Some("!") => Some(Self {
+            Some('!') => Some(Self {
                 lasts: Some(number()?),
                 ..whole
             }),
-            Some("?") => Some(Self {
+            Some('?') => Some(Self {
                 slow_ms: number()?,
                 ..whole
             }),
