@@ -113,7 +113,7 @@ start_machine() {
     mkfifo "$out/said.$name" && exec {hold}<>"$out/said.$name" || return 125
     cat "$out/said.$name" {hold}>&- &
     reader=$!
-    timeout -k 5 "$seconds" nice qemu-system-x86_64 -accel tcg,thread=multi,tb-size=512 -cpu max -m "$memory" \
+    timeout -k 5 "$seconds" qemu-system-x86_64 -accel tcg,thread=multi,tb-size=512 -cpu max -m "$memory" \
         -smp "$processors" -display none -no-reboot -nodefaults -kernel "$lab/vmlinuz" -initrd "$lab/initrd.gz" \
         -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable modules=$lab/kernel/lib/modules machine=$name" \
         -serial "file:$out/console.$name" -device virtio-serial-pci \

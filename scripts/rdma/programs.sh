@@ -5,14 +5,17 @@
 #
 # Those that are done once go on over software iWARP instead of software RoCE: their names begin with siw-. Of these, one runs where
 # the adapters' own connections get nowhere (siw-silent), and one where librdmacm is not installed (siw-without): they stay on
-# our own iWARP.
+# our own iWARP. Many connections at once (many) all ride; so many that what may be locked is not enough for all (locked) and some that
+# find no room at whatever step a ring is made in (bounded-N: so many objects of the adapter for the process) do what they can, and stay on
+# our own iWARP where that is not enough, with the reason in the report.
 #
-# /out/filter: a regular expression for the names of those to have. /out/once: whether each is done once and with Shunt only.
+# /out/filter: a regular expression for the names of those to have. /out/once: whether each is done once and with Shunt only (yes, no);
+# crowd: so, and only what is about many connections and what there is room for.
 
 . /out/pair.sh
 read -r filter </out/filter
 read -r wanted </out/wanted
-cp /out/libshunt.so /run
+cp /out/libshunt.so /out/shunt /run
 printf 'use %s connect * *:*\nuse %s listen * *:*\n' "$wanted" "$wanted" >/run/rules
 read -r once </out/once
 runs=2
@@ -122,6 +125,79 @@ for i in range(1 if seconds else 5):
 print("seconds %.2f" % (time.monotonic() - began))
 print("rounds", rounds)
 END
+    cat >/run/echoes.py <<'END'
+import select, socket, sys
+lis = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=1024)
+poll, all = select.epoll(), {}
+poll.register(lis, select.EPOLLIN)
+while True:
+    for fd, _ in poll.poll():
+        if fd == lis.fileno():
+            c = lis.accept()[0]
+            all[c.fileno()] = c
+            poll.register(c, select.EPOLLIN)
+        elif data := all[fd].recv(65536):
+            all[fd].sendall(data)
+        else:
+            poll.unregister(fd)
+            all.pop(fd).close()
+END
+    cat >/run/many.py <<'END'
+# Asks on so many connections for so many seconds, and until so many have gone by an adapter and all have had a ring or say that there
+# is no room, however slow the machine is: some lose their ring again, where the peer's machine stands still for a second.
+import json, os, signal, socket, subprocess, sys, threading, time
+host, port, n, seconds, wanted = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
+plain = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+watch = "while sleep 1; do /run/shunt stat --json | tr -d '\\n'; echo; done"
+watch = subprocess.Popen(["sh", "-c", watch], stdout=subprocess.PIPE, env=plain)
+rode, asked, rounds = set(), set(), 0
+def follow():
+    for line in watch.stdout:
+        own = [c for p in json.loads(line) if p["pid"] == os.getpid() for c in p["connections"]]
+        rode.update(c["local"] for c in own if c["transport"] == "verbs")
+        asked.update(c["local"] for c in own if c["reserved"] or c["reason"] == "adapter_room")
+threading.Thread(target=follow, daemon=True).start()
+def late(*_):
+    watch.kill()
+    sys.exit("out of time after %d rounds, %d by the adapter, %d of %d asked it" % (rounds, len(rode), len(asked), n))
+signal.signal(signal.SIGTERM, late)
+all = [socket.create_connection((host, port), 60) for i in range(n)]
+began = time.monotonic()
+while rounds < 20 or time.monotonic() - began < seconds or len(rode) < wanted or len(asked) < n:
+    for i, s in enumerate(all):
+        s.sendall((b"%d in %d " % (i, rounds)).ljust(200, b"."))
+    for i, s in enumerate(all):
+        back = b""
+        while len(back) < 200:
+            piece = s.recv(200 - len(back))
+            assert piece, "ended early"
+            back += piece
+        assert back == (b"%d in %d " % (i, rounds)).ljust(200, b"."), back
+    rounds += 1
+watch.kill()
+print("".join(line for line in open("/proc/self/status") if line[:3] in ("VmP", "VmL", "VmR")))
+print(len(rode), "by the adapter")
+print("rounds", rounds)
+END
+    cat >/run/totals.py <<'END'
+# How many go by the adapter in the end: at most so many, and all others by iWARP, because there was no room; or because their
+# ring has failed, as some do where the emulation is slow. So many have had one (they have its size in the report).
+import json, sys
+most, had = map(int, sys.argv[2:])
+totals, why, rings = {"verbs": 0, "iwarp": 0, "shm": 0, "tcp": 0}, {}, 0
+for line in open(sys.argv[1]):
+    report = json.loads(line)
+    for name, count in report["totals"].items():
+        totals[name] += count
+    for c in report["connections"]:
+        ring = c["transport"] in ("verbs", "iwarp") and c["reserved"] > 0
+        rings += ring
+        if c["transport"] == "iwarp" and (c["reason"] == "adapter_room" or not ring):
+            why[c["reason"]] = why.get(c["reason"], 0) + 1
+print(" ", totals, why, rings, "had a ring")
+sys.exit(rings < had or totals["verbs"] > most or totals["tcp"] > 0 or totals["verbs"] + totals["iwarp"] == 0
+    or any(reason != "adapter_room" for reason in why))
+END
     cat >/run/family.py <<'END'
 import os, socket, sys
 def connection():
@@ -180,6 +256,7 @@ server_of() {
     without) echo $port iperf3 -s -1 -p $port ;;
     curl | wrk) echo 8888 nginx -c /run/ngx/conf ;;
     rstream*) echo $port rstream -p $port $(rstream_of "$1" "$2") ;;
+    many* | locked* | bounded*) echo $port /usr/bin/python3 /run/echoes.py $two $port ;;
     forks | family | link* | loss | silent) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
     esac
 }
@@ -195,9 +272,44 @@ client_of() {
     rstream*) echo rstream -s $two -p $port $(rstream_of "$1" "$2") ;;
     forks) echo /usr/bin/python3 /run/asks.py $two $port 0 ;;
     family) echo /usr/bin/python3 /run/family.py $two $port ;;
+    many*) echo /usr/bin/python3 /run/many.py $two $port $(connections_of "$1") 10 $(($(connections_of "$1") / 2)) ;;
+    # (root may lock as much as it likes)
+    locked*) echo setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 /run/many.py $two $port 80 10 $(riding_of "$1") ;;
+    bounded*) echo /usr/bin/python3 /run/many.py $two $port 3 1 $(riding_of "$1") ;;
     without) echo iperf3 -c $two -p $port -t 1 -f k ;;
     link* | loss | silent) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
     esac
+}
+
+connections_of() {
+    case $1 in
+    many-*) echo "${1#many-}" ;;
+    *) echo 200 ;;
+    esac
+}
+
+# How many connections find room.
+riding_of() {
+    case $1 in
+    locked) echo 30 ;;
+    bounded-40) echo 3 ;;
+    *) echo 0 ;;
+    esac
+}
+
+# What limits a client has, in its shell.
+limit() {
+    case $1 in
+    locked-64k) ulimit -l 64 ;;
+    locked) ulimit -l 8192 ;;
+    bounded-none) bound 0 0 ;;
+    bounded-*) bound 4 "${1#bounded-}" ;;
+    esac
+}
+
+# This process and those that it starts may open the device so often, and have so many objects of it.
+bound() {
+    echo "$device hca_handle=$1 hca_object=$2" >/run/cgroup/bound/rdma.max && echo $BASHPID >/run/cgroup/bound/cgroup.procs
 }
 
 rstream_of() {
@@ -245,7 +357,7 @@ figure_of() {
     wrk) grep -q 'Socket errors\|Non-2xx' /run/client || awk '/Requests\/sec/ && $2 > 0 { print $2 }' /run/client ;;
     rstream*) awk '/^custom/ { print $NF }' /run/client ;;
     forks) sed -n 's/^seconds //p' /run/client ;;
-    link* | loss | silent | family) sed -n 's/^rounds //p' /run/client ;;
+    link* | loss | silent | family | many* | locked* | bounded*) sed -n 's/^rounds //p' /run/client ;;
     esac
 }
 
@@ -270,12 +382,14 @@ once() {
     figure=
     port=$((port + 1))
     rm -f /run/report /run/got /run/client
+    : >/run/report && chmod 666 /run/report
     [ "$way" != rsockets ] || patience=15
+    [[ $name != many* && $name != locked* ]] || patience=200
     order "start $way $(server_of "$name" "$way")" >/run/said || { cat /run/said; return 1; }
     meanwhile "$name" &
     meanwhile=$!
     # shellcheck disable=SC2046
-    timeout -k 2 $patience $(with "$way" "$name") $(client_of "$name" "$way") >/run/client 2>&1 </dev/null
+    (limit "$name" && exec timeout -k 2 $patience $(with "$way" "$name") $(client_of "$name" "$way")) >/run/client 2>&1 </dev/null
     status=$?
     figure=$(figure_of "$name")
     wait $meanwhile
@@ -287,6 +401,14 @@ once() {
 by_wanted() {
     local wanted=$wanted
     [[ $name != siw-silent && $name != siw-without ]] || wanted=iwarp
+    # (what a ring takes of either: ARCHITECTURE.md)
+    case ${name#siw-} in
+    many*) /usr/bin/python3 /run/totals.py /run/report 100000 $(($(connections_of "${name#siw-}") / 2)); return ;;
+    locked-64k) /usr/bin/python3 /run/totals.py /run/report 0 0; return ;;
+    locked) /usr/bin/python3 /run/totals.py /run/report 70 30; return ;;
+    bounded-40) /usr/bin/python3 /run/totals.py /run/report 3 3; return ;;
+    bounded-*) /usr/bin/python3 /run/totals.py /run/report 3 0; return ;;
+    esac
     if ! /usr/bin/python3 /run/by.py /run/report "$wanted"; then
         # For whoever wants to know why.
         [ ! -e /run/report ] || cp /run/report "/out/report.$name"
@@ -327,6 +449,7 @@ program() {
             else
                 well=no
                 echo "  $way: $(tail -3 /run/client 2>/dev/null)"
+                order 'echo "  server: $(tail -3 /run/server)"'
             fi
             [ $way != shunt ] || by_wanted || well=no
         done
@@ -361,32 +484,42 @@ table() {
     done
 }
 
-join && files || exit 1
+join && files && ulimit -n 8192 || exit 1
+mkdir -p /run/cgroup && mount -t cgroup2 none /run/cgroup && echo +rdma >/run/cgroup/cgroup.subtree_control && mkdir -p /run/cgroup/bound || exit 1
 if [ "$machine" = two ]; then
     obey
     exit
 fi
 order true || exit 1
 names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss)
+on_siw=(siw-iperf3 siw-sockperf siw-redis siw-wrk siw-family siw-link-down)
+device=rxe0
+if [ "$once" = crowd ]; then
+    names=(many locked locked-64k bounded-none bounded-{0..6} bounded-40)
+    on_siw=(siw-many-60 siw-locked siw-locked-64k siw-bounded-none siw-bounded-{0..7} siw-bounded-40)
+fi
 for name in "${names[@]}"; do program "$name"; done
-if [ "$once" != yes ]; then
+if [ "$once" = no ]; then
     :
 elif use_siw && order use_siw; then
-    for name in siw-iperf3 siw-sockperf siw-redis siw-wrk siw-family siw-link-down; do program "$name"; done
-    # Nobody reaches a port that nobody knows of.
-    deaf on
-    program siw-silent
-    deaf off
-    without='mv /usr/lib/x86_64-linux-gnu/librdmacm.so.1* /run'
-    eval "$without"
-    order "$without"
-    program siw-without
+    device=siw0
+    for name in "${on_siw[@]}"; do program "$name"; done
+    if [ "$once" = yes ]; then
+        # Nobody reaches a port that nobody knows of.
+        deaf on
+        program siw-silent
+        deaf off
+        without='mv /usr/lib/x86_64-linux-gnu/librdmacm.so.1* /run'
+        eval "$without"
+        order "$without"
+        program siw-without
+    fi
 else
     echo "no siw"
     failed=$((failed + 1))
 fi
 order exit
-[ "$once" = yes ] || table
+[ "$once" != no ] || table
 word=ok
 [ $failed -eq 0 ] && [ $passed -gt 0 ] || word=FAILED
 echo "test result: $word. $passed passed; $failed failed"

@@ -41,7 +41,7 @@ fn the_stand_in_does_what_an_adapter_has_to() {
     let text = String::from_utf8_lossy(&asked.stdout);
     assert!(asked.status.success(), "{text}");
     assert!(
-        text.contains("test result: ok. 20 passed; 0 failed"),
+        text.contains("test result: ok. 21 passed; 0 failed"),
         "{text}"
     );
     assert!(served.0.wait().unwrap().success());

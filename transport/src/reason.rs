@@ -59,6 +59,7 @@ reasons! {
     Seccomp "seccomp" "the process entered a system-call sandbox",
     Stalled "stalled" "the reader has taken nothing for seconds, or both ends waited for room: the kernel's buffers hold more",
     AdapterFailed "adapter_failed" "the RDMA adapter, its link or the peer's has failed, or was given up: software iWARP goes on",
+    AdapterRoom "adapter_room" "the RDMA adapter, or the limit on locked memory, has no room for this connection, here or at the other end: it stays on software iWARP",
     PeerDemoted "peer_demoted" "the other end went back to kernel TCP",
     PeerWentRound "peer_went_round" "bytes of the other end came by the kernel, round its library",
     PeerBroke "peer_broke" "the other end broke the protocol; the connection was reset",

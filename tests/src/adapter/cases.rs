@@ -51,6 +51,7 @@ pub const CASES: &[(&str, Case)] = &[
         side.strangers()
     }),
     ("many queue pairs at once", many),
+    ("who does not poll keeps no others waiting", others_go_on),
     ("queue pairs come and go", come_and_go),
     ("a link that is cut is told, and serves again", CUT),
 ];
@@ -572,6 +573,46 @@ fn many(side: &mut Side) -> Result<(), String> {
         pair.done_well(i)?;
         let word = pair.await_word(WORD, 1)?;
         ensure!(word == i, "{word} came to {i}");
+    }
+    side.meet()
+}
+
+/// Words for many that are not polled, which take what receives there are; and for one that is.
+fn others_go_on(side: &mut Side) -> Result<(), String> {
+    const SLOW: usize = 8;
+    let mut slow = Vec::new();
+    for _ in 0..SLOW {
+        slow.push(side.another()?);
+    }
+    if side.role == Role::Asks {
+        for pair in &slow {
+            for i in 0..TELLS as u32 {
+                pair.post(&[telling(pair, i, i.into())])?;
+                pair.done_well(i.into())?;
+            }
+        }
+        side.meet()?;
+        for i in 0..600 {
+            side.pair.post(&[telling(&side.pair, i, i.into())])?;
+            side.pair.done_well(i.into())?;
+            side.meet()?;
+        }
+        return side.meet();
+    }
+    side.meet_while(transport::verbs::replenish)?;
+    for i in 0..600 {
+        let told = side.pair.told()?;
+        ensure!(told == i, "told {told}, not {i}");
+        side.meet()?;
+    }
+    for pair in &slow {
+        for i in 0..TELLS as u32 {
+            let told = pair.told()?;
+            ensure!(
+                told == i,
+                "told {told}, not {i}, by one that was not polled"
+            );
+        }
     }
     side.meet()
 }

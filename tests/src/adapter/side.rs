@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use transport::sys::mem::Mapping;
 use transport::verbs::{self, Adapter, Address, Done, ENDED, Operation, Work, address};
@@ -135,6 +136,22 @@ impl<'a> Side<'a> {
     /// Waits until the peer is here too.
     pub fn meet(&mut self) -> Result<(), String> {
         meet(self.control)
+    }
+
+    /// The same, and does this now and then meanwhile, as the thread of the library's own does.
+    pub fn meet_while(&mut self, does: fn()) -> Result<(), String> {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    does();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let met = meet(self.control);
+            over.store(true, Ordering::Relaxed);
+            met
+        })
     }
 
     pub fn cut(&self) -> Result<(), String> {

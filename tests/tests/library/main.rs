@@ -6,6 +6,7 @@ mod demote;
 mod early;
 mod ends;
 mod exports;
+mod failing;
 mod flow;
 mod forking;
 mod gave_up;

@@ -1,5 +1,5 @@
-//! Rings of RDMA adapters that nothing goes by are given back: their memory is for connections that are at work. By the
-//! stand-in for an adapter.
+//! Rings of RDMA adapters that nothing goes by are given back, and are small until much goes by them: their memory is for
+//! connections that are at work. By the stand-in for an adapter.
 
 use shunt_tests::apps::{LONG, Stage, have};
 use shunt_tests::run::{Outcome, library};
@@ -11,22 +11,25 @@ lis = socket.create_server(("127.0.0.1", 0))
 with open("port.new", "w") as f: f.write(str(lis.getsockname()[1]))
 os.rename("port.new", "port")
 def answer(c):
-    while c.recv(3, socket.MSG_WAITALL): c.sendall(b"answer")
+    while question := c.recv(3, socket.MSG_WAITALL):
+        c.sendall(b"answer" if question == b"ask" else bytes(1 << 20) if question == b"big" else question * 100)
 for i in range(int(open("connections").read())):
     threading.Thread(target=answer, args=[lis.accept()[0]]).start()
 "#;
 
 /// Asks, and looks what carries its connections.
 const CLIENT: &str = r#"
-import json, os, socket, subprocess, sys, time
-def path(s):
+import json, os, socket, subprocess, sys, threading, time
+def path(s, what="transport"):
     env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
     all = json.loads(subprocess.check_output([sys.argv[1], "stat", "--json"], env=env))
     own = [c for p in all if p["pid"] == os.getpid() for c in p["connections"]]
-    return next(c["transport"] for c in own if c["local"] == "127.0.0.1:%d" % s.getsockname()[1])
+    return next(c[what] for c in own if c["local"] == "127.0.0.1:%d" % s.getsockname()[1])
 def ask(s, times=1):
     for i in range(times):
         s.sendall(b"ask"); assert s.recv(6, socket.MSG_WAITALL) == b"answer"
+def ask_much(s):
+    s.sendall(b"big"); assert s.recv(1 << 20, socket.MSG_WAITALL) == bytes(1 << 20)
 def until(s, wanted, times, pause):
     begun = time.time()
     while path(s) != wanted:
@@ -38,7 +41,7 @@ def connect():
     return socket.create_connection(("127.0.0.1", int(open("port").read())))
 "#;
 
-fn run(name: &str, client: &str, connections: usize, adapter: &str) -> Option<Outcome> {
+pub(super) fn run(name: &str, client: &str, connections: usize, adapter: &str) -> Option<Outcome> {
     if !have(&["python3"]) {
         return None;
     }
@@ -94,4 +97,47 @@ for turn in range(2):
         ask(s, 100)
 "#;
     run("client", client, 5, "1/2");
+}
+
+#[test]
+fn a_ring_is_as_large_as_what_goes_by_it_is_worth() {
+    let client = r#"
+SMALL, LARGE = 64 * 1024, 512 * 1024
+little, grows, much = [connect() for i in range(3)]
+until(little, "verbs", 40, 0.05)
+until(grows, "verbs", 40, 0.05)
+assert path(little, "reserved") == SMALL and path(grows, "reserved") == SMALL
+begun = time.time()
+while path(grows, "reserved") != LARGE or path(grows) != "verbs":
+    assert time.time() < begun + 60, path(grows)
+    for i in range(20): ask_much(grows)
+while path(much) != "verbs":
+    assert time.time() < begun + 60, path(much)
+    ask_much(much)
+assert path(much, "reserved") == LARGE, path(much, "reserved")
+ask(little, 100)
+assert path(little, "reserved") == SMALL and path(little) == "verbs"
+"#;
+    run("client", client, 3, "1");
+}
+
+#[test]
+fn a_connection_without_room_for_a_ring_says_so() {
+    let client = r#"
+first, second = connect(), connect()
+until(first, "verbs", 40, 0.05)
+over = []
+def keep_busy():
+    while not over: ask(first); time.sleep(0.01)
+busy = threading.Thread(target=keep_busy)
+busy.start()
+begun = time.time()
+while path(second, "reason") != "adapter_room":
+    assert time.time() < begun + 60, path(second, "reason")
+    ask(second, 40)
+over.append(1)
+busy.join()
+ask(second, 100)
+"#;
+    run("client", client, 2, "1/1");
 }

@@ -1,28 +1,56 @@
-//! Where the rings lie in the registered memory of one side.
+//! Where the rings lie in the registered memory of one side, which has made room for two of the same size.
 //!
 //! | offset | what | written by |
 //! |---|---|---|
 //! | 0 | the incoming ring | the peer's adapter |
-//! | RING | the staging ring | this side |
+//! | that size | the staging ring | this side |
+//!
+//! Rule: a place in a ring is the same at both sides, so both use as much of it as the smaller of the two has.
 
-use super::RING;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const INCOMING: usize = 0;
-const STAGING: usize = INCOMING + RING;
 
 /// The registered memory of one side.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Area {
     base: NonNull<u8>,
+    /// Octets that there are of each ring.
+    has: usize,
+    /// And that are used. Written before anything is put.
+    uses: AtomicUsize,
 }
 
 impl Area {
-    pub(super) const LEN: usize = STAGING + RING;
+    /// Octets of the memory for rings of this size.
+    pub(super) const fn octets(ring: usize) -> usize {
+        2 * ring
+    }
 
     /// Memory of that length.
-    pub(super) const fn new(base: NonNull<u8>) -> Self {
-        Self { base }
+    pub(super) const fn new(base: NonNull<u8>, ring: usize) -> Self {
+        Self {
+            base,
+            has: ring,
+            uses: AtomicUsize::new(ring),
+        }
+    }
+
+    /// Octets of a ring here.
+    pub(super) const fn has(&self) -> usize {
+        self.has
+    }
+
+    /// Octets of a ring that both sides use.
+    #[inline]
+    pub(super) fn uses(&self) -> usize {
+        self.uses.load(Ordering::Relaxed)
+    }
+
+    /// The peer's rings have so many.
+    pub(super) fn fit(&self, peer: usize) {
+        self.uses.store(self.has.min(peer), Ordering::Relaxed);
     }
 
     /// Where it begins, as the peer's adapter has to name it.
@@ -37,19 +65,20 @@ impl Area {
 
     /// Places of a run of the staging ring: here, in the peer's memory, and how many octets in one piece.
     pub(super) fn staging(&self, position: u64, len: usize) -> (*mut u8, usize, usize) {
-        let (from, n) = run(position, len);
-        (self.at(STAGING + from), INCOMING + from, n)
+        let (from, n) = self.run(position, len);
+        (self.at(self.has + from), INCOMING + from, n)
     }
 
     /// A run of the incoming ring, and how many octets in one piece.
     pub(super) fn incoming(&self, position: u64, len: usize) -> (*const u8, usize) {
-        let (from, n) = run(position, len);
+        let (from, n) = self.run(position, len);
         (self.at(INCOMING + from), n)
     }
-}
 
-/// Where a position lies in a ring, and how many of `len` octets lie there in one piece.
-fn run(position: u64, len: usize) -> (usize, usize) {
-    let from = usize::try_from(position % RING as u64).unwrap_or(0);
-    (from, len.min(RING - from))
+    /// Where a position lies in a ring, and how many of `len` octets lie there in one piece.
+    fn run(&self, position: u64, len: usize) -> (usize, usize) {
+        let ring = self.uses().max(1); // (what was taken down reads as zeros)
+        let from = usize::try_from(position % ring as u64).unwrap_or(0);
+        (from, len.min(ring - from))
+    }
 }

@@ -51,11 +51,13 @@ use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of one ring.
+/// Bytes of one ring of a connection that carries much, and of any other. All of it is registered, which means in memory for
+/// good: of a thousand connections that ask and answer most would never use what a stream needs.
 pub const RING: usize = 512 * 1024;
+pub const SMALL: usize = 64 * 1024;
 
-/// Octets that a peer takes before it tells, and that there has to be room for before a sender is told.
-pub const WORTH: usize = RING / 8;
+/// What a peer may have least.
+const LEAST: usize = 4096;
 
 /// Bytes in front of what is registered: the [`Ring`] itself.
 const FRONT: usize = 4096;
@@ -99,27 +101,34 @@ pub struct Ring {
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// A ring for a connection with this local address, if an adapter serves it. Takes as long as the adapter does:
+    /// A ring of so many octets each way for a connection with this local address, if an adapter serves it. Takes as long as the adapter does:
     /// not on a thread of the program.
     #[must_use]
-    pub fn open(local: &IpAddr, side: Side) -> Option<NonNull<Self>> {
-        // SAFETY: it stays mapped until `close`, and everything reads it as memory that others write.
-        Self::make(|registered| unsafe { crate::verbs::open(local, registered, Area::LEN, side) })
+    pub fn open(local: &IpAddr, side: Side, ring: usize) -> Option<NonNull<Self>> {
+        Self::make(ring, |registered| {
+            let len = Area::octets(ring);
+            // SAFETY: it stays mapped until `close`, and everything reads it as memory that others write.
+            unsafe { crate::verbs::open(local, registered, len, side) }
+        })
     }
 
     /// A ring moved by this adapter.
     #[cfg(test)]
-    fn over(adapter: Box<dyn Adapter>) -> Option<NonNull<Self>> {
-        Self::make(|_| Some(adapter))
+    fn over(adapter: Box<dyn Adapter>, ring: usize) -> Option<NonNull<Self>> {
+        Self::make(ring, |_| Some(adapter))
     }
 
-    fn make(open: impl FnOnce(NonNull<u8>) -> Option<Box<dyn Adapter>>) -> Option<NonNull<Self>> {
-        let base = Mapping::family(FRONT + Area::LEN).ok()?.leak();
+    fn make(
+        ring: usize,
+        open: impl FnOnce(NonNull<u8>) -> Option<Box<dyn Adapter>>,
+    ) -> Option<NonNull<Self>> {
+        let len = FRONT + Area::octets(ring);
+        let base = Mapping::family(len).ok()?.leak();
         // SAFETY: within the mapping.
         let registered = unsafe { base.add(FRONT) };
         let Some(adapter) = open(registered) else {
             // SAFETY: nobody has seen it.
-            unsafe { sys::mem::retire_at(base, FRONT + Area::LEN) };
+            unsafe { sys::mem::retire_at(base, len) };
             return None;
         };
         let (lkey, event) = (adapter.lkey(), adapter.event());
@@ -128,7 +137,7 @@ impl Ring {
         // SAFETY: fresh memory, page aligned and large enough, not seen by anybody else.
         unsafe {
             at.write(Self {
-                area: Area::new(registered),
+                area: Area::new(registered, ring),
                 adapter,
                 lkey,
                 owner: sys::pid().cast_unsigned(),
@@ -162,8 +171,9 @@ impl Ring {
             // SAFETY: leaked in `open`, by this process.
             drop(unsafe { Box::from_raw(ring.adapter.as_ptr()) });
         }
+        let len = FRONT + Area::octets(ring.area.has());
         // SAFETY: the caller's promise.
-        unsafe { sys::mem::retire_at(at.cast(), FRONT + Area::LEN) };
+        unsafe { sys::mem::retire_at(at.cast(), len) };
     }
 
     /// In a child of fork: the adapter is the parent's, and its event is not to live on here. Once.
@@ -178,7 +188,22 @@ impl Ring {
             address: self.adapter().address(),
             area: self.area.address(),
             rkey: self.adapter().rkey(),
+            ring: u32::try_from(self.area.has()).unwrap_or(0), // (at most `RING`)
         }
+    }
+
+    /// Octets that can be on their way, each way.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.area.uses()
+    }
+
+    /// Octets that a peer takes before it tells, and that there has to be room for before a sender is told.
+    #[inline]
+    #[must_use]
+    pub fn worth(&self) -> usize {
+        self.size() / 8
     }
 
     /// Connects to the peer's ring, or begins to. Before anybody else has this one, or the peer begins.
@@ -187,6 +212,7 @@ impl Ring {
     /// The adapter's.
     pub fn connect(&self, peer: &Terms) -> Result<()> {
         self.adapter().connect(&peer.address)?;
+        self.area.fit(peer.ring as usize);
         self.peer.set((peer.area, peer.rkey));
         Ok(())
     }
@@ -308,7 +334,7 @@ impl Ring {
     /// The same; nothing if the peer says that it has taken what was never put.
     fn checked_room(&self) -> Option<usize> {
         match self.known_room()? {
-            few if few < WORTH => {
+            few if few < self.worth() => {
                 self.reap();
                 self.known_room()
             }
@@ -319,7 +345,8 @@ impl Ring {
     fn known_room(&self) -> Option<usize> {
         let taken = self.heard(Word::Taken); // (before what it is compared with, which goes on)
         let put = self.own(Word::Put).load(Ordering::Acquire);
-        RING.checked_sub(usize::try_from(put.checked_sub(taken)?).ok()?)
+        self.size()
+            .checked_sub(usize::try_from(put.checked_sub(taken)?).ok()?)
     }
 
     /// The peer has received so many octets by it and no more.

@@ -4,7 +4,7 @@
 use super::records::{self, Reader};
 use super::stage::Event;
 use super::tell::Tell;
-use super::{NONE, RING, Ring, WORTH, Word};
+use super::{NONE, Ring, Word};
 use crate::sys::{Errno, Result, net};
 use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
@@ -286,7 +286,7 @@ impl Rx {
     /// The buffer is writable.
     unsafe fn take(&mut self, ring: &Ring, to: *mut u8, len: usize) -> Result<usize> {
         let here = ring.available();
-        if here > RING {
+        if here > ring.size() {
             ring.end();
             return Err(Errno::CONNRESET); // more than there is room for
         }
@@ -310,7 +310,7 @@ impl Rx {
     /// Tells the peer how much was taken, if that is due.
     pub fn tell(&mut self, ring: &Ring) {
         let taken = ring.own(Word::Taken).load(Ordering::Acquire);
-        if self.way != Way::Ring || taken - self.told < WORTH as u64 || ring.is_over() {
+        if self.way != Way::Ring || taken - self.told < ring.worth() as u64 || ring.is_over() {
             ring.stage.clear(Event::Untold);
             return;
         }

@@ -4,13 +4,14 @@
 use super::records::{KNOCK, LONGEST, Record};
 use super::stage::Event;
 use super::tell::Tell;
-use super::{NONE, RING, Ring, Word};
+use super::{NONE, Ring, Word};
 use crate::sys::{Errno, Result, net};
 use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
 
-/// Octets that one post moves at most: copying and moving overlap.
+/// Octets that one post moves at most, and of how many parts of a ring: copying and moving overlap.
 const PIECE: usize = 64 * 1024;
+const PARTS: usize = 4;
 
 /// Where the direction stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +125,7 @@ impl Tx {
                 return Err(Errno::AGAIN);
             }
             let put = ring.own(Word::Put).load(Ordering::Acquire);
-            if at > put || put - at > RING as u64 {
+            if at > put || put - at > ring.size() as u64 {
                 return Err(Errno::CONNRESET); // it says what cannot be
             }
             self.way = Way::Again(at);
@@ -180,6 +181,7 @@ unsafe fn put(ring: &Ring, list: &[libc::iovec]) -> Result<usize> {
         return Err(Errno::CONNRESET); // the peer says that it has taken what was never put
     };
     let want = total.min(room);
+    let most = PIECE.min(ring.size() / PARTS);
     let mut done = 0;
     let mut from = From {
         list,
@@ -187,7 +189,7 @@ unsafe fn put(ring: &Ring, list: &[libc::iovec]) -> Result<usize> {
         off: 0,
     };
     while done < want {
-        let piece = (want - done).min(PIECE);
+        let piece = (want - done).min(most);
         // SAFETY: the caller's promise.
         match unsafe { post(ring, &mut from, piece) } {
             Ok(()) => done += piece,

@@ -2,6 +2,7 @@
 //! is, and the memory that it may be used for.
 
 use super::memory::Area;
+use super::{LEAST, RING};
 use crate::sdp_wire::mid::RING_TERMS;
 use crate::verbs::{Address, address};
 
@@ -12,11 +13,13 @@ pub struct Terms {
     /// Where the registered memory begins at that side, and the key to it.
     pub area: u64,
     pub rkey: u32,
+    /// Octets that each of its rings has.
+    pub ring: u32,
 }
 
-/// Octets of [`Terms`]: the address, the area's, the key.
+/// Octets of [`Terms`]: the address, the area's, the key, the size.
 pub const TERMS: usize = RING_TERMS;
-const _: () = assert!(TERMS == address::LEN + 8 + 4);
+const _: () = assert!(TERMS == address::LEN + 8 + 4 + 4);
 
 impl Terms {
     #[must_use]
@@ -24,9 +27,11 @@ impl Terms {
         let mut out = [0; TERMS];
         let (address, rest) = out.split_at_mut(address::LEN);
         address.copy_from_slice(&self.address.to_bytes());
-        let (area, rkey) = rest.split_at_mut(8);
+        let (area, rest) = rest.split_at_mut(8);
         area.copy_from_slice(&self.area.to_be_bytes());
+        let (rkey, ring) = rest.split_at_mut(4);
         rkey.copy_from_slice(&self.rkey.to_be_bytes());
+        ring.copy_from_slice(&self.ring.to_be_bytes());
         out
     }
 
@@ -36,11 +41,15 @@ impl Terms {
         let (address, rest) = octets.split_first_chunk()?;
         let (area, rest) = rest.split_first_chunk()?;
         let area = u64::from_be_bytes(*area);
-        let whole = area.checked_add(Area::LEN as u64);
+        let (rkey, rest) = rest.split_first_chunk()?;
+        let ring = u32::from_be_bytes(*rest.first_chunk()?);
+        let fits = (LEAST..=RING).contains(&(ring as usize)) && ring.is_multiple_of(4096);
+        let whole = area.checked_add(Area::octets(ring as usize) as u64);
         Some(Self {
             address: Address::from_bytes(address)?,
             area: whole.map(|_| area).filter(|&a| a != 0 && a % 8 == 0)?,
-            rkey: u32::from_be_bytes(*rest.first_chunk()?),
+            rkey: u32::from_be_bytes(*rkey),
+            ring: fits.then_some(ring)?,
         })
     }
 }

@@ -146,10 +146,10 @@ struct Side {
 }
 
 impl Side {
-    fn new(fd: TcpStream) -> Self {
+    fn new(fd: TcpStream, ring: usize) -> Self {
         fd.set_nonblocking(true).unwrap();
         let near: &'static Near = Box::leak(Box::default());
-        let ring = Ring::over(Box::new(Shared(near))).unwrap();
+        let ring = Ring::over(Box::new(Shared(near)), ring).unwrap();
         Self {
             ring,
             near,
@@ -252,10 +252,14 @@ impl Adapter for Shared {
 }
 
 fn pair() -> [Side; 2] {
+    pair_of([RING; 2])
+}
+
+fn pair_of([one, two]: [usize; 2]) -> [Side; 2] {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (b, _) = listener.accept().unwrap();
-    let mut sides = [Side::new(a), Side::new(b)];
+    let mut sides = [Side::new(a, one), Side::new(b, two)];
     *sides[0].near.peer.lock().unwrap() = Some(sides[1].near);
     *sides[1].near.peer.lock().unwrap() = Some(sides[0].near);
     let terms = [sides[0].ring().terms(), sides[1].ring().terms()];
@@ -298,8 +302,13 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn nothing_is_lost_wherever_it_ends(steps in prop::collection::vec(step(), 1..60)) {
-        let mut sides = pair();
+    fn nothing_is_lost_wherever_it_ends(
+        steps in prop::collection::vec(step(), 1..60),
+        sizes in prop::array::uniform2(prop_oneof![Just(LEAST), Just(SMALL), Just(RING)]),
+    ) {
+        let mut sides = pair_of(sizes);
+        let size = sizes[0].min(sizes[1]);
+        prop_assert!(sides.iter().all(|side| side.ring().size() == size));
         for step in steps {
             match step {
                 Step::Send(s, n, seed) => sides[s].send(n, seed),
@@ -414,4 +423,9 @@ fn a_peer_that_puts_more_than_there_is_room_for_is_refused() {
 fn terms_that_cannot_be_are_none() {
     assert_eq!(Terms::from_octets(&[0; TERMS]), None);
     assert_eq!(Terms::from_octets(&[0xff; TERMS]), None);
+    let good = pair()[0].ring().terms();
+    for ring in [0, LEAST as u32 - 1, LEAST as u32 + 1, RING as u32 + 4096] {
+        let bad = Terms { ring, ..good };
+        assert_eq!(Terms::from_octets(&bad.to_octets()), None, "{ring}");
+    }
 }

@@ -44,7 +44,7 @@ pub enum Mid {
 }
 
 /// Octets by which a side says where its ring is.
-pub const RING_TERMS: usize = 44;
+pub const RING_TERMS: usize = 48;
 
 impl Mid {
     pub const ALL: [Self; 29] = [

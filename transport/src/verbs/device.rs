@@ -16,6 +16,7 @@ use super::ffi::types::{
 };
 use super::ffi::{self, Library};
 use super::lock::Lock;
+use super::receives::Shared;
 use crate::clock;
 use crate::sys::fd::Fd;
 use crate::sys::{self, Result};
@@ -37,6 +38,8 @@ pub(super) struct Device {
     pub(super) pd: NonNull<Pd>,
     name: [i8; 64],
     is_iwarp: bool,
+    /// The receives of all of its queue pairs, once there was room for them.
+    receives: Lock<Option<&'static Shared>>,
 }
 
 // SAFETY: libibverbs may be called from any thread with the same device and protection domain (verbs(7)).
@@ -68,6 +71,8 @@ struct Known {
 #[derive(Debug)]
 struct Devices {
     open: Vec<&'static Device>,
+    /// There is one that could not be opened.
+    refused: bool,
     /// When (ticks) to look for new ones again.
     again: u64,
 }
@@ -88,6 +93,7 @@ fn known() -> &'static Known {
         pid,
         devices: Lock::new(Devices {
             open: Vec::new(),
+            refused: false,
             again: 0,
         }),
     }));
@@ -104,6 +110,25 @@ pub(super) fn for_local(ip: &IpAddr) -> Option<Port> {
     known()
         .devices
         .with(|devices| devices.find_or_look(|devices| devices.find(ip)))
+}
+
+/// Fills the queues that receives are drawn from.
+pub(super) fn replenish() {
+    // SAFETY: null, or what was leaked below.
+    let known = unsafe { KNOWN.load(Ordering::Acquire).as_ref() };
+    if let Some(known) = known.filter(|known| known.pid == sys::pid()) {
+        known.devices.with(|devices| {
+            for device in &devices.open {
+                device.receives.with(|shared| shared.inspect(|s| s.fill()));
+            }
+        });
+    }
+}
+
+/// Whether a connection with this local address might go by a device, had that the room.
+pub(super) fn might_serve(ip: &IpAddr) -> bool {
+    let serves = |devices: &mut Devices| devices.refused || devices.open.iter().any(|d| d.is_iwarp);
+    for_local(ip).is_some() || known().devices.with(serves)
 }
 
 /// Whether there is an iWARP device.
@@ -177,6 +202,7 @@ impl Devices {
         if list.is_null() {
             return;
         }
+        self.refused = false;
         // SAFETY: the list has as many entries as it says, until it is given back.
         let entries = unsafe { slice::from_raw_parts(list, usize::try_from(n).unwrap_or(0)) };
         for &entry in entries {
@@ -186,8 +212,9 @@ impl Devices {
             let is_iwarp = transport == TRANSPORT_IWARP;
             if (transport == TRANSPORT_IB || is_iwarp) && is_new {
                 // SAFETY: as above.
-                self.open
-                    .extend(unsafe { Device::open(library, entry, name, is_iwarp) });
+                let device = unsafe { Device::open(library, entry, name, is_iwarp) };
+                self.refused |= device.is_none();
+                self.open.extend(device);
             }
         }
         // SAFETY: the list, and devices that are open stay.
@@ -225,7 +252,18 @@ impl Device {
             pd,
             name,
             is_iwarp,
+            receives: Lock::new(None),
         })))
+    }
+
+    /// What its queue pairs over RoCE draw their receives from; none where there is no room for it.
+    pub(super) fn receives(&self) -> Option<&'static Shared> {
+        self.receives.with(|shared| {
+            if shared.is_none() {
+                *shared = Shared::new(self);
+            }
+            *shared
+        })
     }
 
     fn query(&self, port: u8) -> Result<PortAttr> {

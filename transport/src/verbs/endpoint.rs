@@ -1,5 +1,6 @@
 //! A queue pair of a device and the registration of its memory, as an [`Adapter`].
 
+use super::counted::Counted;
 use super::queue_pair::QueuePair;
 use super::region::Region;
 use super::{Adapter, Address, Done, Work, device};
@@ -11,6 +12,7 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub(super) struct Endpoint {
     queue_pair: QueuePair,
+    counted: Counted,
     region: Region,
 }
 
@@ -24,7 +26,11 @@ impl Endpoint {
         // SAFETY: the caller's promise.
         let region = unsafe { Region::register(port.device, memory, len) }.ok()?;
         let queue_pair = QueuePair::new(port).ok()?;
-        Some(Self { queue_pair, region })
+        Some(Self {
+            queue_pair,
+            counted: Counted::new(),
+            region,
+        })
     }
 }
 
@@ -46,12 +52,13 @@ impl Adapter for Endpoint {
     }
 
     unsafe fn post(&self, work: &[Work]) -> Result<()> {
+        super::check(work, self.queue_pair.longest())?;
         // SAFETY: passed on.
-        unsafe { self.queue_pair.post(work) }
+        unsafe { self.counted.post(&self.queue_pair, work) }
     }
 
     fn poll(&self, done: &mut [Done]) -> usize {
-        self.queue_pair.poll(done)
+        self.counted.poll(&self.queue_pair, done)
     }
 
     fn event(&self) -> i32 {
@@ -68,5 +75,6 @@ impl Adapter for Endpoint {
 
     fn fail(&self) {
         self.queue_pair.fail();
+        self.counted.end();
     }
 }

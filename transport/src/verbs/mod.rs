@@ -7,7 +7,9 @@
 //! | `ffi` | the few functions and structures of libibverbs and librdmacm, found by `dlopen` at their first use |
 //! | `device` | devices, opened once a process; which of them carries a local address |
 //! | `region`, `channel` | the registration of memory; the event of a completion queue |
+//! | `ledger`, `message`, `counted` | what the peer has room for and what is held back: who tells counts; the same for both kinds |
 //! | `queue_pair`, `endpoint` | a queue pair over RoCE, and that with its memory as an [`Adapter`] |
+//! | `receives` | the receives of all queue pairs over RoCE of a device |
 //! | `iwarp` | the same over an iWARP adapter, where rdma_cm connects and a Send tells |
 //! | `standin` | the stand-in, for machines without an adapter |
 //!
@@ -21,12 +23,16 @@
 
 pub mod address;
 mod channel;
+mod counted;
 mod device;
 mod endpoint;
 mod ffi;
 mod iwarp;
+mod ledger;
 mod lock;
+mod message;
 mod queue_pair;
+mod receives;
 mod region;
 mod standin;
 #[cfg(test)]
@@ -47,8 +53,8 @@ pub use address::Address;
 pub const DEPTH: usize = 64;
 /// Work requests that one call of [`Adapter::post`] takes.
 pub const BATCH: usize = 4;
-/// Words that a peer can tell before they are polled; one that tells more is held up: by this side's adapter, which says
-/// "receiver not ready" (RoCE), or by its own until it has heard that some were polled (iWARP).
+/// Words that a peer can tell before they are polled; what it tells more waits at its side until it has heard that some were
+/// polled.
 pub const TELLS: usize = 256;
 /// Octets of a Write that every adapter takes with the request itself ([`Operation::WriteInline`]).
 pub const INLINE: u32 = 32;
@@ -193,6 +199,12 @@ pub type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
 /// Starts a thread that runs this; whether it could.
 pub type Start = fn(Routine, *mut c_void) -> bool;
 
+/// Sees to it that what peers tell finds receives, whichever connections are polled. Now and then, by the thread that makes the
+/// control calls.
+pub fn replenish() {
+    device::replenish();
+}
+
 static START: OnceLock<Start> = OnceLock::new();
 
 /// Installs what starts threads for calls that wait for the peer, some drivers' way to connect. Once, at start.
@@ -201,7 +213,7 @@ pub fn start_threads_by(start: Start) {
 }
 
 /// An adapter for a connection whose own end has this address, with `len` octets of memory registered for it. None if
-/// there is no device for the address, or it has no room; `SHUNT_STANDIN_ADAPTER=1` in the environment makes it the
+/// there is no device for the address, or it has no room; `SHUNT_STANDIN_ADAPTER` in the environment makes it the
 /// stand-in, always.
 ///
 /// # Safety
@@ -235,6 +247,12 @@ pub fn insist(insists: bool) {
 
 fn insists() -> bool {
     INSISTS.load(Ordering::Relaxed)
+}
+
+/// Whether [`open`] has no adapter for this address only because one has no room.
+#[must_use]
+pub fn lacks_room(local: &IpAddr) -> bool {
+    standin::is_chosen() || device::might_serve(local)
 }
 
 /// What every adapter refuses.

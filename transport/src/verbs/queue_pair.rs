@@ -1,18 +1,27 @@
 //! A queue pair of the reliable connected kind with its completion queue (InfiniBand Architecture, volume 1, chapter 10;
 //! ibv_modify_qp(3) for the states), and the channel that says when there is something in that (ibv_get_cq_event(3)).
 //!
-//! Receives take no octets: each stands for a Write of the peer's that tells a word. They are posted anew, some at a time,
-//! as they are polled. Where they run out, the peer's adapter is told "receiver not ready" and asks again.
+//! What is posted to it and what it says, as it is; what that means for the work that it came of is [`Ledger`]'s. The peer hears of
+//! words by Writes with immediate data, and of how many were polled by Sends of nothing with some; both draw on [`Receives`].
+//!
+//! The completion queue is the connection's own: it is what wakes whoever sleeps on that connection, and no thread of the
+//! library stands between. (With one of a process, or a thread, each word would wake all who sleep, or somebody would have to pass it on.)
+//!
+//! Rule: as a [`Carrier`] it is called by one thread at a time.
 
 use super::address::{Kind, Pair};
 use super::channel::Channel;
+use super::counted::{Carrier, Look};
 use super::device::{Device, Port};
 use super::ffi::types::{
-    AhAttr, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, RecvWr,
-    SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED, SendWr, Sge, WC_RECV_RDMA_WITH_IMM, WR_RDMA_READ,
-    WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM, Wc, access, mask, state,
+    AhAttr, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, SEND_INLINE,
+    SEND_SIGNALED, SEND_SOLICITED, SendWr, Sge, WC_RECV, WC_RECV_RDMA_WITH_IMM, WR_RDMA_READ,
+    WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM, WR_SEND_WITH_IMM, Wc, access, mask, state,
 };
-use super::{Address, BATCH, DEPTH, Done, INLINE, Operation, TELLS, Work, ffi};
+use super::ledger::{Held, Ledger, RESERVE};
+use super::message::Message;
+use super::receives::{RECEIVE, Receives};
+use super::{Address, BATCH, DEPTH, INLINE, Operation, TELLS, ffi};
 use crate::sys::{Errno, Result};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,8 +52,7 @@ pub(super) struct QueuePair {
     cq: NonNull<Cq>,
     qp: NonNull<Qp>,
     address: Pair,
-    /// Receives that were polled and are not posted anew.
-    lacks: AtomicU32,
+    receives: Receives,
     /// Events that were read and have to be acknowledged in the end.
     events: AtomicU32,
 }
@@ -64,7 +72,8 @@ impl QueuePair {
         let psn = super::random().ok_or(Errno::AGAIN)? & super::address::BITS_24;
         let channel = Channel::new(device)?;
         let cq = completion_queue(device, &channel)?;
-        let (qp, granted) = match create(device, cq) {
+        let receives = Receives::of(device);
+        let (qp, granted) = match create(device, cq, &receives) {
             Ok(made) => made,
             Err(e) => {
                 // SAFETY: just made, nothing refers to it.
@@ -86,7 +95,7 @@ impl QueuePair {
                 psn,
                 gid: port.gid,
             },
-            lacks: AtomicU32::new(RECEIVES),
+            receives,
             events: AtomicU32::new(0),
         };
         if granted.max_inline_data < INLINE {
@@ -101,34 +110,8 @@ impl QueuePair {
             },
             mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::ACCESS_FLAGS,
         )?;
-        made.post_receives()?;
+        made.receives.post(made.qp)?;
         Ok(made)
-    }
-
-    /// Posts receives anew for all that lack.
-    fn post_receives(&self) -> Result<()> {
-        let Some(post) = self.context().ops.post_recv else {
-            return Err(Errno(libc::ENOTSUP));
-        };
-        let mut lacks = self.lacks.swap(0, Ordering::AcqRel);
-        while lacks > 0 {
-            let mut requests = [NOTHING; RECEIVES_AT_ONCE];
-            let n = lacks.min(RECEIVES_AT_ONCE as u32);
-            let mut next: *mut RecvWr = ptr::null_mut();
-            for request in requests.iter_mut().take(n as usize).rev() {
-                request.next = next;
-                next = request;
-            }
-            let mut bad = ptr::null_mut();
-            // SAFETY: a list of requests without pieces, which lives until the call returns.
-            let posted = ffi::check(unsafe { post(self.qp.as_ptr(), next, &raw mut bad) });
-            if posted.is_err() {
-                self.lacks.fetch_add(lacks, Ordering::AcqRel);
-                return posted;
-            }
-            lacks -= n;
-        }
-        Ok(())
     }
 
     pub(super) const fn event(&self) -> i32 {
@@ -230,62 +213,20 @@ impl QueuePair {
         unsafe { self.port.device.context.as_ref() }
     }
 
-    /// As [`super::Adapter::post`].
-    ///
-    /// # Safety
-    /// As there.
-    pub(super) unsafe fn post(&self, work: &[Work]) -> Result<()> {
-        super::check(work, self.port.longest)?;
-        let (Some(post), false) = (self.context().ops.post_send, work.is_empty()) else {
-            return Ok(());
-        };
-        let mut pieces = [Sge::default(); BATCH];
-        let mut requests = [SendWr::EMPTY; BATCH];
-        let mut next: *mut SendWr = ptr::null_mut();
-        // From the last to the first, each pointing to the one behind.
-        for ((work, piece), request) in work.iter().zip(&mut pieces).zip(&mut requests).rev() {
-            (*piece, *request) = describe(work);
-            request.sg_list = piece;
-            request.next = next;
-            next = request;
-        }
-        let mut bad = ptr::null_mut();
-        // SAFETY: a list of requests of one piece each, all of which live until the call returns; the caller's promise
-        // for the memory.
-        ffi::check(unsafe { post(self.qp.as_ptr(), next, &raw mut bad) })
+    /// Octets of the longest message.
+    pub(super) const fn longest(&self) -> u32 {
+        self.port.longest
     }
 
-    /// As [`super::Adapter::poll`].
-    pub(super) fn poll(&self, done: &mut [Done]) -> usize {
-        let Some(poll) = self.context().ops.poll_cq else {
-            return 0;
-        };
-        let (mut filled, mut told) = (0, 0);
-        while let Some(room) = done.get_mut(filled..).filter(|room| !room.is_empty()) {
-            let mut taken = [Wc::default(); TAKEN];
-            let most = room.len().min(TAKEN);
-            // SAFETY: room for as many.
-            let n = unsafe { poll(self.cq.as_ptr(), count(most), taken.as_mut_ptr()) };
-            let n = usize::try_from(n).unwrap_or(0).min(most);
-            // (receives that nothing came for end with the queue pair: its work says so)
-            let words = taken
-                .iter()
-                .take(n)
-                .filter(|wc| wc.wr_id != RECEIVE || wc.status == 0);
-            for (to, wc) in room.iter_mut().zip(words) {
-                *to = describe_done(wc);
-                told += u32::from(to.told.is_some());
-                filled += 1;
-            }
-            if n < most {
-                break;
-            }
-        }
-        if told > 0 && self.lacks.fetch_add(told, Ordering::AcqRel) + told >= RECEIVES / 4 {
-            // (what fails shows by the queue pair's work)
-            let _ = self.post_receives();
-        }
-        filled
+    /// Posts these, the first of which points to the next.
+    ///
+    /// # Safety
+    /// Of one piece each at most, all of which stay until it returns; their memory is as [`super::Adapter::post`] wants it.
+    unsafe fn post(&self, first: *mut SendWr) -> Result<()> {
+        let post = self.context().ops.post_send.ok_or(Errno(libc::ENOTSUP))?;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the caller's promise.
+        ffi::check(unsafe { post(self.qp.as_ptr(), first, &raw mut bad) })
     }
 
     /// As [`super::Adapter::fail`].
@@ -296,6 +237,90 @@ impl QueuePair {
         };
         // A device that has been removed carries nothing out either.
         let _ = self.modify(attr, mask::STATE);
+    }
+}
+
+impl Carrier for QueuePair {
+    unsafe fn pump(&self, ledger: &mut Ledger) -> Look {
+        while !ledger.has_ended() {
+            let mut pieces = [Sge::default(); BATCH];
+            let mut requests = [SendWr::EMPTY; BATCH];
+            let mut n = 0;
+            for ((held, piece), request) in ledger.ready().zip(&mut pieces).zip(&mut requests) {
+                (*piece, *request) = describe(held);
+                request.sg_list = piece;
+                n += 1;
+            }
+            if n == 0 {
+                return Look::Well;
+            }
+            let mut next: *mut SendWr = ptr::null_mut();
+            for request in requests.iter_mut().take(n).rev() {
+                request.next = next;
+                next = request;
+            }
+            // SAFETY: they and what goes inline, which lies in the ledger, stay; the caller's promise for the rest.
+            if unsafe { self.post(next) }.is_err() {
+                return Look::Ended;
+            }
+            ledger.given(n);
+        }
+        Look::Ended
+    }
+
+    fn take_in(&self, ledger: &mut Ledger) -> Look {
+        let Some(poll) = self.context().ops.poll_cq else {
+            return Look::Ended;
+        };
+        let (mut look, mut received) = (Look::Well, 0);
+        loop {
+            let mut taken = [Wc::default(); TAKEN];
+            // SAFETY: room for as many.
+            let n = unsafe { poll(self.cq.as_ptr(), count(TAKEN), taken.as_mut_ptr()) };
+            let n = usize::try_from(n).unwrap_or(0).min(TAKEN);
+            for wc in taken.iter().take(n) {
+                let well = wc.status == 0;
+                match wc.wr_id {
+                    // (those that nothing came for end with the queue pair: its work says so)
+                    RECEIVE if !well => {}
+                    RECEIVE => {
+                        received += 1;
+                        if !ledger.hear(heard(wc)) {
+                            look = Look::Ended;
+                        }
+                    }
+                    OWN if well => {}
+                    OWN => look = Look::Ended,
+                    number => ledger.completed(number, wc.status.unsigned_abs()),
+                }
+            }
+            if n < TAKEN || !ledger.has_room(TAKEN) {
+                break;
+            }
+        }
+        if received > 0 {
+            self.receives.polled(self.qp, received);
+        }
+        look
+    }
+
+    fn say(&self, message: Message) -> Look {
+        let Message::Credits(n) = message else {
+            return Look::Well; // (words go with Writes)
+        };
+        let mut request = SendWr {
+            wr_id: OWN,
+            opcode: WR_SEND_WITH_IMM,
+            send_flags: SEND_SIGNALED | SEND_SOLICITED,
+            imm_data: n.to_be(),
+            num_sge: 0,
+            ..SendWr::EMPTY
+        };
+        // SAFETY: one, without octets.
+        match unsafe { self.post(&raw mut request) } {
+            Ok(()) => Look::Well,
+            Err(_) => Look::Ended,
+        }
     }
 }
 
@@ -312,39 +337,25 @@ impl Drop for QueuePair {
     }
 }
 
-/// Receives that are posted at most.
-const RECEIVES: u32 = TELLS as u32;
-/// Of them in one call.
-const RECEIVES_AT_ONCE: usize = 16;
-
-/// The id of every receive: no work request of ours has it.
-const RECEIVE: u64 = u64::MAX;
-
-const NOTHING: RecvWr = RecvWr {
-    wr_id: RECEIVE,
-    next: ptr::null_mut(),
-    sg_list: ptr::null_mut(),
-    num_sge: 0,
-};
+/// The number of a message of our own: neither work nor a receive has it.
+const OWN: u64 = RECEIVE - 1;
 
 fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(0)
 }
 
-/// What a completion says.
-fn describe_done(wc: &Wc) -> Done {
-    let ok = wc.status == 0;
-    let tells = ok && wc.opcode == WC_RECV_RDMA_WITH_IMM;
-    Done {
-        id: if tells { 0 } else { wc.wr_id },
-        told: tells.then(|| u32::from_be(wc.imm_data)),
-        ok,
-        status: wc.status.unsigned_abs(),
+/// What the peer has said, if it is anything.
+const fn heard(wc: &Wc) -> Option<Message> {
+    match wc.opcode {
+        WC_RECV_RDMA_WITH_IMM => Some(Message::Word(u32::from_be(wc.imm_data))),
+        WC_RECV => Some(Message::Credits(u32::from_be(wc.imm_data))),
+        _ => None,
     }
 }
 
 /// The structures for a work request, not linked yet.
-fn describe(work: &Work) -> (Sge, SendWr) {
+fn describe(held: &Held) -> (Sge, SendWr) {
+    let work = &held.work;
     let signaled = if work.signaled { SEND_SIGNALED } else { 0 };
     let (write, solicited) = match work.tell {
         Some(_) => (WR_RDMA_WRITE_WITH_IMM, SEND_SOLICITED),
@@ -356,14 +367,18 @@ fn describe(work: &Work) -> (Sge, SendWr) {
         Operation::WriteInline => (write, 0),
         Operation::Read => (WR_RDMA_READ, 0),
     };
+    let (from, lkey) = match work.operation {
+        Operation::WriteInline => (held.inline.as_ptr(), 0),
+        _ => (work.local.cast_const(), work.lkey),
+    };
     (
         Sge {
-            addr: work.local.expose_provenance() as u64,
+            addr: from.expose_provenance() as u64,
             length: work.len,
-            lkey: work.lkey,
+            lkey,
         },
         SendWr {
-            wr_id: work.id,
+            wr_id: held.number,
             opcode,
             send_flags: signaled | inline | solicited,
             imm_data: work.tell.unwrap_or(0).to_be(),
@@ -375,27 +390,29 @@ fn describe(work: &Work) -> (Sge, SendWr) {
     )
 }
 
-/// Room for all that can be outstanding: work that goes wrong tells even if it is not signaled.
-#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
-const ROOM: i32 = DEPTH as i32;
+/// Work and messages of our own that can be outstanding, and what the peer may have said that is not polled. Work that goes
+/// wrong tells even if it is not signaled.
+const SENDS: u32 = (DEPTH + RESERVE) as u32;
+const SAID: u32 = (TELLS + RESERVE) as u32;
 
 fn completion_queue(device: &Device, channel: &Channel) -> Result<NonNull<Cq>> {
     let (context, none) = (device.context.as_ptr(), ptr::null_mut());
-    let room = ROOM + RECEIVES.cast_signed();
+    let room = (SENDS + SAID).cast_signed();
     // SAFETY: an open device and a channel of it; no context.
     let cq = unsafe { (device.library.create_cq)(context, room, none, channel.as_ptr(), 0) };
     NonNull::new(cq).ok_or_else(ffi::last)
 }
 
-fn create(device: &Device, cq: NonNull<Cq>) -> Result<(NonNull<Qp>, QpCap)> {
+fn create(device: &Device, cq: NonNull<Cq>, receives: &Receives) -> Result<(NonNull<Qp>, QpCap)> {
+    let (srq, own) = receives.queue();
     let mut attr = QpInitAttr {
         qp_context: ptr::null_mut(),
         send_cq: cq.as_ptr(),
         recv_cq: cq.as_ptr(),
-        srq: ptr::null_mut(),
+        srq,
         cap: QpCap {
-            max_send_wr: ROOM.unsigned_abs(),
-            max_recv_wr: RECEIVES,
+            max_send_wr: SENDS,
+            max_recv_wr: own,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: INLINE,

@@ -1,6 +1,6 @@
 //! An adapter that is none: queue pairs between processes of one host, by the kernel's copies between processes
 //! (process_vm_readv(2), process_vm_writev(2)). For tests of what is above on machines without an adapter; chosen by
-//! `SHUNT_STANDIN_ADAPTER=1` in the environment and by nothing else; `1/4` has room for four queue pairs a process.
+//! `SHUNT_STANDIN_ADAPTER` in the environment and by nothing else, with shortcomings if that is what it says ([`choice`]).
 //!
 //! Each queue pair has a [`Door`], whose place is part of its address. Who posts looks there for the key and the bounds
 //! before it copies, says that it is at work, and looks again; who fails shuts the door and waits until nobody is. So
@@ -9,6 +9,8 @@
 //! Work is carried out while it is posted, and is as strict as an adapter is: about keys, bounds, room, and states. Words
 //! that are told wait at the other end ([`Tells`]), and are an event there (eventfd(2), of which the peer gets itself a
 //! descriptor by pidfd_getfd(2)) if that has been armed. There is room for so many that no peer has to be held up.
+
+mod choice;
 
 use super::address::{BITS_24, Kind, Pair};
 use super::lock::Lock;
@@ -25,19 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 
 /// Whether the environment wants it.
 pub(super) fn is_chosen() -> bool {
-    room().is_some()
-}
-
-/// For how many queue pairs of a process there is room, if the environment wants it. Read once.
-fn room() -> Option<usize> {
-    static ROOM: OnceLock<Option<usize>> = OnceLock::new();
-    *ROOM.get_or_init(|| {
-        let value = std::env::var("SHUNT_STANDIN_ADAPTER").ok()?;
-        match value.strip_prefix("1/") {
-            Some(room) => room.parse().ok(),
-            None => (value == "1").then_some(usize::MAX),
-        }
-    })
+    choice::get().is_some()
 }
 
 /// Queue pairs that this process has.
@@ -49,7 +39,7 @@ struct Place;
 
 impl Place {
     fn take() -> Option<Self> {
-        let room = room().unwrap_or(usize::MAX); // (unit tests)
+        let room = choice::get().map_or(usize::MAX, |choice| choice.room); // (unit tests)
         let next = |open| (open < room).then_some(open + 1);
         let taken = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         taken.ok().map(|_| Self)
@@ -129,6 +119,7 @@ struct Queue {
     failed: bool,
     /// Words that were told to the peer.
     told: u64,
+    patience: choice::Patience,
 }
 
 /// One end.
@@ -145,6 +136,8 @@ pub(super) struct StandIn {
     /// The peer's event, once it was needed.
     far: OnceLock<Option<Fd>>,
     _place: Place,
+    /// When (ticks) it is connected, once it was asked whether it is.
+    connected: OnceLock<u64>,
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(2);
@@ -189,13 +182,17 @@ impl StandIn {
                 gid,
             },
             peer: OnceLock::new(),
-            queue: Lock::new(Queue::default()),
+            queue: Lock::new(Queue {
+                patience: choice::Patience::new(),
+                ..Queue::default()
+            }),
             shut: AtomicBool::new(false),
             // SAFETY: fresh memory of that size, page aligned, and never given back; atomics of zeros.
             tells: unsafe { tells.cast::<Tells>().as_ref() },
             event,
             far: OnceLock::new(),
             _place: place,
+            connected: OnceLock::new(),
         })
     }
 
@@ -365,6 +362,10 @@ impl Adapter for StandIn {
         connected.map_err(|_| Errno::INVAL)
     }
 
+    fn is_connected(&self) -> Result<bool> {
+        Ok(*self.connected.get_or_init(choice::connected_at) <= clock::ticks())
+    }
+
     unsafe fn post(&self, work: &[Work]) -> Result<()> {
         let peer = *self.peer.get().ok_or(Errno::INVAL)?;
         super::check(work, u32::MAX)?;
@@ -375,12 +376,19 @@ impl Adapter for StandIn {
             let mut left = work;
             let mut status = FLUSHED;
             if !queue.failed && !self.shut.load(Ordering::Acquire) {
+                let gives_up = queue.patience.ends_with(work.len());
                 let ended = self.at_work(peer, |seen| {
+                    if gives_up && seen.polled & 1 == 0 {
+                        return Err(RETRY_EXCEEDED); // nothing has arrived
+                    }
                     while let Some((first, rest)) = left.split_first() {
                         self.carry_out(first, seen, peer.0)?;
                         if let Some(word) = first.tell {
                             self.tell(word, queue.told, seen, peer)?;
                             queue.told += 1;
+                        }
+                        if gives_up {
+                            return Err(RETRY_EXCEEDED); // it has, and nobody says so
                         }
                         left = rest;
                         queue.note(first, 0);

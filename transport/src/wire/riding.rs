@@ -33,8 +33,13 @@ pub struct Riding {
     wanted: AtomicBool,
     /// One is to be offered, by the side that has connected, once the connection has shown that it is worth it.
     later: AtomicBool,
-    /// The ring is being given back since nothing went by it.
+    /// The ring is being given back since nothing went by it; or for a larger one to take its place.
     rests: AtomicBool,
+    /// One was offered, and the peer has not answered: another offer would have its answer taken for this one's.
+    asked: AtomicBool,
+    grows: AtomicBool,
+    /// A ring of it is to have the full size, since much goes by it.
+    large: AtomicBool,
     /// Messages, and bytes, that the connection had carried when it became one without a ring.
     carried: [AtomicU64; 2],
     /// The peer's terms, as they came.
@@ -51,6 +56,9 @@ impl Riding {
             wanted: AtomicBool::new(false),
             later: AtomicBool::new(false),
             rests: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            grows: AtomicBool::new(false),
+            large: AtomicBool::new(false),
             carried: [const { AtomicU64::new(0) }; 2],
             heard: [const { AtomicU8::new(0) }; TERMS],
             own: [const { AtomicU8::new(0) }; TERMS],
@@ -73,6 +81,22 @@ impl Riding {
         self.later.store(self.is_wanted(), Ordering::Release);
     }
 
+    /// One is offered.
+    pub fn await_answer(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// The peer has answered.
+    pub fn note_answer(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
+
+    /// Whether it has not, after an offer.
+    #[must_use]
+    pub fn awaits_answer(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
     /// The ring is about to be given back, since nothing goes by it.
     pub fn begin_rest(&self) {
         self.rests.store(true, Ordering::Release);
@@ -81,6 +105,27 @@ impl Riding {
     /// Whether the ring that has just ended was given back. Once.
     pub fn has_rested(&self) -> bool {
         self.rests.swap(false, Ordering::AcqRel)
+    }
+
+    /// The ring is about to be given back, since a larger one takes its place.
+    pub fn begin_growth(&self) {
+        self.grows.store(true, Ordering::Release);
+    }
+
+    /// Whether that was so of the ring that has just ended. Once.
+    pub fn is_growing(&self) -> bool {
+        self.grows.swap(false, Ordering::AcqRel)
+    }
+
+    /// What a ring of it is to be like from now on.
+    pub fn set_large(&self, large: bool) {
+        self.large.store(large, Ordering::Relaxed);
+    }
+
+    /// Whether it is to have the full size.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.large.load(Ordering::Relaxed)
     }
 
     /// It has no ring now, having carried so many messages and bytes in all: what comes is counted from there.

@@ -2,7 +2,7 @@
 //! of it is done by the mover's thread ([`super::raising`]), a step at each of its turns.
 
 use super::super::lock::Slow;
-use super::raising::{HURRY_US, LOOK_MS, Rider};
+use super::raising::{self, HURRY_US, LOOK_MS, Rider};
 use super::riding;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,8 @@ pub(super) fn work() {
     all.into_iter().for_each(go_on);
 }
 
-/// Goes on with one. Where it fails, the other side's comes to its end in time by itself.
+/// Goes on with one. Where it fails at the side that has been offered it, the ring stays, ended, until the other has said that it begins,
+/// which it may have done by then, or that it will not ([`raising::withdraw`]).
 fn go_on(one: Connecting) {
     let Connecting {
         rider, ring, side, ..
@@ -82,8 +83,10 @@ fn go_on(one: Connecting) {
         Ok(true) => {}
         Ok(false) if clock::ticks() - one.since < clock::us(most) => LIST.lock().push(one),
         _ => {
-            ring.expect_no_more();
             riding::end(rider.socket, fd);
+            if side == Side::Offers {
+                raising::withdraw(rider.socket, fd, wire);
+            }
         }
     }
 }

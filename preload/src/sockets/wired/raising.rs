@@ -3,7 +3,8 @@
 //! takes as long as the peer does is begun, and gone on with at later turns ([`connecting`]).
 //!
 //! The side that connected offers, as soon as the connection is worth it (`riding`); and again some time after a ring
-//! has failed or found no room. Rings that nothing goes by are given back (`resting`).
+//! has failed or found no room. Rings that nothing goes by are given back (`resting`), and small ones that much goes by make way
+//! for large ones.
 
 use super::super::lock::Slow;
 use super::super::{Phase, Socket};
@@ -11,15 +12,20 @@ use super::resting::{self, Pulse};
 use super::{connecting, mover, own_fd, riding, wire};
 use crate::epoll::registered;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
-use transport::ring::{Ring, Terms};
+use transport::reason::Reason;
+use transport::record::Transport;
+use transport::ring::{RING, Ring, SMALL, Terms};
 use transport::sys::net;
 use transport::verbs::Side;
 use transport::wire::{Due, Wire};
 
 /// How long (µs) a ring that nobody uses any more is kept for threads that are on their way out of it.
 const GRACE_US: u64 = 500_000;
+/// How many are taken down in one turn: that of many takes long, and addresses of only so many stay valid for those threads
+/// (`sys::mem::retire_at`).
+const CLOSED_AT_ONCE: usize = 32;
 /// How long (µs) after a failure the next ring is offered: the first time, and at most.
 const AGAIN_US: u64 = 1_000_000;
 const AGAIN_MOST_US: u64 = 30_000_000;
@@ -149,8 +155,8 @@ fn is_busy() -> bool {
 pub(super) fn patience() -> i32 {
     match is_busy() {
         false => -1,
-        true if LISTS.lock().awaited.is_empty() => connecting::patience().unwrap_or(WATCH_MS),
-        true => LOOK_MS,
+        true if LATE.load(Ordering::Relaxed) || !LISTS.lock().awaited.is_empty() => LOOK_MS,
+        true => connecting::patience().unwrap_or(WATCH_MS),
     }
 }
 
@@ -190,9 +196,11 @@ pub(super) fn want(s: &'static Socket) {
 pub(super) fn retired(s: &'static Socket) {
     let connected = s.record.role.load(Ordering::Relaxed) == CONNECTED;
     if let Some(riding) = wire(s).map(|w| &w.common.ring) {
-        let rested = riding.has_rested();
+        let (rested, grows) = (riding.has_rested(), riding.is_growing());
         riding.note_carried(riding::carried(s));
-        if rested || !connected {
+        if grows && connected {
+            begin(s);
+        } else if rested || !connected {
             riding.begin_later();
         } else if riding.is_wanted() {
             LISTS.lock().try_again(s);
@@ -219,11 +227,37 @@ pub(super) fn work() {
     let wanted = std::mem::take(&mut LISTS.lock().wanted);
     for rider in wanted {
         serve(rider);
+        transport::verbs::replenish(); // (many take long)
     }
     for rider in due_again(now) {
         serve(rider);
     }
     connecting::work();
+    transport::verbs::replenish();
+    let awaited = LISTS.lock().awaited.clone();
+    for (rider, _) in &awaited {
+        if let Some((_, fd)) = rider.wire() {
+            hear(rider.socket, fd);
+        }
+    }
+    // (riders are many, and turns too while rings are made: going through them takes a small part of the time)
+    let begun = clock::ticks();
+    let late = begun < NEXT.load(Ordering::Relaxed);
+    LATE.store(late, Ordering::Relaxed);
+    if !late {
+        watch(now);
+        let took = clock::ticks() - begun;
+        let pause = (9 * took).min(clock::us(WATCH_MS as u64 * 1000));
+        NEXT.store(begun + took + pause, Ordering::Relaxed);
+    }
+}
+
+/// When (ticks) to go through those with a ring again, and whether it was too early for that.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// Goes through those with a ring, and takes down what is done with.
+fn watch(now: u64) {
     let riders = LISTS.lock().riders.clone();
     for Ridden { rider, .. } in &riders {
         if let Some((wire, fd)) = rider.wire()
@@ -239,13 +273,11 @@ pub(super) fn work() {
     for rider in idle(now) {
         rest(rider);
     }
-    let awaited = LISTS.lock().awaited.clone();
-    for (rider, _) in &awaited {
-        if let Some((_, fd)) = rider.wire() {
-            hear(rider.socket, fd);
-        }
+    for rider in cramped(now) {
+        grow(rider);
     }
     let (mut old, mut left) = (Vec::new(), Vec::new());
+    let now = clock::ticks(); // (what came before may have taken long, and these have their time from here)
     {
         let mut lists = LISTS.lock();
         let late = now.saturating_sub(clock::us(GRACE_US));
@@ -265,7 +297,7 @@ pub(super) fn work() {
         });
         lists.retired.append(&mut gone);
         lists.retired.retain(|(ring, since)| {
-            let keep = *since > late;
+            let keep = *since > late || old.len() >= CLOSED_AT_ONCE;
             if !keep {
                 old.push(ring.0);
             }
@@ -305,7 +337,9 @@ fn serve(rider: Rider) {
             riding.want(Due::SayAnswer);
         }
         if riding.done(Due::Answered) {
+            riding.note_answer();
             riding::end(s, fd);
+            withdraw(s, fd, wire);
         }
     } else if riding.done(Due::Offered) {
         if let Some(old) = riding.get() {
@@ -313,41 +347,80 @@ fn serve(rider: Rider) {
             old.end();
             riding::settle(s, fd, wire);
         }
-        let ring = accept(rider, wire, fd);
-        riding.set_own(ring.map(|r| r.terms()).as_ref());
-        riding.want(Due::SayAnswer);
+        if riding.peer().is_some() {
+            let ring = accept(rider, wire, fd);
+            riding.set_own(ring.map(|r| r.terms()).as_ref());
+            riding.want(Due::SayAnswer);
+        }
     } else if riding.done(Due::Answered) {
+        riding.note_answer();
         let connected = riding
             .get()
             .is_some_and(|ring| peer_of(wire, fd).is_some_and(|peer| ring.connect(&peer).is_ok()));
         match riding.get().filter(|_| connected) {
-            Some(ring) => connecting::begin(rider, ring, Side::Offers),
-            None => riding::end(s, fd),
+            Some(ring) => {
+                note_size(s, ring);
+                connecting::begin(rider, ring, Side::Offers);
+            }
+            None => {
+                let lacks = riding.peer().is_none();
+                lacks_room(s, lacks);
+                riding::end(s, fd);
+                if !lacks {
+                    withdraw(s, fd, wire);
+                }
+            }
         }
-    } else if riding.get().is_none() && riding.is_wanted() {
-        let Some(ring) = open(rider, fd, Side::Offers) else {
+    } else if riding.get().is_none() && riding.is_wanted() && !riding.awaits_answer() {
+        let size = if riding.is_large() { RING } else { SMALL };
+        let Some(ring) = open(rider, fd, Side::Offers, size) else {
             return;
         };
         // SAFETY: just made.
         riding.set_own(Some(&unsafe { ring.as_ref() }.terms()));
         if attach(s, wire, ring) {
+            riding.await_answer();
             riding.want(Due::SayOffer);
         }
     }
     super::waiting::serve_due(s, fd);
 }
 
-/// A ring of an adapter that serves the connection's own address. It is listed: whatever becomes of it, it is taken
+/// Says to the side that has been offered a ring, and has made its own, that this one will not begin: an offer without terms.
+/// Only that word, or the beginning, ends what is there for it, so no beginning comes to a side that has no ring.
+pub(super) fn withdraw(s: &'static Socket, fd: i32, wire: &Wire) {
+    wire.common.ring.set_own(None);
+    wire.common.ring.want(Due::SayOffer);
+    super::waiting::serve_due(s, fd);
+}
+
+/// A ring of an adapter that serves the connection's own address, of this size or a small one. It is listed: whatever becomes of it, it is taken
 /// down once the connection does not have it.
-fn open(rider: Rider, fd: i32, side: Side) -> Option<NonNull<Ring>> {
+fn open(rider: Rider, fd: i32, side: Side, size: usize) -> Option<NonNull<Ring>> {
     let local = std::net::Ipv6Addr::from(net::local(fd)?.ip).to_canonical();
-    let Some(ring) = Ring::open(&local, side) else {
+    let small = || (size > SMALL).then(|| Ring::open(&local, side, SMALL))?;
+    let Some(ring) = Ring::open(&local, side, size).or_else(small) else {
+        lacks_room(rider.socket, transport::verbs::lacks_room(&local));
         make_room(rider.socket);
         return None;
     };
     let pulse = Pulse::new();
     LISTS.lock().riders.push(Ridden { rider, ring, pulse });
     Some(ring)
+}
+
+/// For the report.
+fn note_size(s: &Socket, ring: &Ring) {
+    let size = u32::try_from(ring.size()).unwrap_or(u32::MAX);
+    s.record.reserved.store(size, Ordering::Relaxed);
+}
+
+/// The connection stays on iWARP; the record says so, if it is for want of room.
+fn lacks_room(s: &Socket, lacks: bool) {
+    if lacks && s.record.transport.load(Ordering::Relaxed) == Transport::Iwarp as u8 {
+        let why = Reason::AdapterRoom as u8;
+        s.record.reason.store(why, Ordering::Relaxed);
+    }
 }
 
 /// There was no ring for this one: if others have some, one of which is idle, that is given back, and this side tries again if
@@ -387,6 +460,37 @@ fn idle(now: u64) -> Vec<Rider> {
     idle
 }
 
+/// Those that so much goes by that a larger ring is worth its memory. The side that has connected sees to that, once.
+fn cramped(now: u64) -> Vec<Rider> {
+    let mut cramped = Vec::new();
+    for ridden in &mut LISTS.lock().riders {
+        // SAFETY: as above.
+        let much = ridden.pulse.is_much(unsafe { ridden.ring.as_ref() }, now);
+        if much && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
+            cramped.push(ridden.rider);
+        }
+    }
+    cramped
+}
+
+/// Has a large ring take the place of this one's: it ends wherever it is, and the next is offered at once.
+fn grow(rider: Rider) {
+    let Some((wire, fd)) = rider.wire() else {
+        return;
+    };
+    let riding = &wire.common.ring;
+    if riding.is_large()
+        || !riding
+            .get()
+            .is_some_and(|ring| ring.is_up() && !ring.is_over())
+    {
+        return;
+    }
+    riding.set_large(true);
+    riding.begin_growth();
+    riding::end(rider.socket, fd);
+}
+
 /// Gives the ring of this one back, if that can be done now. Whether it is.
 fn rest(rider: Rider) -> bool {
     let Some((wire, fd)) = rider.wire() else {
@@ -415,12 +519,13 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
         return None;
     }
     let peer = peer_of(wire, fd)?;
-    let ring = open(rider, fd, Side::Answers)?;
+    let ring = open(rider, fd, Side::Answers, peer.ring as usize)?;
     // SAFETY: just made.
     unsafe { ring.as_ref() }.connect(&peer).ok()?;
     riding.set(ring);
     registered::rides(rider.socket);
     riding.get().inspect(|ring| {
+        note_size(rider.socket, ring);
         ring.expect();
         connecting::begin(rider, ring, Side::Answers);
     })

@@ -112,7 +112,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     }
     io::after(s, fd, wire, state);
     if lacks_room {
-        b |= writable(s, kernel); // what has come may grant it
+        b |= writable(s, fd, kernel); // what has come may grant it
     }
     if state == State::Plain {
         b |= kernel & (IN | libc::POLLRDHUP);

@@ -2,29 +2,41 @@
 //! which a process may have little, and a queue pair: connections that are at work have them, however many there are beside
 //! ("on-demand slabs" of sU-RDMA; SRNIC's memory for each connection).
 //!
+//! A small ring through which much goes is to make way for a large one.
+//!
 //! Called by the mover's thread ([`super::raising`]), which does it. What comes afterwards goes by the kernel connection, and by
 //! a ring again once it has shown that it is worth one.
 
 use transport::clock;
-use transport::ring::Ring;
+use transport::ring::{RING, Ring};
 
 /// How long (µs) nothing has gone by a ring that is given back; and where another connection finds no room for one.
 const REST_US: u64 = 10_000_000;
 const ROOM_US: u64 = 500_000;
+
+/// A small ring that is gone through so often in this time (µs) is in the way of what goes by it.
+const WINDOW_US: u64 = 100_000;
+const MUCH: u64 = 4;
 
 /// When something went by a ring last, as far as was seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pulse {
     moved: u64,
     since: u64,
+    /// What had moved when a window of time began, and when that was.
+    before: u64,
+    window: u64,
 }
 
 impl Pulse {
     /// Of a ring that has just been made.
     pub(super) fn new() -> Self {
+        let now = clock::ticks();
         Self {
             moved: 0,
-            since: clock::ticks(),
+            since: now,
+            before: 0,
+            window: now,
         }
     }
 
@@ -35,6 +47,20 @@ impl Pulse {
             (self.moved, self.since) = (moved, now);
         }
         now.saturating_sub(self.since)
+    }
+
+    /// Whether it is a small ring through which more goes than is good for it. At each look at which a window has passed.
+    pub(super) fn is_much(&mut self, ring: &Ring, now: u64) -> bool {
+        let span = now.saturating_sub(self.window);
+        if ring.size() >= RING || span < clock::us(WINDOW_US) {
+            return false;
+        }
+        let moved = ring.moved();
+        // (each octet is counted where it was put, and where it was taken)
+        let octets = moved.wrapping_sub(self.before) / 2;
+        (self.before, self.window) = (moved, now);
+        let windows = (span / clock::us(WINDOW_US)).max(1);
+        octets > MUCH * windows * ring.size() as u64
     }
 
     /// Whether a ring by which nothing has gone for so long (ticks) is given back.

@@ -13,7 +13,7 @@ use transport::clock;
 use transport::doorbell;
 use transport::reason::Reason;
 use transport::record::Transport;
-use transport::ring::{Armed, Ring, WORTH};
+use transport::ring::{Armed, Ring};
 use transport::sys::time;
 use transport::wire::Wire;
 
@@ -81,7 +81,7 @@ fn note_kernel(s: &Socket) {
 /// Whether there is room in the ring for a piece worth sending.
 pub(super) fn has_room(wire: &Wire) -> bool {
     let ring = wire.common.ring.get();
-    ring.is_none_or(|r| r.room() >= WORTH && !r.is_clogged())
+    ring.is_none_or(|r| r.room() >= r.worth() && !r.is_clogged())
 }
 
 /// Messages, or bytes, that a connection has carried when a ring is offered: one that ends before is not worth the
@@ -94,8 +94,12 @@ const WORTH_BYTES: u64 = 256 * 1024;
 #[inline]
 pub(super) fn consider(s: &'static Socket, wire: &Wire) {
     let riding = &wire.common.ring;
-    if riding.begins_later() && is_worth(s, riding.carried_since(carried(s))) && riding.begins_now()
-    {
+    if !riding.begins_later() {
+        return;
+    }
+    let since = riding.carried_since(carried(s));
+    if is_worth(s, since) && riding.begins_now() {
+        riding.set_large(since[1] >= WORTH_BYTES);
         raising::begin(s);
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::{mem, ptr};
 use types::{
     CompChannel, Context, Cq, Device, GidEntry, Mr, Opaque, Pd, PortAttr, Qp, QpAttr, QpInitAttr,
+    SrqInitAttr,
 };
 
 unsafe extern "C" {
@@ -85,6 +86,7 @@ library! {
         c"ibv_create_cq", FIRST;
     ack_cq_events: fn(*mut Cq, c_uint) -> (), c"ibv_ack_cq_events", FIRST;
     destroy_cq: fn(*mut Cq) -> c_int, c"ibv_destroy_cq", FIRST;
+    create_srq: fn(*mut Pd, *mut SrqInitAttr) -> *mut Opaque, c"ibv_create_srq", FIRST;
     create_qp: fn(*mut Pd, *mut QpInitAttr) -> *mut Qp, c"ibv_create_qp", FIRST;
     modify_qp: fn(*mut Qp, *mut QpAttr, c_int) -> c_int, c"ibv_modify_qp", FIRST;
     destroy_qp: fn(*mut Qp) -> c_int, c"ibv_destroy_qp", FIRST;

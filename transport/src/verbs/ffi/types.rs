@@ -31,7 +31,10 @@ pub(in crate::verbs) struct Ops {
     pub first: [*mut Opaque; 11],
     pub poll_cq: Option<unsafe extern "C" fn(*mut Cq, c_int, *mut Wc) -> c_int>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut Cq, c_int) -> c_int>,
-    pub middle: [*mut Opaque; 12],
+    pub middle: [*mut Opaque; 7],
+    pub post_srq_recv:
+        Option<unsafe extern "C" fn(*mut Opaque, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
+    pub behind: [*mut Opaque; 4],
     pub post_send: Option<unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int>,
     pub post_recv: Option<unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
     pub last: [*mut Opaque; 5],
@@ -101,6 +104,22 @@ pub(in crate::verbs) struct QpCap {
     pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub max_inline_data: u32,
+}
+
+/// `struct ibv_srq_attr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::verbs) struct SrqAttr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+/// `struct ibv_srq_init_attr`.
+#[repr(C)]
+pub(in crate::verbs) struct SrqInitAttr {
+    pub srq_context: *mut Opaque,
+    pub attr: SrqAttr,
 }
 
 /// `enum ibv_qp_type`: reliable connected.
@@ -229,6 +248,7 @@ pub(in crate::verbs) struct Sge {
 pub(in crate::verbs) const WR_RDMA_WRITE: c_int = 0;
 pub(in crate::verbs) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
 pub(in crate::verbs) const WR_SEND: c_int = 2;
+pub(in crate::verbs) const WR_SEND_WITH_IMM: c_int = 3;
 pub(in crate::verbs) const WR_RDMA_READ: c_int = 4;
 /// `enum ibv_send_flags`.
 pub(in crate::verbs) const SEND_SIGNALED: c_uint = 1 << 1;

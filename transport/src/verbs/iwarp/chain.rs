@@ -6,9 +6,9 @@
 use super::super::ffi::types::{
     SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED, SendWr, Sge, WR_RDMA_READ, WR_RDMA_WRITE, WR_SEND,
 };
+use super::super::ledger::Held;
+use super::super::message::{LONGEST, Message};
 use super::super::{BATCH, Operation};
-use super::ledger::Held;
-use super::message::{LONGEST, Message};
 use std::ptr;
 
 /// Requests for one call.

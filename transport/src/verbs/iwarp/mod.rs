@@ -3,32 +3,30 @@
 //! | part | owns |
 //! |---|---|
 //! | `meeting`, `manager` | connections are made by rdma_cm: one end listens, the other connects; what librdmacm makes |
-//! | `pair`, `chain`, `message` | no Write takes a word along: a Send behind it does, to receives that have memory |
-//! | `ledger` | no "receiver not ready": who tells counts what the peer has room for, and holds back the rest |
+//! | `pair`, `chain` | no Write takes a word along: a Send behind it does, to receives that have memory |
 //!
 //! The end that connects sends first (a [`Message`] that gives no room), and the other waits for that and answers with the
 //! same: an MPA responder may send nothing before (RFC 5044, 7.1.2), whatever "ready to receive" the drivers agree on. It is
 //! said again if no answer comes: siw sees what comes right behind its Reply only once more comes (docs/siw.md).
 
 mod chain;
-mod ledger;
 mod manager;
 mod meeting;
-mod message;
 mod pair;
 #[cfg(test)]
 mod tests;
 
+use super::counted::{self, Carrier as _, Counted, Look};
+use super::ledger::GREETINGS;
 use super::lock::Lock;
+use super::message::Message;
 use super::region::Region;
-use super::{Adapter, Address, Done, INLINE, Operation, START, Side, Work, device};
+use super::{Adapter, Address, Done, START, Side, Work, device};
 use crate::clock;
 use crate::sys::fd::Fd;
 use crate::sys::{Errno, Result};
-use ledger::{GREETINGS, Ledger};
 use meeting::{Meeting, Next};
-use message::Message;
-use pair::{Look, Pair};
+use pair::Pair;
 use std::ffi::c_void;
 use std::net::IpAddr;
 use std::ptr::{self, NonNull};
@@ -48,7 +46,7 @@ pub(super) struct Endpoint(Arc<End>);
 struct End {
     pair: Pair,
     meeting: Lock<Meeting>,
-    ledger: Lock<Ledger>,
+    counted: Counted,
     region: Region,
     own: Address,
     /// The descriptor of the manager's events.
@@ -88,7 +86,7 @@ impl Endpoint {
             own: Address::Iwarp(meeting.own()),
             channel: meeting.descriptor(),
             meeting: Lock::new(meeting),
-            ledger: Lock::new(Ledger::new()),
+            counted: Counted::new(),
             region,
             longest,
             up: AtomicBool::new(false),
@@ -129,17 +127,6 @@ impl Drop for Endpoint {
 }
 
 impl End {
-    /// Works on what was posted and told, and ends it if that has come of it.
-    fn work<R>(&self, work: impl FnOnce(&mut Ledger) -> (R, Look)) -> R {
-        self.ledger.with(|ledger| {
-            let (r, look) = work(ledger);
-            if look == Look::Ended {
-                ledger.end();
-            }
-            r
-        })
-    }
-
     /// Says that this end is there: the one that calls until it has heard the same, the other once.
     fn greet(&self) -> Look {
         let (n, now) = (self.greetings.load(Ordering::Relaxed), clock::ticks());
@@ -150,18 +137,6 @@ impl End {
         self.greetings.store(n + 1, Ordering::Relaxed);
         self.greeted.store(now, Ordering::Relaxed);
         self.pair.say(Message::Credits(0))
-    }
-
-    /// Takes in what has come, and lets go what may go now.
-    fn look(&self, ledger: &mut Ledger) -> Look {
-        if ledger.has_ended() {
-            return Look::Ended;
-        }
-        match self.pair.take_in(ledger) {
-            // SAFETY: whoever has posted it has promised that for its memory.
-            Look::Well => unsafe { self.pair.pump(ledger) },
-            Look::Ended => Look::Ended,
-        }
     }
 }
 
@@ -203,13 +178,13 @@ impl Adapter for Endpoint {
             Next::Call => return self.call().map(|()| false),
             Next::Met => {}
         }
-        let up = end.work(|ledger| {
-            let look = end.look(ledger);
+        let up = end.counted.work(|ledger| {
+            let look = counted::look(&end.pair, ledger);
             let up = ledger.is_greeted();
             let greets = look == Look::Well && up != calls;
             (up, if greets { end.greet() } else { look })
         });
-        if end.ledger.with(|ledger| ledger.has_ended()) {
+        if end.counted.has_ended() {
             return Err(Errno(libc::ECONNRESET));
         }
         end.up.store(up, Ordering::Release);
@@ -218,34 +193,12 @@ impl Adapter for Endpoint {
 
     unsafe fn post(&self, work: &[Work]) -> Result<()> {
         super::check(work, self.0.longest)?;
-        let end = &self.0;
-        end.work(|ledger| {
-            for work in work {
-                let mut inline = [0; INLINE as usize];
-                if work.operation == Operation::WriteInline && work.len > 0 {
-                    let len = (work.len as usize).min(inline.len());
-                    // SAFETY: the caller's promise; `check` has seen to the length.
-                    unsafe { ptr::copy_nonoverlapping(work.local, inline.as_mut_ptr(), len) };
-                }
-                if let Err(e) = ledger.take(*work, inline) {
-                    return (Err(e), Look::Well);
-                }
-            }
-            // SAFETY: the caller's promise.
-            (Ok(()), unsafe { end.pair.pump(ledger) })
-        })
+        // SAFETY: passed on.
+        unsafe { self.0.counted.post(&self.0.pair, work) }
     }
 
     fn poll(&self, done: &mut [Done]) -> usize {
-        let end = &self.0;
-        end.work(|ledger| {
-            if end.look(ledger) == Look::Ended {
-                ledger.end();
-            }
-            let n = ledger.hand_out(done);
-            let said = ledger.take_back().map(|credits| end.pair.say(credits));
-            (n, said.unwrap_or(Look::Well))
-        })
+        self.0.counted.poll(&self.0.pair, done)
     }
 
     fn event(&self) -> i32 {
@@ -262,7 +215,7 @@ impl Adapter for Endpoint {
 
     fn fail(&self) {
         self.0.pair.fail();
-        self.0.ledger.with(Ledger::end);
+        self.0.counted.end();
     }
 
     fn forget(&self) {

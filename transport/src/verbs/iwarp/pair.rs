@@ -5,20 +5,21 @@
 //! - Sends and receives have a completion queue each. Only the one of receives has an event, for whatever is in it: siw
 //!   tells of no solicited ones. A connection that ends shows there, since all receives end with it.
 //!
-//! Rule: [`Pair::pump`], [`Pair::take_in`] and [`Pair::say`] are called by one thread at a time.
+//! Rule: as a [`Carrier`] it is called by one thread at a time.
 
 use super::super::channel::Channel;
+use super::super::counted::{Carrier, Look};
 use super::super::device::Device;
 use super::super::ffi;
 use super::super::ffi::types::{
     Context, Cq, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, RecvWr, Sge, WC_RECV, Wc, access, mask,
     state,
 };
+use super::super::ledger::{Ledger, RESERVE};
+use super::super::message::{LONGEST, Message};
 use super::super::region::Region;
 use super::super::{BATCH, DEPTH, INLINE, TELLS};
 use super::chain::Chain;
-use super::ledger::{Ledger, RESERVE};
-use super::message::{LONGEST, Message};
 use crate::sys::mem::Mapping;
 use crate::sys::{Errno, Result};
 use std::ptr::{self, NonNull};
@@ -53,14 +54,6 @@ pub(super) struct Pair {
 unsafe impl Send for Pair {}
 // SAFETY: as above.
 unsafe impl Sync for Pair {}
-
-/// What has come of looking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    Well,
-    /// The connection has ended, or the peer has said what it must not.
-    Ended,
-}
 
 impl Pair {
     /// A queue pair of this device, not connected.
@@ -166,41 +159,6 @@ impl Pair {
         unsafe { self.device.context.as_ref() }
     }
 
-    /// Gives the adapter what it can have.
-    ///
-    /// # Safety
-    /// The memory of all that is held is as [`super::super::Adapter::post`] wants it.
-    pub(super) unsafe fn pump(&self, ledger: &mut Ledger) -> Look {
-        while !ledger.has_ended() {
-            let mut chain = Chain::new();
-            let mut n = 0;
-            for held in ledger.ready().take(BATCH) {
-                chain.add(held);
-                n += 1;
-            }
-            if n == 0 {
-                return Look::Well;
-            }
-            // SAFETY: the caller's promise; what goes inline lies in the ledger and the chain.
-            if unsafe { self.post(&mut chain) }.is_err() {
-                return Look::Ended;
-            }
-            ledger.given(n);
-        }
-        Look::Ended
-    }
-
-    /// Says something of our own.
-    pub(super) fn say(&self, message: Message) -> Look {
-        let mut chain = Chain::new();
-        chain.send(message, OWN, true);
-        // SAFETY: octets of the chain, inline.
-        match unsafe { self.post(&mut chain) } {
-            Ok(()) => Look::Well,
-            Err(_) => Look::Ended,
-        }
-    }
-
     /// # Safety
     /// The memory of all requests is as [`super::super::Adapter::post`] wants it.
     unsafe fn post(&self, chain: &mut Chain) -> Result<()> {
@@ -212,25 +170,6 @@ impl Pair {
         // SAFETY: a list of requests of one piece each, all of which live until the call returns; the caller's promise
         // for the memory.
         ffi::check(unsafe { post(self.qp.as_ptr(), first, &raw mut bad) })
-    }
-
-    /// Takes in what has come and what has ended.
-    pub(super) fn take_in(&self, ledger: &mut Ledger) -> Look {
-        let heard = self.take_receives(ledger);
-        let mut taken = [Wc::default(); TAKEN];
-        loop {
-            let n = self.poll(self.sends, &mut taken);
-            for wc in taken.iter().take(n) {
-                if wc.wr_id != OWN {
-                    ledger.completed(wc.wr_id, wc.status.unsigned_abs());
-                } else if wc.status != 0 {
-                    return Look::Ended;
-                }
-            }
-            if n < TAKEN {
-                return heard;
-            }
-        }
     }
 
     fn take_receives(&self, ledger: &mut Ledger) -> Look {
@@ -254,7 +193,7 @@ impl Pair {
             if !again.is_empty() && self.post_receives(again).is_err() {
                 return Look::Ended;
             }
-            if n < TAKEN {
+            if n < TAKEN || !ledger.has_room(TAKEN) {
                 return Look::Well;
             }
         }
@@ -305,6 +244,56 @@ impl Pair {
         let mut bad = ptr::null_mut();
         // SAFETY: a list of requests of one piece each, which lives until the call returns.
         ffi::check(unsafe { post(self.qp.as_ptr(), next, &raw mut bad) })
+    }
+}
+
+impl Carrier for Pair {
+    unsafe fn pump(&self, ledger: &mut Ledger) -> Look {
+        while !ledger.has_ended() {
+            let mut chain = Chain::new();
+            let mut n = 0;
+            for held in ledger.ready().take(BATCH) {
+                chain.add(held);
+                n += 1;
+            }
+            if n == 0 {
+                return Look::Well;
+            }
+            // SAFETY: the caller's promise; what goes inline lies in the ledger and the chain.
+            if unsafe { self.post(&mut chain) }.is_err() {
+                return Look::Ended;
+            }
+            ledger.given(n);
+        }
+        Look::Ended
+    }
+
+    fn say(&self, message: Message) -> Look {
+        let mut chain = Chain::new();
+        chain.send(message, OWN, true);
+        // SAFETY: octets of the chain, inline.
+        match unsafe { self.post(&mut chain) } {
+            Ok(()) => Look::Well,
+            Err(_) => Look::Ended,
+        }
+    }
+
+    fn take_in(&self, ledger: &mut Ledger) -> Look {
+        let heard = self.take_receives(ledger);
+        let mut taken = [Wc::default(); TAKEN];
+        loop {
+            let n = self.poll(self.sends, &mut taken);
+            for wc in taken.iter().take(n) {
+                if wc.wr_id != OWN {
+                    ledger.completed(wc.wr_id, wc.status.unsigned_abs());
+                } else if wc.status != 0 {
+                    return Look::Ended;
+                }
+            }
+            if n < TAKEN || !ledger.has_room(TAKEN) {
+                return heard;
+            }
+        }
     }
 }
 

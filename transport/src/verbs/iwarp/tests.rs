@@ -1,7 +1,7 @@
 //! The ledger of work and words.
 
-use super::ledger::{Ledger, RESERVE};
-use super::message::Message;
+use crate::verbs::ledger::{Ledger, RESERVE};
+use crate::verbs::message::Message;
 use crate::verbs::{DEPTH, Done, ENDED, INLINE, Operation, TELLS, Work};
 
 fn work(id: u64, tell: Option<u32>, signaled: bool) -> Work {

@@ -4,7 +4,8 @@
 use crate::verbs::ffi::cm_types::{CmEvent, CmId, ConnParam, EventChannel, PS_TCP, event};
 use crate::verbs::ffi::types::{
     self, AhAttr, CompChannel, Context, Cq, Device, GidEntry, GlobalRoute, Mr, Ops, Pd, PortAttr,
-    Qp, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc, access, mask, state,
+    Qp, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, SrqAttr, SrqInitAttr, Wc, access, mask,
+    state,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -53,7 +54,9 @@ fn numbers() -> Numbers {
     };
     layout! { numbers,
         part "struct ibv_device" => Device { ops = "_ops", node_type, transport_type, name }
-        whole "struct ibv_context_ops" => Ops { poll_cq, req_notify_cq, post_send, post_recv }
+        whole "struct ibv_context_ops" => Ops {
+            poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv
+        }
         part "struct ibv_context" => Context { device, ops, cmd_fd, async_fd }
         whole "struct ibv_pd" => Pd { context, handle }
         whole "struct ibv_mr" => Mr { context, pd, addr, length, handle, lkey, rkey }
@@ -67,6 +70,8 @@ fn numbers() -> Numbers {
         whole "struct ibv_qp_init_attr" => QpInitAttr {
             qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all
         }
+        whole "struct ibv_srq_attr" => SrqAttr { max_wr, max_sge, srq_limit }
+        whole "struct ibv_srq_init_attr" => SrqInitAttr { srq_context, attr }
         whole "struct ibv_global_route" => GlobalRoute {
             dgid, flow_label, sgid_index, hop_limit, traffic_class
         }
@@ -127,6 +132,7 @@ fn numbers() -> Numbers {
         ("WR_RDMA_WRITE", types::WR_RDMA_WRITE),
         ("WR_RDMA_WRITE_WITH_IMM", types::WR_RDMA_WRITE_WITH_IMM),
         ("WR_SEND", types::WR_SEND),
+        ("WR_SEND_WITH_IMM", types::WR_SEND_WITH_IMM),
         ("WR_RDMA_READ", types::WR_RDMA_READ),
         ("WC_RECV", types::WC_RECV),
         ("WC_RECV_RDMA_WITH_IMM", types::WC_RECV_RDMA_WITH_IMM),

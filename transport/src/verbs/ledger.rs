@@ -1,6 +1,7 @@
 //! What has become of the work requests of one queue pair, and the words that either end may tell. Pure.
 //!
-//! iWARP ends a connection whose receiver has no receive posted, where RoCE asks again later. So each end counts: it tells
+//! iWARP ends a connection whose receiver has no receive posted. RoCE asks again later, but receives are shared (`receives`), and
+//! one who does not poll is not to have them all, nor more than its completion queue takes. So each end counts: it tells
 //! at most [`TELLS`] words more than the peer has said that it has polled, and holds back what comes behind. Messages that
 //! say so need no such room: [`RESERVE`] receives are theirs, and as many are never on their way, since each is for
 //! [`RETURN`] words.
@@ -12,8 +13,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::super::{DEPTH, Done, ENDED, INLINE, TELLS, Work};
 use super::message::Message;
+use super::{DEPTH, Done, ENDED, INLINE, TELLS, Work};
 use crate::sys::{Errno, Result};
 use std::collections::VecDeque;
 
@@ -21,6 +22,8 @@ use std::collections::VecDeque;
 const RETURN: u32 = TELLS as u32 / 4;
 /// Receives beyond [`TELLS`].
 pub(super) const RESERVE: usize = 8;
+/// What is taken in before it is handed out: connections are many, and this is memory of each.
+const READY: usize = 48;
 /// Messages that give no room, at most.
 pub(super) const GREETINGS: u32 = 3;
 const _: () = assert!(TELLS / RETURN as usize + (GREETINGS as usize) < RESERVE);
@@ -62,7 +65,7 @@ impl Ledger {
             next: 0,
             held: VecDeque::with_capacity(DEPTH),
             sent: VecDeque::with_capacity(DEPTH),
-            done: VecDeque::with_capacity(DEPTH + TELLS + RESERVE + 1),
+            done: VecDeque::with_capacity(DEPTH + READY + 1),
             outstanding: 0,
             credits: TELLS as u32,
             polled: 0,
@@ -74,6 +77,11 @@ impl Ledger {
 
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Whether so many completions more may be taken in before some are handed out.
+    pub(super) fn has_room(&self, n: usize) -> bool {
+        self.done.len() + n <= READY
     }
 
     pub(super) const fn is_greeted(&self) -> bool {

@@ -1,4 +1,6 @@
-//! What is said by a Send: a word that the peer is told, or how many words more it may tell. Pure.
+//! What one queue pair says to the other beside the octets that it writes: a word, or how many words more it may tell. Pure.
+//!
+//! Over RoCE a word goes with a Write, and a number of words with a Send, as immediate data. Over iWARP both go by Sends:
 //!
 //! | octets | meaning |
 //! |---|---|
