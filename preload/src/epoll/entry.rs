@@ -322,13 +322,15 @@ impl Entry {
         }
     }
 
-    /// Whether a bell for room would lie behind bytes of the first leg that the program does not read: it wakes nobody where it
+    /// Whether room is lacking whose bell would lie behind bytes of the first leg that the program does not read: it wakes nobody where it
     /// finds no room itself in the kernel, which those fill.
     fn is_behind(&self, s: &Socket) -> bool {
         s.phase() == Phase::Attached
             && s.rx_leg() == Leg::First
             && ready::wishes(poll_bits(self.events)) & doorbell::SPACE != 0
             && net::unread(self.fd) > 0
+            && s.segment()
+                .is_some_and(|p| !ready::can_write(s, p, self.fd))
     }
 
     /// As [`Self::wish`], by the ticket of the set's sleep where nobody else's wish can be in its place (no other set has the

@@ -2,6 +2,7 @@
 //! with what follows (`sockets::parked`) goes before, as it would have gone on kernel TCP.
 
 use crate::real::{self, other};
+use crate::signals;
 use crate::sockets::parked;
 use std::ffi::{c_int, c_void};
 use transport::sys::{self, time};
@@ -9,21 +10,21 @@ use transport::syscall;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(signal != 0 && (pid <= 0 || pid == sys::pid()));
+    parked::before_death((pid <= 0 || pid == sys::pid()) && signals::ends(signal));
     // SAFETY: the program's arguments, passed on.
     unsafe { real::kill(pid, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tgkill(process: libc::pid_t, thread: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(signal != 0 && process == sys::pid());
+    parked::before_death(process == sys::pid() && signals::ends(signal));
     // SAFETY: the program's arguments, passed on.
     unsafe { real::tgkill(process, thread, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(signal != 0);
+    parked::before_death(signals::ends(signal));
     let next = other::killpg.get();
     if next.is_null() {
         // SAFETY: the program's arguments, passed on.
@@ -39,7 +40,7 @@ pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
-    parked::before_death(signal != 0);
+    parked::before_death(signals::ends(signal));
     let next = other::raise.get();
     if next.is_null() {
         time::raise(signal);

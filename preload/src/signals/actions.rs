@@ -10,7 +10,7 @@ use crate::world;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use transport::sys::Result;
+use transport::sys::{Result, time};
 
 /// A handler and the flags it was set with.
 #[derive(Debug)]
@@ -84,6 +84,19 @@ fn shown(action: Option<&Action>, kernel: Pair) -> Pair {
             }
         }
         _ => kernel,
+    }
+}
+
+/// Whether a signal ends this process as things are: nothing is done about it that the program has said.
+pub(crate) fn ends(signal: c_int) -> bool {
+    match signal {
+        libc::SIGKILL => true,
+        0 | libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH => false,
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => false,
+        _ => {
+            let kernel = time::disposition(signal);
+            kernel.is_ok_and(|(handler, _)| shown(now(signal), (handler, 0)).0 == libc::SIG_DFL)
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod thread;
 use crate::real::{other, result};
 use crate::{report, world};
 use actions::Pair;
+pub(crate) use actions::ends;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use transport::sys::time;

@@ -201,7 +201,8 @@ fn has_data_behind_bells(s: &Socket, p: &impl Provider, fd: i32) -> bool {
         || net::ready_now(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLHUP) != 0
 }
 
-fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
+/// Whether there is room for a send.
+pub(crate) fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
     if s.tx_leg() == Leg::Fast && !p.stopped() {
         s.tx.lock_soon()
             .is_ok_and(|mut tx| tx.is_writable(p).unwrap_or(true))

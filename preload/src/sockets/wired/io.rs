@@ -435,7 +435,9 @@ pub(crate) fn note(s: &Socket) {
         let (window, updates) = out.window();
         let window = u32::try_from(window).unwrap_or(u32::MAX);
         let peak = if starved > 0 { window } else { 0 };
-        s.record.reserved.store(window, Ordering::Relaxed);
+        if window > 0 {
+            s.record.reserved.store(window, Ordering::Relaxed); // (else it is a ring's, if there is one)
+        }
         s.record.peak_used.store(peak, Ordering::Relaxed);
         s.record.updates.store(updates, Ordering::Relaxed);
         let (read, written) = out.advertised();
