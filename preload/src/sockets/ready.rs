@@ -172,13 +172,17 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
         }
         Leg::First => {
             let Ok(rx) = s.rx.lock() else { return false };
-            let over = p.stated(End::Kernel) == Some(rx.kernel_bytes());
+            let taken = rx.kernel_bytes();
             drop(rx);
-            if over {
+            let is_over = || p.stated(End::Kernel) == Some(taken);
+            let has_next = || {
                 // Perhaps the fast leg is over as well, without a byte on it.
-                return !p.told(Word::Produced).is(0)
+                !p.told(Word::Produced).is(0)
                     || p.pending().is_some()
-                    || (p.stated(End::Fast) == Some(0) && has_data_behind_bells(s, p, fd));
+                    || (p.stated(End::Fast) == Some(0) && has_data_behind_bells(s, p, fd))
+            };
+            if is_over() {
+                return has_next();
             }
             // Whoever watches the connection says when there is something to look at.
             if !fresh && !s.kernel_news.load(Ordering::Acquire) {
@@ -189,7 +193,8 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
             if found {
                 s.kernel_news.store(true, Ordering::Release);
             }
-            found
+            // (the leg may have ended since, and what was found be a bell)
+            found && (!is_over() || has_next())
         }
         Leg::Last => has_data_behind_bells(s, p, fd),
     }
