@@ -10,21 +10,21 @@ use transport::syscall;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death((pid <= 0 || pid == sys::pid()) && signals::ends(signal));
+    parked::before_death(|| (pid <= 0 || pid == sys::pid()) && signals::ends(signal));
     // SAFETY: the program's arguments, passed on.
     unsafe { real::kill(pid, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tgkill(process: libc::pid_t, thread: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(process == sys::pid() && signals::ends(signal));
+    parked::before_death(|| process == sys::pid() && signals::ends(signal));
     // SAFETY: the program's arguments, passed on.
     unsafe { real::tgkill(process, thread, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(signals::ends(signal));
+    parked::before_death(|| signals::ends(signal));
     let next = other::killpg.get();
     if next.is_null() {
         // SAFETY: the program's arguments, passed on.
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
-    parked::before_death(signals::ends(signal));
+    parked::before_death(|| signals::ends(signal));
     let next = other::raise.get();
     if next.is_null() {
         time::raise(signal);
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn abort() -> ! {
-    parked::before_death(true);
+    parked::before_death(|| true);
     let next = other::abort.get();
     if next.is_null() {
         time::raise(libc::SIGABRT);

@@ -181,7 +181,8 @@ pub(crate) fn before_control(s: &'static Socket, fd: i32) {
 /// The program is about to have the kernel map what has come: that is the kernel's to give.
 #[cold]
 pub(crate) fn before_zero_copy(fd: i32) {
-    if let Some(s) = table::socket(fd).filter(|s| s.phase() != Phase::Plain) {
+    let is_ours = |s: &&Socket| !matches!(s.phase(), Phase::Idle | Phase::Listening | Phase::Plain);
+    if let Some(s) = table::socket(fd).filter(is_ours) {
         let e = real::errno();
         demote(s, fd, Reason::SocketOption, Unread::GiveBack);
         real::set_errno(e);

@@ -182,20 +182,22 @@ fn is_moved(s: &Socket) -> bool {
     wired::is_wired(s) && !wired::is_gathering(s, u64::MAX)
 }
 
-/// The same for what may end this process, or another one.
-pub(crate) fn before_death(own: bool) {
-    if world::is_foreign() {
+/// The same for what may end another process, or, if `own` says so, this one.
+pub(crate) fn before_death(own: impl FnOnce() -> bool) {
+    let (is_taken, has_mover) = (TAKEN.load(Ordering::Relaxed) > 0, wired::mover::is_there());
+    if !(is_taken || has_mover) || world::is_foreign() {
         return;
     }
+    let own = own();
     let mut asked = [None; PLACES];
-    if TAKEN.load(Ordering::Relaxed) > 0 {
+    if is_taken {
         if own {
             release(&mut asked);
         }
         let_all_go();
         settle_owed();
     }
-    if own && wired::mover::is_there() {
+    if own && has_mover {
         wired::find_asking(&mut asked);
     }
     wired::await_answers(&asked);

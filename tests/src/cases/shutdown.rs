@@ -142,14 +142,19 @@ fn shutdown_by_both_ends(s: &Side) {
     s.sync("done");
 }
 
+/// Asks, has finished sending, and takes the answer.
+fn ask_and_shut(s: &Side, fd: Fd) {
+    io::send_all(fd, b"request").ok();
+    net::shutdown(fd, SHUT_WR).ok();
+    let (got, last) = io::recv_to_end(fd);
+    log!(s, "{} {:x} {last}", got.len(), hash(&got));
+}
+
 /// One end has finished sending; the other sends much more afterwards.
 fn half_close_bulk(s: &Side) {
     let fd = s.pair();
     if s.a() {
-        io::send_all(fd, b"request").ok();
-        net::shutdown(fd, SHUT_WR).ok();
-        let (got, last) = io::recv_to_end(fd);
-        log!(s, "{} {:x} {last}", got.len(), hash(&got));
+        ask_and_shut(s, fd);
     } else {
         let (got, last) = io::recv_to_end(fd);
         log!(s, "{} {last}", String::from_utf8_lossy(&got));
@@ -179,10 +184,7 @@ fn by_set(how: i32) -> impl Fn(Fd) -> Box<dyn FnMut()> {
 fn half_close_told<W: FnMut()>(s: &Side, waiter: impl Fn(Fd) -> W) {
     let fd = s.pair();
     if s.a() {
-        io::send_all(fd, b"request").ok();
-        net::shutdown(fd, SHUT_WR).ok();
-        let (got, last) = io::recv_to_end(fd);
-        log!(s, "{} {:x} {last}", got.len(), hash(&got));
+        ask_and_shut(s, fd);
     } else {
         let mut wait = waiter(fd);
         let (got, last) = io::recv_to_end(fd);

@@ -172,6 +172,15 @@ impl Out {
         Ok(())
     }
 
+    /// What had to be said at once has been, or is to be once it can.
+    pub(super) fn hurry_or_owe(&mut self, common: &Common, fd: i32, said: bool) {
+        if said {
+            self.hurry(fd);
+        } else {
+            common.due.store(true, Ordering::Release);
+        }
+    }
+
     /// Answers the peer what was taken of a packetized direction.
     fn say_taken(&mut self, common: &Common, fd: i32) -> Result<()> {
         let (answers, bytes) = common.words.answers();
@@ -179,11 +188,7 @@ impl Out {
             let said = self.say_and(common, fd, &Message::Taken { bytes }, |out| {
                 out.answers = answers;
             })?;
-            if said {
-                self.hurry(fd);
-            } else {
-                common.due.store(true, Ordering::Release); // once it can be said
-            }
+            self.hurry_or_owe(common, fd, said);
         }
         Ok(())
     }

@@ -135,11 +135,7 @@ impl Out {
         let said = self.say_and(common, fd, &Message::Starved, |out| {
             common.words.ask_for_slots(out.numbers.seq.last_sent());
         })?;
-        if said {
-            self.hurry(fd);
-        } else {
-            common.due.store(true, Ordering::Release); // once it can be said
-        }
+        self.hurry_or_owe(common, fd, said);
         Ok(())
     }
 
