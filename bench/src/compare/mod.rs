@@ -146,6 +146,9 @@ fn library(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     found.map(Some).context("or give --kernel-only")
 }
 
+/// How long the floor is looked at before and after each run that is held against it.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// All repetitions of one measurement. The sides take turns, and take turns at going first.
 fn measure(ctx: &Ctx, case: &Case, reps: usize) -> [Side; 2] {
     let sides = [Ends::NONE, case.shunt];
@@ -157,7 +160,17 @@ fn measure(ctx: &Ctx, case: &Case, reps: usize) -> [Side; 2] {
             if results[which].hopeless() || (which == 1 && ctx.lib.is_none()) {
                 continue;
             }
-            results[which].add(exchange::run(&ctx, case, sides[which]));
+            let Some(floor) = case.floor.filter(|_| which == 1) else {
+                results[which].add(exchange::run(&ctx, case, sides[which]));
+                continue;
+            };
+            // (a floor that cannot be read is like a run that failed: the row says so)
+            let before = floor.look(LOOK);
+            let result = exchange::run(&ctx, case, sides[which]);
+            match (before, floor.look(LOOK)) {
+                (Ok(before), Ok(after)) => results[which].add_between(result, [before, after]),
+                (Err(error), _) | (_, Err(error)) => results[which].add(Err(error)),
+            }
         }
     }
     results

@@ -1,10 +1,12 @@
 //! From samples to a row: medians, ratios, and whether each target was met. Called by `compare`. Pure arithmetic.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::case::{Better, Case, FloorFigure, Target};
 use super::exchange::Sample;
-use crate::floor::Floor;
+use crate::floor::{self, Floor};
 use crate::stats::Spread;
 
 /// The repetitions of one side.
@@ -12,6 +14,8 @@ use crate::stats::Spread;
 pub(crate) struct Side {
     samples: Vec<Sample>,
     failures: Vec<String>,
+    /// What the floor's figure was around each of `samples`, where the measurement has one.
+    floors: Vec<f64>,
 }
 
 impl Side {
@@ -20,6 +24,15 @@ impl Side {
             Ok(sample) => self.samples.push(sample),
             Err(error) => self.failures.push(format!("{error:#}")),
         }
+    }
+
+    /// A run, and the floor's figure right before and right after it: a virtual machine moves its cores about, from ones that share
+    /// a cache to ones that do not, within seconds, and the bare ring is five times slower there too.
+    pub(crate) fn add_between(&mut self, result: anyhow::Result<Sample>, around: [f64; 2]) {
+        if result.is_ok() {
+            self.floors.push(around.iter().sum::<f64>() / 2.0);
+        }
+        self.add(result);
     }
 
     /// Nothing is gained by waiting for a third failure.
@@ -78,8 +91,9 @@ pub(crate) struct Row {
     pub shunt: Option<Figures>,
     /// How many times better than the kernel's median.
     pub ratio: Option<f64>,
+    /// The median of the floor's figures around Shunt's runs; for the kernel alone that of the beginning.
     pub floor: Option<f64>,
-    /// Shunt's median over the floor, in the measurement's unit.
+    /// Median of the runs' ratios to the floor around each.
     pub to_floor: Option<f64>,
     /// What the ratio would be if Shunt were the floor itself: no target above it can be met on this machine.
     pub ceiling: Option<f64>,
@@ -119,7 +133,9 @@ impl Row {
     pub(crate) fn judge(case: &Case, kernel: &Side, shunt: Option<&Side>, floor: &Floor) -> Self {
         let mut row = Self::empty(case);
         row.kernel = kernel.figures();
-        row.floor = case.floor.map(|figure| figure.of(floor));
+        let floors = shunt.map_or(&[][..], |shunt| &shunt.floors);
+        let around = Spread::of(floors).map(|spread| spread.median);
+        row.floor = around.or(case.floor.map(|figure| figure.of(floor)));
         if row.kernel.is_none() {
             row.failed = Some(format!(
                 "kernel TCP: {}",
@@ -149,8 +165,9 @@ impl Row {
             }
             let ours = shunt.value;
             row.ratio = Some(case.better.times(ours.median, theirs.median));
-            row.to_floor = row.floor.map(|floor| ours.median / floor);
-            let judge = |target: &Target| target.judge(case, theirs, ours, row.floor);
+            let to_floor = (!floors.is_empty()).then(|| paired_ratio(&shunt.values, floors));
+            row.to_floor = to_floor.or(row.floor.map(|floor| ours.median / floor));
+            let judge = |target: &Target| target.judge(case, theirs, ours, row.to_floor);
             row.targets = case.targets.iter().map(judge).collect();
         }
         row
@@ -206,10 +223,20 @@ impl FloorFigure {
             Self::StreamGbPerS => floor.stream(),
         }
     }
+
+    /// One short look at this figure alone.
+    pub(crate) fn look(self, each: Duration) -> anyhow::Result<f64> {
+        Ok(match self {
+            Self::RoundTripUs => floor::round_trip_us(each)?,
+            Self::RoundTripsPerSecond => 1e6 / floor::round_trip_us(each)?,
+            Self::MessagesPerSecond => floor::messages_per_second(each)?,
+            Self::StreamGbPerS => floor::stream_gb_per_s(each)?,
+        })
+    }
 }
 
 impl Target {
-    fn judge(self, case: &Case, kernel: Spread, shunt: Spread, floor: Option<f64>) -> Judged {
+    fn judge(self, case: &Case, kernel: Spread, shunt: Spread, to_floor: Option<f64>) -> Judged {
         let better = case.better;
         let (reached, met, mark) = match self {
             Self::OverMedian(x) => at_least(better.times(shunt.median, kernel.median), x, Some(x)),
@@ -230,7 +257,7 @@ impl Target {
             Self::ExtraAtMost(x) => at_most(shunt.median - kernel.median, x, None),
             Self::NsPerCallAtMost(x) => at_most(1e9 / shunt.median, x, None),
             Self::OfFloor(x) => at_least(
-                floor.map_or(0.0, |floor| better.times(shunt.median, floor)),
+                to_floor.map_or(0.0, |ratio| better.times(ratio, 1.0)),
                 x,
                 None,
             ),
@@ -306,6 +333,24 @@ mod tests {
         assert!(row.met(), "{row:?}");
         let slow = Row::judge(&pingpong(), &side(&[60.0]), Some(&side(&[0.9])), &floor());
         assert!(!slow.met(), "1.8 times the floor: {slow:?}");
+    }
+
+    #[test]
+    fn each_run_is_held_against_the_floor_of_its_own_moment() {
+        // The cores move apart after the first run: everything takes five times as long, the floor too.
+        let mut shunt = Side::default();
+        for (value, around) in [(0.12, [0.1, 0.1]), (0.6, [0.5, 0.5]), (0.65, [0.5, 0.5])] {
+            let reading = Reading { value, units: 1.0 };
+            let sample = Sample {
+                reading,
+                server_cpu_ns: 0.0,
+                client_cpu_ns: 0.0,
+            };
+            shunt.add_between(Ok(sample), around);
+        }
+        let row = Row::judge(&pingpong(), &side(&[60.0]), Some(&shunt), &floor());
+        assert!((row.to_floor.unwrap() - 1.2).abs() < 1e-9, "{row:?}");
+        assert!(row.met(), "{row:?}");
     }
 
     #[test]

@@ -109,6 +109,21 @@ impl Floor {
     }
 }
 
+/// One look at a single figure, for who compares with it in turn: 64 B there and back, p50, µs.
+pub(crate) fn round_trip_us(each: Duration) -> anyhow::Result<f64> {
+    measure::ring_round_trip(each)
+}
+
+/// 64 B one way, messages/s: the better of the two ways to give the index back.
+pub(crate) fn messages_per_second(each: Duration) -> anyhow::Result<f64> {
+    Ok(measure::messages(false, each)?.max(measure::messages(true, each)?))
+}
+
+/// 128 KiB blocks, GB/s: the better of the two rings.
+pub(crate) fn stream_gb_per_s(each: Duration) -> anyhow::Result<f64> {
+    Ok(measure::stream(1 << 20, each)?.max(measure::stream(4 << 20, each)?))
+}
+
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     let floor = Floor::measure(args.reps, Duration::from_secs_f64(args.seconds))?;
     if args.json {
