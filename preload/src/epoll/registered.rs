@@ -10,7 +10,35 @@ use super::ticket::{self, Taker};
 use crate::sockets::{Phase, Socket, residual, rouse, wired};
 use crate::table;
 use crate::world::World;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A socket is about to be attached, by a thread that has the registry lock, and sets that hold it may still have the program's own
+/// registration in the kernel: there a bell looks like data.
+static JOINING: AtomicBool = AtomicBool::new(false);
+
+/// From before the peer may ring until the socket's registrations are ours. Under the registry lock.
+pub(crate) struct Joining(());
+
+impl Joining {
+    pub(crate) fn begin() -> Self {
+        JOINING.store(true, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        JOINING.store(false, Ordering::Release);
+    }
+}
+
+/// Waits until no socket is half attached: a thread that has read what the peer rang for must not be told of the bell.
+#[inline]
+pub(super) fn await_joined() {
+    if JOINING.load(Ordering::Acquire) {
+        drop(crate::world::lock());
+    }
+}
 
 /// A socket has been offered: sets that hold it watch for the answer.
 pub(crate) fn announced(_w: &mut World, s: &'static Socket) {

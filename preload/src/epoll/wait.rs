@@ -4,6 +4,7 @@
 use super::hot;
 use super::look::{from_kernel, from_user, kernel_wait, look_while, translate};
 use super::out::Out;
+use super::registered;
 use super::set::{Set, TAG, TAG_MASK};
 use super::ticket::{self, Taker};
 use crate::real;
@@ -45,6 +46,7 @@ pub(crate) unsafe fn wait(
     }
     let room = usize::try_from(max).ok()?;
     set.settle_inherited();
+    registered::await_joined();
     // SAFETY: the caller's promise.
     let mut out = unsafe { Out::new(events, room) };
     let call_on = |out: &mut Out, until: Until| {

@@ -6,7 +6,7 @@
 
 use super::demote::become_plain;
 use super::{Phase, Socket, Way, fences, seats, wired};
-use crate::epoll::registered;
+use crate::epoll::registered::{self, Joining};
 use crate::world::{self, World};
 use crate::{mapper, rules};
 use flowctl::Terms;
@@ -276,6 +276,7 @@ fn look(
     if !diag::carried(fd).is_some_and(|c| is_counted(s, fd, &c)) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
+    let joining = Joining::begin();
     // From the claim on the client may ring: as in `announce`.
     let Ok(rx) = s.rx.lock() else {
         return;
@@ -302,6 +303,7 @@ fn look(
             become_plain(w, s, fd, why);
         }
     }
+    drop(joining);
 }
 
 /// Whether nobody can be asleep on the connection: the only thread is here. A segment begins with the
@@ -358,6 +360,7 @@ fn answered(s: &'static Socket) {
 
 /// Opens the fast leg of this side's sending.
 pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
+    let joining = Joining::begin();
     if can_rest(s) {
         segment.disarm(doorbell::DATA);
     }
@@ -375,6 +378,7 @@ pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
     s.note_scheme();
     s.set_phase(Phase::Attached);
     registered::attached(w, s);
+    drop(joining);
 }
 
 /// Asks again for an answer to an offer that has stood for many calls, and takes it back once it has stood for too long.

@@ -452,6 +452,8 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
             };
             // SAFETY: the caller's promise.
             let got = unsafe { once(s, p, fd, walk, how) }?;
+            // (what was read may have been rung for: sets are to know bells from data before the next look)
+            engage::step(s, fd);
             engage::give_up_if_silent(s, fd, s.record.messages_received.load(Ordering::Relaxed));
             return Ok(got);
         }
