@@ -168,15 +168,31 @@ impl Stage {
         outcome
     }
 
-    /// Fails unless this much went over shared memory, when this run is under the library.
+    /// Fails unless this much went over shared memory, when this run is under the library, and every connection that was
+    /// attached stayed so to its end.
     #[track_caller]
     pub fn assert_shm(&self, what: &str, report: &Report, connections: u64, bytes: u64) {
+        self.assert_shm_then(what, report, connections, bytes, &[]);
+    }
+
+    /// As [`Self::assert_shm`], but connections may go back to the kernel for one of these reasons.
+    #[track_caller]
+    pub fn assert_shm_then(
+        &self,
+        what: &str,
+        report: &Report,
+        connections: u64,
+        bytes: u64,
+        reasons: &[&str],
+    ) {
         if self.loaded() {
             let verdict = match stays_on_tcp() {
                 Some(_) => report.check_reasons(),
                 None => report.check_shm(connections, bytes),
             };
-            verdict.unwrap_or_else(|e| panic!("{what}: {e}"));
+            verdict
+                .and_then(|()| report.check_demotions(reasons))
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
         }
     }
 

@@ -165,6 +165,15 @@ impl Report {
         Ok(())
     }
 
+    /// Whatever went back to the kernel did so for one of these reasons.
+    pub fn check_demotions(&self, reasons: &[&str]) -> Result<(), String> {
+        let known = |code: &String| reasons.contains(&code.as_str());
+        match self.connections().find(|c| !c.demotions.iter().all(known)) {
+            Some(c) => Err(format!("went back for none of {reasons:?}: {c:?}")),
+            None => Ok(()),
+        }
+    }
+
     /// Nothing went over shared memory, and every connection says why.
     pub fn check_tcp(&self) -> Result<(), String> {
         if self.shm() == 0 {

@@ -206,7 +206,7 @@ fn act(stage: &mut Stage, what: &str, through: &[&str], reasons: &[&str]) -> (St
         shunt_tests::sys::wait::eventually(|| enough(&stage.reports()));
     }
     let all = stage.reports();
-    stage.assert_shm(what, &client.report, 1, 300_000);
+    stage.assert_shm_then(what, &client.report, 1, 300_000, reasons);
     stage.assert_path(what, &all, 4, reasons);
     (client.stdout, all)
 }

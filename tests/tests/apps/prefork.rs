@@ -70,7 +70,8 @@ fn scene(stage: &mut Stage, server: &str, attached: u64, reasons: &[&str]) -> St
     let client = stage.client(start, "client");
     let end = server.finish(LONG);
     end.expect_ok("server");
-    stage.assert_shm("client", &client.report, attached, 100_000 * attached);
+    let bytes = 100_000 * attached;
+    stage.assert_shm_then("client", &client.report, attached, bytes, reasons);
     // (over iWARP a child declines whose parent, on a busy machine, still has the connection open)
     let over_iwarp: &[&str] = match shunt_tests::run::transport() {
         Some(_) => &["peer_plain", "declined"],
