@@ -1,5 +1,9 @@
 //! Sending on a socket that is not plain. Called by the hooks of write, send and their kin.
 
+mod source;
+
+pub(crate) use source::send_from;
+
 use super::counted::{Counting, What, takes_long};
 use super::ending::{Ending, ending_with, is_gone, reset_error};
 use super::shows::{check_kernel, is_due};
@@ -7,7 +11,6 @@ use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, held, large, operator, parked, stalled, wired};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
-use transport::clock;
 use transport::direct::policy::{self, Mode};
 use transport::record;
 use transport::sdp::{Leg, Put, Tx, Walk};
@@ -154,67 +157,6 @@ unsafe fn rest(
     drive(s, fd, walk, how, since, step)
 }
 
-/// Sends from a source that fills the buffer itself (a file). `fill` is given memory; `put_back` takes as
-/// many of the bytes that it gave last as found no room; a source without it (a pipe) is read only as far as there
-/// will be room.
-pub(crate) fn send_from(
-    s: &'static Socket,
-    fd: i32,
-    want: usize,
-    mut fill: impl FnMut(*mut u8, usize) -> Result<usize>,
-    mut put_back: Option<impl FnMut(usize)>,
-    mut by_kernel: impl FnMut(i32, usize) -> Result<usize>,
-) -> Result<usize> {
-    // (a walk over no memory: it only counts, and there is nothing in it to advertise)
-    let mut walk = Walk::one(std::ptr::null_mut(), want);
-    drive(
-        s,
-        fd,
-        &mut walk,
-        How::default(),
-        Since::now(),
-        |fd, walk, _, _| {
-            engage::step(s, fd);
-            demote::attend(s, fd);
-            match s.phase() {
-                Phase::Attached => {}
-                Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
-                Phase::Opening | Phase::Wired if wired::has_begun(s) => {
-                    return wire_little(s, fd, walk, &mut fill, put_back.as_mut());
-                }
-                // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
-                _ => return copy_little(s, fd, walk, &mut fill, put_back.as_mut()),
-            }
-            let (Some(p), Ok(mut tx)) = (s.segment(), s.tx.lock()) else {
-                return Err(Errno::AGAIN);
-            };
-            let fd = s.live_fd(fd);
-            let gone = is_gone(s, p);
-            if gone {
-                tx.end_fast(p);
-            }
-            if tx.leg() == Leg::Last {
-                drop(tx);
-                s.sent_late.store(gone, Ordering::Release);
-                return moved(walk, by_kernel(fd, walk.left()));
-            }
-            if walk.left() == 0 {
-                return Ok(Step::End);
-            }
-            let put = tx.fill(p, fd, walk.left(), &mut fill);
-            tx.post(p, fd);
-            s.mirror_tx(&tx);
-            drop(tx);
-            match put? {
-                Put::Bytes(0) => Ok(Step::NoRoom),
-                Put::Bytes(n) => moved(walk, Ok(n)),
-                Put::Ended => Ok(Step::Moved),
-                Put::Nothing => Ok(Step::End),
-            }
-        },
-    )
-}
-
 fn moved(walk: &mut Walk, n: Result<usize>) -> Result<Step> {
     match n {
         Ok(0) => Ok(Step::End),
@@ -225,125 +167,6 @@ fn moved(walk: &mut Walk, n: Result<usize>) -> Result<Step> {
         Err(Errno::AGAIN) => Ok(Step::NoRoom),
         Err(e) => Err(e),
     }
-}
-
-/// A piece of a file to a connection on software iWARP: no more is read than is taken.
-fn wire_little(
-    s: &'static Socket,
-    fd: i32,
-    walk: &mut Walk,
-    fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
-    put_back: Option<&mut impl FnMut(usize)>,
-) -> Result<Step> {
-    let Some(room) = wired::room(s, fd) else {
-        return Ok(Step::NoRoom);
-    };
-    let mut buf = vec![0u8; walk.left().min(room)];
-    let n = fill(buf.as_mut_ptr(), buf.len())?;
-    if n == 0 {
-        return Ok(Step::End);
-    }
-    let mut piece = Walk::one(buf.as_mut_ptr(), n);
-    // SAFETY: the buffer holds that many bytes.
-    let taken = unsafe { wired::take(s, fd, &mut piece) };
-    let back = give_back(s, fd, &mut piece, put_back);
-    walk.skip(piece.done());
-    back?;
-    match taken {
-        // (it is no such connection any more)
-        Err(Errno::AGAIN) | Ok(()) => Ok(Step::Moved),
-        Err(e) => Err(e),
-    }
-}
-
-fn copy_little(
-    s: &'static Socket,
-    fd: i32,
-    walk: &mut Walk,
-    fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
-    put_back: Option<&mut impl FnMut(usize)>,
-) -> Result<Step> {
-    let mut buf = [0u8; 16384];
-    let most = if put_back.is_some() {
-        buf.len()
-    } else {
-        sure_room(fd)
-    };
-    if most == 0 {
-        return Ok(Step::NoRoom);
-    }
-    let want = walk.left().min(buf.len()).min(most);
-    let n = fill(buf.as_mut_ptr(), want)?;
-    if n == 0 {
-        return Ok(Step::End);
-    }
-    let mut piece = Walk::one(buf.as_mut_ptr(), n);
-    let sent = match s.tx.lock() {
-        Ok(tx) if tx.leg() == Leg::Fast => {
-            // A read on another thread has agreed since: what goes by the kernel now would be taken for bells.
-            drop(tx);
-            let back = give_back(s, fd, &mut piece, put_back);
-            walk.skip(piece.done());
-            return back.map(|()| Step::Moved);
-        }
-        Ok(mut tx) => tx.write_kernel(s.segment(), s.live_fd(fd), &mut piece, 0),
-        Err(_) => Err(Errno::AGAIN),
-    };
-    // A buffer may have room for a part only, and who could make more may be this very thread.
-    let back = give_back(s, fd, &mut piece, put_back);
-    if piece.done() == 0 {
-        return moved(walk, sent);
-    }
-    walk.skip(piece.done());
-    back.map(|()| Step::Moved)
-}
-
-/// Bytes that the kernel connection surely takes whole. It says that there is room once a third of its buffer is free,
-/// and what it keeps of a byte may be two.
-fn sure_room(fd: i32) -> usize {
-    if net::ready_now(fd, libc::POLLOUT) & libc::POLLOUT == 0 {
-        return 0;
-    }
-    let buffer = net::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0);
-    (usize::try_from(buffer).unwrap_or(0) / 8).max(512)
-}
-
-/// How long (µs) bytes that cannot be put back may take to go, where another thread has used up the room that there was.
-const INSIST_US: u64 = 1_000_000;
-
-/// What found no room goes back, or in a moment: it is never lost.
-fn give_back(
-    s: &'static Socket,
-    fd: i32,
-    piece: &mut Walk,
-    put_back: Option<&mut impl FnMut(usize)>,
-) -> Result<()> {
-    if piece.left() == 0 {
-        return Ok(());
-    }
-    if let Some(put_back) = put_back {
-        put_back(piece.left());
-        return Ok(());
-    }
-    let begun = clock::ticks();
-    while piece.left() > 0 {
-        // (a walk of its own: what one that has moved is told of an error is how far it came)
-        let mut part = piece.part(piece.left());
-        // SAFETY: the piece is a buffer of the caller's.
-        let sent = unsafe { send(s, fd, &mut part, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
-        piece.skip(part.done());
-        let over = clock::ticks() - begun > clock::us(INSIST_US);
-        match sent {
-            Ok(1..) => {}
-            Ok(_) | Err(Errno::AGAIN) if !over => drop(time::nap(50)),
-            failed => {
-                s.broken.store(true, Ordering::Release);
-                net::disconnect(fd); // a reset, never a gap
-                return failed.and(Err(Errno::CONNRESET));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The loop around steps: waits, time-outs, the end. `copies`: nothing of the walk can be advertised.
