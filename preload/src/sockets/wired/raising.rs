@@ -6,16 +6,20 @@
 //! has failed or found no room. Rings that nothing goes by are given back (`resting`), and small ones that much goes by make way
 //! for large ones.
 
-use super::super::lock::Slow;
-use super::super::{Phase, Socket};
-use super::resting::{self, Pulse};
-use super::{connecting, mover, own_fd, riding, wire};
+mod lists;
+mod sizes;
+
+pub(super) use lists::{Rider, before_fork, in_child, in_parent};
+
+use super::super::Socket;
+use super::resting::Pulse;
+use super::{connecting, mover, riding, wire};
 use crate::epoll::registered;
+use lists::{LISTS, Old, Ridden, due_again, is_busy};
+use sizes::{cramped, grow, idle, lacks_room, make_room, note_size, rest};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use transport::clock;
-use transport::reason::Reason;
-use transport::record::Transport;
 use transport::ring::{RING, Ring, SMALL, Terms};
 use transport::sys::net;
 use transport::verbs::Side;
@@ -26,130 +30,11 @@ const GRACE_US: u64 = 500_000;
 /// How many are taken down in one turn: that of many takes long, and addresses of only so many stay valid for those threads
 /// (`sys::mem::retire_at`).
 const CLOSED_AT_ONCE: usize = 32;
-/// How long (µs) after a failure the next ring is offered: the first time, and at most.
-const AGAIN_US: u64 = 1_000_000;
-const AGAIN_MOST_US: u64 = 30_000_000;
-/// And at most where other connections have rings: then it is room that was lacking, here or there.
-const ROOM_MOST_US: u64 = 4_000_000;
 /// How long (µs) an offer or its answer is looked for every [`LOOK_MS`], where the program may not read.
 pub(super) const HURRY_US: u64 = 100_000;
 /// How often (ms) adapters are looked at, and words of a peer that are due.
 const WATCH_MS: i32 = 100;
 pub(super) const LOOK_MS: i32 = 1;
-
-/// See the fields.
-static LISTS: Slow<Lists> = Slow::new(Lists {
-    wanted: Vec::new(),
-    riders: Vec::new(),
-    retired: Vec::new(),
-    again: Vec::new(),
-    awaited: Vec::new(),
-});
-/// How many there are in all of them, for a look without the lock.
-static COUNT: AtomicU32 = AtomicU32::new(0);
-static MASK: AtomicU64 = AtomicU64::new(0);
-
-struct Lists {
-    /// Connections for which something is to be done.
-    wanted: Vec<Rider>,
-    /// Those with a ring.
-    riders: Vec<Ridden>,
-    /// Rings that are done with, and since when.
-    retired: Vec<(Old, u64)>,
-    /// Offers to be made anew.
-    again: Vec<Again>,
-    /// Those whose peers are about to say something, and until when that is looked for.
-    awaited: Vec<(Rider, u64)>,
-}
-
-/// Which, and when something went by it last.
-#[derive(Clone, Copy)]
-struct Ridden {
-    rider: Rider,
-    ring: NonNull<Ring>,
-    pulse: Pulse,
-}
-
-struct Again {
-    rider: Rider,
-    at: u64,
-    /// What it had carried by then: one that carries little since needs none.
-    carried: [u64; 2],
-    /// How long (µs) the next pause is.
-    pause: u64,
-}
-
-impl Lists {
-    /// A ring is offered for this one again, after a while.
-    fn try_again(&mut self, s: &'static Socket) {
-        if !self.again.iter().any(|a| a.rider.is(s)) {
-            self.again.push(Again {
-                rider: Rider::new(s),
-                at: clock::ticks() + clock::us(AGAIN_US),
-                carried: riding::carried(s),
-                pause: 2 * AGAIN_US,
-            });
-        }
-        self.count();
-    }
-
-    fn count(&self) {
-        let (made, other) = (self.riders.len() + self.retired.len(), self.again.len());
-        let all = made + other + self.wanted.len() + self.awaited.len();
-        COUNT.store(u32::try_from(all).unwrap_or(u32::MAX), Ordering::Release);
-    }
-}
-
-/// A socket, as long as it stands for the same connection.
-#[derive(Clone, Copy)]
-pub(super) struct Rider {
-    pub(super) socket: &'static Socket,
-    generation: u32,
-}
-
-struct Old(NonNull<Ring>);
-
-// SAFETY: whoever has it has it alone.
-unsafe impl Send for Old {}
-
-// SAFETY: the rings of the list are this process's, and given back by its mover's thread alone.
-unsafe impl Send for Lists {}
-
-impl Rider {
-    fn new(socket: &'static Socket) -> Self {
-        Self {
-            socket,
-            generation: socket.generation.load(Ordering::Acquire),
-        }
-    }
-
-    /// Whether it is this one, and stands for the connection that it has now.
-    fn is(&self, s: &Socket) -> bool {
-        std::ptr::eq(self.socket, s) && self.generation == s.generation.load(Ordering::Acquire)
-    }
-
-    /// The connection's state and descriptor, if it still is the one that was meant, and in RDMA mode.
-    pub(super) fn wire(&self) -> Option<(&'static Wire, i32)> {
-        let s = self.socket;
-        if s.generation.load(Ordering::Acquire) != self.generation || s.phase() != Phase::Wired {
-            return None;
-        }
-        let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
-        (fd >= 0).then_some(())?;
-        Some((wire(s)?, fd))
-    }
-
-    /// Whether it has this ring.
-    pub(super) fn has_ring(&self, ring: NonNull<Ring>) -> bool {
-        let now = self.wire().and_then(|(w, _)| w.common.ring.get());
-        now.is_some_and(|now| std::ptr::eq(now, ring.as_ptr()))
-    }
-}
-
-/// Whether the thread has to look now and then.
-fn is_busy() -> bool {
-    COUNT.load(Ordering::Acquire) > 0
-}
 
 /// How long (ms) it may sleep; for ever: -1.
 pub(super) fn patience() -> i32 {
@@ -409,109 +294,6 @@ fn open(rider: Rider, fd: i32, side: Side, size: usize) -> Option<NonNull<Ring>>
     Some(ring)
 }
 
-/// For the report.
-fn note_size(s: &Socket, ring: &Ring) {
-    let size = u32::try_from(ring.size()).unwrap_or(u32::MAX);
-    s.record.reserved.store(size, Ordering::Relaxed);
-}
-
-/// The connection stays on iWARP; the record says so, if it is for want of room.
-fn lacks_room(s: &Socket, lacks: bool) {
-    if lacks && s.record.transport.load(Ordering::Relaxed) == Transport::Iwarp as u8 {
-        let why = Reason::AdapterRoom as u8;
-        s.record.reason.store(why, Ordering::Relaxed);
-    }
-}
-
-/// There was no ring for this one: if others have some, one of which is idle, that is given back, and this side tries again if
-/// it is the one that offers.
-fn make_room(s: &'static Socket) {
-    let mut idle = Vec::new();
-    {
-        let (mut lists, now) = (LISTS.lock(), clock::ticks());
-        if lists.riders.is_empty() && lists.retired.is_empty() {
-            return; // no adapter
-        }
-        for ridden in &mut lists.riders {
-            // SAFETY: a ring of a list is there until this thread takes it down.
-            let since = ridden.pulse.take(unsafe { ridden.ring.as_ref() }, now);
-            if Pulse::is_enough_for_room(since) {
-                idle.push((since, ridden.rider));
-            }
-        }
-        if s.record.role.load(Ordering::Relaxed) == CONNECTED {
-            lists.try_again(s);
-        }
-    }
-    idle.sort_unstable_by_key(|&(since, _)| std::cmp::Reverse(since));
-    idle.into_iter().find(|&(_, rider)| rest(rider));
-}
-
-/// Those whose rings have carried nothing for long. The side that has connected gives them back.
-fn idle(now: u64) -> Vec<Rider> {
-    let mut idle = Vec::new();
-    for ridden in &mut LISTS.lock().riders {
-        // SAFETY: as above.
-        let long = Pulse::is_long(ridden.pulse.take(unsafe { ridden.ring.as_ref() }, now));
-        if long && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
-            idle.push(ridden.rider);
-        }
-    }
-    idle
-}
-
-/// Those that so much goes by that a larger ring is worth its memory. The side that has connected sees to that, once.
-fn cramped(now: u64) -> Vec<Rider> {
-    let mut cramped = Vec::new();
-    for ridden in &mut LISTS.lock().riders {
-        // SAFETY: as above.
-        let much = ridden.pulse.is_much(unsafe { ridden.ring.as_ref() }, now);
-        if much && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
-            cramped.push(ridden.rider);
-        }
-    }
-    cramped
-}
-
-/// Has a large ring take the place of this one's: it ends wherever it is, and the next is offered at once.
-fn grow(rider: Rider) {
-    let Some((wire, fd)) = rider.wire() else {
-        return;
-    };
-    let riding = &wire.common.ring;
-    if riding.is_large()
-        || !riding
-            .get()
-            .is_some_and(|ring| ring.is_up() && !ring.is_over())
-    {
-        return;
-    }
-    riding.set_large(true);
-    riding.begin_growth();
-    riding::end(rider.socket, fd);
-}
-
-/// Gives the ring of this one back, if that can be done now. Whether it is.
-fn rest(rider: Rider) -> bool {
-    let Some((wire, fd)) = rider.wire() else {
-        return false;
-    };
-    let Some(ring) = wire.common.ring.get() else {
-        return false;
-    };
-    // (words of the peer's, which no call of the program's has taken in)
-    if ring.available() > 0 && rider.socket.sleepers() == 0 {
-        super::io::available(rider.socket, fd);
-        registered::kick_others(rider.socket, std::ptr::null());
-    }
-    let rests = resting::may_rest(ring);
-    if rests {
-        wire.common.ring.begin_rest();
-        riding::end(rider.socket, fd);
-    }
-    rests
-}
-
 /// A ring that is connected to the one that was offered.
 fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     let riding = &wire.common.ring;
@@ -547,62 +329,4 @@ fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool 
     }
     registered::rides(s);
     true
-}
-
-/// Those to whom an offer is due once more: a ring has failed some time ago.
-fn due_again(now: u64) -> Vec<Rider> {
-    let mut due = Vec::new();
-    let mut lists = LISTS.lock();
-    let most = match lists.riders.is_empty() {
-        true => AGAIN_MOST_US,
-        false => ROOM_MOST_US,
-    };
-    lists.again.retain_mut(|again| {
-        let Some((wire, _)) = again.rider.wire() else {
-            return false;
-        };
-        if wire.common.ring.get().is_some() {
-            return false; // one has come up
-        }
-        if riding::is_worth_again(again.rider.socket, again.carried) && again.at <= now {
-            due.push(again.rider);
-            again.at = now + clock::us(again.pause);
-            again.pause = (2 * again.pause).min(most);
-        }
-        true
-    });
-    due
-}
-
-/// Before fork: nobody is in the lists while they are copied.
-pub(super) fn before_fork() {
-    MASK.store(LISTS.hold(), Ordering::Relaxed);
-    connecting::before_fork();
-}
-
-pub(super) fn in_parent() {
-    connecting::let_go();
-    LISTS.let_go(MASK.load(Ordering::Relaxed));
-}
-
-/// In a child: the adapters are the parent's.
-pub(super) fn in_child() {
-    // SAFETY: held since before the fork, and there is no other thread.
-    let lists = unsafe { LISTS.held() };
-    for ridden in &lists.riders {
-        // SAFETY: a ring of a list is there, in memory that this process has too.
-        unsafe { ridden.ring.as_ref() }.forget();
-    }
-    for (old, _) in &lists.retired {
-        // SAFETY: as above.
-        unsafe { old.0.as_ref() }.forget();
-    }
-    lists.wanted.clear();
-    lists.riders.clear();
-    lists.retired.clear();
-    lists.again.clear();
-    lists.awaited.clear();
-    COUNT.store(0, Ordering::Release);
-    connecting::in_child();
-    in_parent();
 }
