@@ -23,6 +23,8 @@ pub struct Borrowed {
     read: u32,
     /// It can be read.
     live: bool,
+    /// Something was said of it.
+    begun: bool,
 }
 
 impl Borrowed {
@@ -41,6 +43,7 @@ impl Borrowed {
             number,
             read: 0,
             live: ring.is_some(),
+            begun: false,
         }
     }
 
@@ -66,6 +69,10 @@ impl Borrowed {
     /// # Safety
     /// The buffer is writable, and nobody's but the caller's.
     pub unsafe fn pull(&mut self, ring: &Ring, to: *mut u8, room: usize) -> usize {
+        // (somebody is here: registering may take longer than who does not come is waited for)
+        if !std::mem::replace(&mut self.begun, true) && !self.say(ring, Said::Idles) {
+            return 0;
+        }
         let want = u32::try_from(room.min(self.left())).unwrap_or(0); // (less than the loan)
         let registered = NonNull::new(to).filter(|_| want > 0).and_then(|memory| {
             // SAFETY: the caller's promise.

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 /// How long (µs) one that has begun to read is waited for; and a Read, which an adapter makes short unless its link has failed.
-const BEGUN_US: u64 = 5_000;
+const BEGUN_US: u64 = 10_000;
 const READING_US: u64 = 2_000_000;
 
 /// Bytes that are lent at once: a call looks after signals and time-outs in between.

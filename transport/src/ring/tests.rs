@@ -156,7 +156,9 @@ impl Near {
         let peer = self.peer.lock().unwrap().unwrap();
         let lawful = self.find(work.lkey, work.local.addr(), len, Access::Takes)
             && peer.find(work.rkey, far, len, Access::Lends);
-        assert!(lawful || peer.failed.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed));
+        assert!(
+            lawful || peer.failed.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+        );
         let mut reads = self.reads.lock().unwrap();
         if let Some(left) = &mut *reads {
             let goes = *left > 0;
@@ -181,7 +183,11 @@ impl Registered for Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.0.guests.lock().unwrap().retain(|guest| guest.0 != self.1);
+        self.0
+            .guests
+            .lock()
+            .unwrap()
+            .retain(|guest| guest.0 != self.1);
     }
 }
 

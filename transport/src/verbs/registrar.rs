@@ -109,8 +109,7 @@ pub(super) fn ask<W: FnOnce() -> R + Send, R: Send>(work: W) -> Option<R> {
             answer: None,
         };
         let function: Work = answer::<W, R>;
-        desk.work
-            .store(function as *mut c_void, Ordering::Relaxed);
+        desk.work.store(function as *mut c_void, Ordering::Relaxed);
         desk.argument
             .store((&raw mut asked).cast(), Ordering::Relaxed);
         desk.state.store(ASKED, Ordering::Release);

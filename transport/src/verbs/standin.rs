@@ -385,7 +385,10 @@ impl Adapter for StandIn {
         };
         let pid = u32::from_be_bytes([p0, p1, p2, p3]);
         let at = u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
-        if peer.kind != Kind::StandIn || pid == 0 || at.checked_add(size_of::<Door>() as u64).is_none() {
+        if peer.kind != Kind::StandIn
+            || pid == 0
+            || at.checked_add(size_of::<Door>() as u64).is_none()
+        {
             return Err(Errno::INVAL);
         }
         let connected = self.peer.set((pid, at, number(peer.qpn, peer.psn)));

@@ -268,8 +268,11 @@ fn memory_for_a_while_is_read_as_long_as_it_is_registered() {
     };
     a.post(&[read(taken.lkey(), lent.rkey(), 50, 50)]).unwrap();
     assert_eq!(a.done(), [well(1)]);
-    // SAFETY: within the memory.
-    assert_eq!(unsafe { (here.read_volatile(), here.add(49).read_volatile()) }, (7, 7));
+    assert_eq!(
+        // SAFETY: within the memory.
+        unsafe { (here.read_volatile(), here.add(49).read_volatile()) },
+        (7, 7)
+    );
     let (lkey, rkey) = (taken.lkey(), lent.rkey());
     drop(lent);
     a.post(&[read(lkey, rkey, 0, 10)]).unwrap();
@@ -289,7 +292,10 @@ fn memory_for_a_while_is_for_that_alone() {
         };
         let takes = register(&b, there, Access::Takes);
         let lent = register(&b, there, Access::Lends);
-        let (own, other) = (register(&a, here, Access::Takes), register(&a, here, Access::Lends));
+        let (own, other) = (
+            register(&a, here, Access::Takes),
+            register(&a, here, Access::Lends),
+        );
         let good = Work {
             operation: Operation::Read,
             local: here,
@@ -302,14 +308,29 @@ fn memory_for_a_while_is_for_that_alone() {
             id: 1,
         };
         let work = match wrong {
-            0 => Work { rkey: takes.rkey(), ..good },
-            1 => Work { lkey: other.lkey(), ..good },
-            2 => Work { remote: there as u64 + 95, ..good },
-            _ => Work { operation: Operation::Write, ..good },
+            0 => Work {
+                rkey: takes.rkey(),
+                ..good
+            },
+            1 => Work {
+                lkey: other.lkey(),
+                ..good
+            },
+            2 => Work {
+                remote: there as u64 + 95,
+                ..good
+            },
+            _ => Work {
+                operation: Operation::Write,
+                ..good
+            },
         };
         a.post(&[work]).unwrap();
         assert!(!a.done()[0].ok, "{wrong}");
-        // SAFETY: within the memory.
-        assert_eq!(unsafe { (here.read_volatile(), there.read_volatile()) }, (0, 7));
+        assert_eq!(
+            // SAFETY: within the memory.
+            unsafe { (here.read_volatile(), there.read_volatile()) },
+            (0, 7)
+        );
     }
 }

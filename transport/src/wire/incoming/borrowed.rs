@@ -19,7 +19,11 @@ const _: () = assert!(AHEAD <= READY);
 
 impl In {
     /// The peer lends a buffer.
-    pub(super) fn borrow_begins(&mut self, common: &Common, advert: &Advert) -> Result<(), Violation> {
+    pub(super) fn borrow_begins(
+        &mut self,
+        common: &Common,
+        advert: &Advert,
+    ) -> Result<(), Violation> {
         if self.borrowed.is_some_and(|b| b.left() > 0) {
             return Err(Violation::AdvertMode); // one at a time
         }
@@ -50,7 +54,8 @@ impl In {
 
     /// Bytes that can be read of what the peer lends.
     pub(super) fn lent_bytes(&self, common: &Common) -> usize {
-        let there = |b: &Borrowed| b.is_live() && self.stage == Stage::Header && self.start == self.end;
+        let there =
+            |b: &Borrowed| b.is_live() && self.stage == Stage::Header && self.start == self.end;
         let borrowed = self.borrowed.filter(there);
         let ring = common.ring.get().filter(|ring| !ring.is_over());
         borrowed.filter(|_| ring.is_some()).map_or(0, |b| b.left())

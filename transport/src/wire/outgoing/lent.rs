@@ -12,10 +12,14 @@ use crate::sdp::Walk;
 use crate::sdp_wire::message::{self, Message};
 use crate::sys::Result;
 use crate::wire::Common;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long (µs) a reader that does not come is waited for: by a call that can wait, and by one that the program wants back at once.
+/// How long (µs) a reader that does not come is waited for. Where the program wants the call back at once, all such waits of the process
+/// together take no more of its time than one of so many parts: a server of a thousand connections has other things to do.
 const PATIENCE_US: u64 = 5_000;
-const SHORT_US: u64 = 2_000;
+const PARTS: u64 = 20;
+/// Until when (ticks) no call of that kind lends.
+static BUSY_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// How long (µs) no other is made after one that the peer did not read, or that there was no room for: twice as long each time, up to
 /// this doubled so often.
 const PAUSE_US: u64 = 2_000;
@@ -65,6 +69,7 @@ impl Out {
         if !self.say(common, fd, &message)? {
             return Ok(None); // (it was to be had a moment ago: nothing was said)
         }
+        let since = clock::ticks();
         let (read, uncertain) = self.see_to(lent);
         walk.skip(read);
         self.advertising.read += read as u64;
@@ -72,6 +77,11 @@ impl Out {
         if read == len as usize {
             self.advertising.in_vain = 0;
         } else {
+            let now = clock::ticks();
+            let until = now.saturating_add(PARTS * now.wrapping_sub(since));
+            if !self.advertising.waits {
+                BUSY_UNTIL.store(until, Ordering::Relaxed);
+            }
             // SAFETY: as above.
             unsafe { self.recall(common, fd, walk, read, uncertain - read) }?;
         }
@@ -92,6 +102,7 @@ impl Out {
             && self.numbers.window.is_none()
             && self.start == self.end
             && now >= self.advertising.not_before
+            && (self.advertising.waits || now >= BUSY_UNTIL.load(Ordering::Relaxed))
             && !ring.is_over()
             && ring.room() >= ROOM
             && {
@@ -109,8 +120,7 @@ impl Out {
     /// Sees to a loan that was said, and ends it: how many bytes the peer has read, and up to where it may have.
     fn see_to(&self, mut lent: Lent<'_>) -> (usize, usize) {
         if self.start == self.end {
-            let waits = self.advertising.waits;
-            lent.serve(if waits { PATIENCE_US } else { SHORT_US }); // (else the ring is over, and the word goes another way)
+            lent.serve(PATIENCE_US); // (else the ring is over, and the word goes another way)
         }
         lent.end()
     }
