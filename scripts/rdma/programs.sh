@@ -9,7 +9,8 @@
 # find no room at whatever step a ring is made in (bounded-N: so many objects of the adapter for the process) do what they can, and stay on
 # our own iWARP where that is not enough, with the reason in the report.
 #
-# Those whose names begin with zcopy- lend their buffers (SHUNT_ZCOPY=sync): of what they send, most has to go past the rings.
+# Those whose names begin with zcopy- lend their buffers (SHUNT_ZCOPY=sync): of what the client sends, a part has to go past the rings, and
+# half where it waits for its reader and the reader for it (an emulated machine takes longer to come than others are waited for).
 #
 # /out/filter: a regular expression for the names of those to have. /out/once: whether each is done once and with Shunt only (yes, no);
 # crowd: so, and only what is about many connections and what there is room for.
@@ -102,6 +103,32 @@ class Echo(socketserver.BaseRequestHandler):
 class Server(socketserver.ForkingTCPServer):
     allow_reuse_address = True
 Server((sys.argv[1], int(sys.argv[2])), Echo).serve_forever()
+END
+    cat >/run/digests.py <<'END'
+import hashlib, socket, sys
+lis = socket.create_server((sys.argv[1], int(sys.argv[2])))
+to = memoryview(bytearray(1 << 20))
+while True:
+    c, n = lis.accept()[0], len(to)
+    while n == len(to):
+        n = 0
+        while n < len(to) and (came := c.recv_into(to[n:])): n += came
+        if n == len(to): c.sendall(hashlib.blake2b(to).digest())
+    c.close()
+END
+    cat >/run/blocks.py <<'END'
+import hashlib, os, socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+fresh, message, rounds, began = os.urandom(2 << 20), bytearray(1 << 20), 0, time.monotonic()
+while rounds < 40 or time.monotonic() - began < 8:
+    at = rounds * 4099 % (1 << 20)
+    message[:] = fresh[at:at + len(message)]
+    digest = hashlib.blake2b(message).digest()
+    s.sendall(message)
+    message[:] = bytes(len(message))
+    assert s.recv(64, socket.MSG_WAITALL) == digest, rounds
+    rounds += 1
+print("rounds", rounds)
 END
     cat >/run/asks.py <<'END'
 import socket, sys, time
@@ -262,6 +289,7 @@ END
 server_of() {
     case $1 in
     iperf3 | zcopy-iperf3) echo $port iperf3 -s -1 -p $port ;;
+    zcopy-blocks) echo $port /usr/bin/python3 /run/digests.py $two $port ;;
     sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
     redis*) echo $port redis-server --port $port --bind $two --save "''" --appendonly no --protected-mode no --io-threads 1 ;;
     without) echo $port iperf3 -s -1 -p $port ;;
@@ -276,6 +304,7 @@ client_of() {
     case $1 in
     iperf3) echo iperf3 -c $two -p $port -t 3 -f k ;;
     zcopy-iperf3) echo iperf3 -c $two -p $port -t 3 -f k -l 1M ;;
+    zcopy-blocks) echo /usr/bin/python3 /run/blocks.py $two $port ;;
     sockperf) echo sockperf pp --tcp -i $two -p $port -t 3 -m 64 ;;
     redis) echo redis-benchmark -h $two -p $port -n 1500 -c 8 -t get --csv ;;
     redis-1) echo redis-benchmark -h $two -p $port -n 500 -c 1 -t set --csv ;;
@@ -369,7 +398,7 @@ figure_of() {
     wrk) grep -q 'Socket errors\|Non-2xx' /run/client || awk '/Requests\/sec/ && $2 > 0 { print $2 }' /run/client ;;
     rstream*) awk '/^custom/ { print $NF }' /run/client ;;
     forks) sed -n 's/^seconds //p' /run/client ;;
-    *link* | loss | silent | family | many* | locked* | bounded*) sed -n 's/^rounds //p' /run/client ;;
+    *link* | loss | silent | family | zcopy-blocks | many* | locked* | bounded*) sed -n 's/^rounds //p' /run/client ;;
     esac
 }
 
@@ -380,7 +409,7 @@ unit_of() {
     redis* | wrk) echo /s ;;
     curl) echo B/s ;;
     forks) echo s ;;
-    *link* | loss) echo rounds ;;
+    *link* | loss | zcopy-blocks) echo rounds ;;
     esac
 }
 
@@ -423,7 +452,7 @@ by_wanted() {
     esac
     local lends=
     case $name in
-    zcopy-iperf3) lends=2 ;;
+    zcopy-blocks) lends=2 ;;
     zcopy-*) lends=20 ;;
     esac
     # shellcheck disable=SC2086
@@ -509,7 +538,7 @@ if [ "$machine" = two ]; then
     exit
 fi
 order true || exit 1
-names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss zcopy-iperf3 zcopy-link-down)
+names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss zcopy-blocks zcopy-iperf3 zcopy-link-down)
 on_siw=(siw-iperf3 siw-sockperf siw-redis siw-wrk siw-family siw-link-down)
 device=rxe0
 if [ "$once" = crowd ]; then

@@ -62,9 +62,15 @@ impl Lent<'_> {
         (self.at, self.registered.rkey(), self.len)
     }
 
-    /// The peer is about to be told of it.
+    /// The peer is about to be told of it. What was said of one that had this number long ago is forgotten.
     pub fn count(&self) {
-        self.ring.loans.lent.store(self.number, Ordering::Relaxed);
+        self.ring.loans.begin(self.number);
+    }
+
+    /// It was not told.
+    pub fn uncount(&self) {
+        let before = tell::before(self.number);
+        self.ring.loans.lent.store(before, Ordering::Relaxed);
     }
 
     /// Sees to it until the peer has read it all, or does not go on for so long (µs).

@@ -57,6 +57,12 @@ impl Loans {
         }
     }
 
+    /// This side, as lender, begins one of this number.
+    pub(super) fn begin(&self, number: u32) {
+        self.borrower.store(0, Ordering::Release);
+        self.lent.store(number, Ordering::Relaxed);
+    }
+
     /// This side, as borrower, is about to ask: the answer to what it has asked before says nothing any more.
     pub(super) fn ask(&self) {
         self.lender.store(0, Ordering::Release);

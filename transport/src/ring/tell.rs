@@ -52,6 +52,11 @@ pub(super) const fn next(number: u32) -> u32 {
     number % NUMBERS + 1
 }
 
+/// And of the one before.
+pub(super) const fn before(number: u32) -> u32 {
+    (number + NUMBERS - 2) % NUMBERS + 1
+}
+
 impl Loan {
     const fn bits(self) -> u32 {
         let said = match self.said {
@@ -110,6 +115,7 @@ mod tests {
         for _ in 0..200 {
             number = next(number);
             assert!((1..=NUMBERS).contains(&number));
+            assert_eq!(next(before(number)), number);
             for said in [Said::Idles, Said::Wants, Said::Declines] {
                 for bytes in [0, 1, 160 << 10, MOST] {
                     let loan = Loan {

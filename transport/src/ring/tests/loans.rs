@@ -143,3 +143,39 @@ fn a_word_that_cannot_be_ends_the_ring() {
     assert!(sides[0].ring().is_over());
     assert_eq!(lent.end(), (0, 0));
 }
+
+#[test]
+fn numbers_go_round_and_what_is_old_says_nothing() {
+    let sides = pair();
+    let [lender, borrower] = [sides[0].ring(), sides[1].ring()];
+    let bytes = vec![1u8; 5000];
+    for i in 0..200u32 {
+        let lent = unsafe { lender.lend(bytes.as_ptr().cast_mut(), bytes.len()) };
+        let mut lent = lent.unwrap();
+        lent.count();
+        let mut borrowed = Borrowed::new(Some(borrower), lent.place());
+        if i > 0 && i < 70 {
+            // Nobody comes, for so long that the first one's number comes again.
+            lent.serve(0);
+            assert_eq!(lent.end(), (0, 0));
+            continue;
+        }
+        let done = AtomicBool::new(false);
+        let n = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut to = vec![0u8; 5000];
+                let n = unsafe { borrowed.pull(borrower, to.as_mut_ptr(), to.len()) };
+                while !done.load(Ordering::Acquire) {
+                    borrower.reap();
+                    std::thread::yield_now();
+                }
+                n
+            });
+            lent.serve(1_000_000);
+            done.store(true, Ordering::Release);
+            reader.join().unwrap()
+        });
+        assert_eq!((n, lent.end()), (5000, (5000, 5000)), "{i}");
+    }
+    assert!(!lender.is_over() && !borrower.is_over());
+}

@@ -364,7 +364,9 @@ impl In {
             Message::SuspComm { .. } => common.ask(super::super::common::SUSP_COMM_ACK),
             Message::ChRcvBuf { .. } => common.ask(super::super::common::CH_RCV_BUF_ACK),
             // (software has no addresses: each buffer begins at 0)
-            Message::SrcAvail { advert, .. } if advert.address != 0 && payload == 0 => {
+            Message::SrcAvail { advert, .. }
+                if advert.address != 0 && payload == 0 && common.ring.is_wanted() =>
+            {
                 self.borrow_begins(common, advert)?;
             }
             Message::SrcAvail { advert, .. } => self.begin_read(common, advert, payload)?,

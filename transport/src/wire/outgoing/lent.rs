@@ -67,7 +67,8 @@ impl Out {
         };
         lent.count();
         if !self.say(common, fd, &message)? {
-            return Ok(None); // (it was to be had a moment ago: nothing was said)
+            lent.uncount(); // (it was to be had a moment ago: nothing was said)
+            return Ok(None);
         }
         let since = clock::ticks();
         let (read, uncertain) = self.see_to(lent);
