@@ -9,6 +9,9 @@
 # find no room at whatever step a ring is made in (bounded-N: so many objects of the adapter for the process) do what they can, and stay on
 # our own iWARP where that is not enough, with the reason in the report.
 #
+# Those whose names begin with zcopy- lend their buffers (SHUNT_ZCOPY=sync): of what the client sends, a part has to go past the rings, and
+# half where it waits for its reader and the reader for it (an emulated machine takes longer to come than others are waited for).
+#
 # /out/filter: a regular expression for the names of those to have. /out/once: whether each is done once and with Shunt only (yes, no);
 # crowd: so, and only what is about many connections and what there is room for.
 
@@ -31,9 +34,11 @@ with() {
     case $1 in
     tcp) echo env ;;
     rsockets) [[ $2 == rstream* ]] && echo env || echo env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so ;;
-    shunt) echo env LD_PRELOAD=/run/libshunt.so SHUNT_RULES=/run/rules SHUNT_REPORT=/run/report ;;
+    shunt) echo env LD_PRELOAD=/run/libshunt.so SHUNT_RULES=/run/rules SHUNT_REPORT=/run/report $(lends "$2") ;;
     esac
 }
+
+lends() { [[ $1 != zcopy-* ]] || echo SHUNT_ZCOPY=sync SHUNT_ZCOPY_MIN=8k; }
 
 # A server in the background, which `stop` ends.
 start() {
@@ -98,6 +103,32 @@ class Echo(socketserver.BaseRequestHandler):
 class Server(socketserver.ForkingTCPServer):
     allow_reuse_address = True
 Server((sys.argv[1], int(sys.argv[2])), Echo).serve_forever()
+END
+    cat >/run/digests.py <<'END'
+import hashlib, socket, sys
+lis = socket.create_server((sys.argv[1], int(sys.argv[2])))
+to = memoryview(bytearray(1 << 20))
+while True:
+    c, n = lis.accept()[0], len(to)
+    while n == len(to):
+        n = 0
+        while n < len(to) and (came := c.recv_into(to[n:])): n += came
+        if n == len(to): c.sendall(hashlib.blake2b(to).digest())
+    c.close()
+END
+    cat >/run/blocks.py <<'END'
+import hashlib, os, socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+fresh, message, rounds, began = os.urandom(2 << 20), bytearray(1 << 20), 0, time.monotonic()
+while rounds < 40 or time.monotonic() - began < 8:
+    at = rounds * 4099 % (1 << 20)
+    message[:] = fresh[at:at + len(message)]
+    digest = hashlib.blake2b(message).digest()
+    s.sendall(message)
+    message[:] = bytes(len(message))
+    assert s.recv(64, socket.MSG_WAITALL) == digest, rounds
+    rounds += 1
+print("rounds", rounds)
 END
     cat >/run/asks.py <<'END'
 import socket, sys, time
@@ -241,6 +272,13 @@ for line in lines:
             wrong.append((c["transport"], c["reason"]))
 if large and not ridden:
     wrong.append("none of those that had time for it")
+if len(sys.argv) > 3:
+    ends = [c for line in lines for c in json.loads(line)["connections"] if c["transport"] in ("verbs", "iwarp")]
+    past, all = (sum(c[what] for c in ends) for what in ("zcopy_bytes", "bytes_sent"))
+    print("  past the rings: %d of %d bytes" % (past, all))
+    # (some go before there is a ring, and while there is none since the link is down)
+    if past * int(sys.argv[3]) < all:
+        wrong.append("few bytes past the rings")
 if wrong or not right:
     print("  by", sys.argv[2] + ":", right, "connections; otherwise:", wrong[:3])
 sys.exit(bool(wrong) or not right)
@@ -250,20 +288,23 @@ END
 # Each program: its server, its client, and where its figure is. The client's status says whether it went well.
 server_of() {
     case $1 in
-    iperf3) echo $port iperf3 -s -1 -p $port ;;
+    iperf3 | zcopy-iperf3) echo $port iperf3 -s -1 -p $port ;;
+    zcopy-blocks) echo $port /usr/bin/python3 /run/digests.py $two $port ;;
     sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
     redis*) echo $port redis-server --port $port --bind $two --save "''" --appendonly no --protected-mode no --io-threads 1 ;;
     without) echo $port iperf3 -s -1 -p $port ;;
     curl | wrk) echo 8888 nginx -c /run/ngx/conf ;;
     rstream*) echo $port rstream -p $port $(rstream_of "$1" "$2") ;;
     many* | locked* | bounded*) echo $port /usr/bin/python3 /run/echoes.py $two $port ;;
-    forks | family | link* | loss | silent) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
+    forks | family | *link* | loss | silent) echo $port /usr/bin/python3 /run/forks.py $two $port ;;
     esac
 }
 
 client_of() {
     case $1 in
     iperf3) echo iperf3 -c $two -p $port -t 3 -f k ;;
+    zcopy-iperf3) echo iperf3 -c $two -p $port -t 3 -f k -l 1M ;;
+    zcopy-blocks) echo /usr/bin/python3 /run/blocks.py $two $port ;;
     sockperf) echo sockperf pp --tcp -i $two -p $port -t 3 -m 64 ;;
     redis) echo redis-benchmark -h $two -p $port -n 1500 -c 8 -t get --csv ;;
     redis-1) echo redis-benchmark -h $two -p $port -n 500 -c 1 -t set --csv ;;
@@ -277,7 +318,7 @@ client_of() {
     locked*) echo setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 /run/many.py $two $port 80 10 $(riding_of "$1") ;;
     bounded*) echo /usr/bin/python3 /run/many.py $two $port 3 1 $(riding_of "$1") ;;
     without) echo iperf3 -c $two -p $port -t 1 -f k ;;
-    link* | loss | silent) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
+    *link* | loss | silent) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
     esac
 }
 
@@ -324,13 +365,13 @@ rstream_of() {
 # What happens while a client is at work, from a second after it has connected.
 meanwhile() {
     local i
-    [[ $1 =~ ^(link|loss) ]] || return 0
+    [[ $1 =~ ^(zcopy-)?(link|loss) ]] || return 0
     for i in {1..200}; do
         ss -tnH state established "dport = :$port" | grep -q . && break
         sleep 0.1
     done
     sleep 1
-    case $1 in
+    case ${1#zcopy-} in
     link-down) ip link set eth0 down && sleep 3 && ip link set eth0 up ;;
     link-silent) tc qdisc add dev eth0 root netem loss 100% && sleep 3 && tc qdisc del dev eth0 root ;;
     loss) tc qdisc add dev eth0 root netem loss 2% && sleep 6 && tc qdisc del dev eth0 root ;;
@@ -350,25 +391,25 @@ deaf() {
 
 figure_of() {
     case $1 in
-    iperf3 | without) awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) == "Kbits/sec") print $i / 1000 }' /run/client ;;
+    *iperf3 | without) awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) == "Kbits/sec") print $i / 1000 }' /run/client ;;
     sockperf) sed -n 's/.*Latency is \([0-9.]*\) usec.*/\1/p' /run/client ;;
     redis*) awk -F'"' '/"[SG]ET"/ { print $4 }' /run/client ;;
     curl) cmp -s /run/got /run/www/file && tail -1 /run/client ;;
     wrk) grep -q 'Socket errors\|Non-2xx' /run/client || awk '/Requests\/sec/ && $2 > 0 { print $2 }' /run/client ;;
     rstream*) awk '/^custom/ { print $NF }' /run/client ;;
     forks) sed -n 's/^seconds //p' /run/client ;;
-    link* | loss | silent | family | many* | locked* | bounded*) sed -n 's/^rounds //p' /run/client ;;
+    *link* | loss | silent | family | zcopy-blocks | many* | locked* | bounded*) sed -n 's/^rounds //p' /run/client ;;
     esac
 }
 
 unit_of() {
     case $1 in
-    iperf3) echo Mb/s ;;
+    *iperf3) echo Mb/s ;;
     sockperf | rstream*) echo us ;;
     redis* | wrk) echo /s ;;
     curl) echo B/s ;;
     forks) echo s ;;
-    link* | loss) echo rounds ;;
+    *link* | loss | zcopy-blocks) echo rounds ;;
     esac
 }
 
@@ -409,7 +450,13 @@ by_wanted() {
     bounded-40) /usr/bin/python3 /run/totals.py /run/report 3 3; return ;;
     bounded-*) /usr/bin/python3 /run/totals.py /run/report 3 0; return ;;
     esac
-    if ! /usr/bin/python3 /run/by.py /run/report "$wanted"; then
+    local lends=
+    case $name in
+    zcopy-blocks) lends=2 ;;
+    zcopy-*) lends=20 ;;
+    esac
+    # shellcheck disable=SC2086
+    if ! /usr/bin/python3 /run/by.py /run/report "$wanted" $lends; then
         # For whoever wants to know why.
         [ ! -e /run/report ] || cp /run/report "/out/report.$name"
         order "[ ! -e /run/report ] || cp /run/report /out/report.$name.two"
@@ -435,7 +482,7 @@ program() {
     for run in $(seq $runs); do
         for way in "${ways[@]}"; do
             # What happens to the link is no comparison.
-            [[ $way == rsockets && $name =~ ^(link|loss) ]] && continue
+            [[ $way == rsockets && $name =~ ^(zcopy-)?(link|loss) ]] && continue
             [ "$way" != rsockets ] || [ -z "${rsockets_fails[$name]:-}" ] || continue
             before=$(packets)
             if once "$name" $way; then
@@ -491,7 +538,7 @@ if [ "$machine" = two ]; then
     exit
 fi
 order true || exit 1
-names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss)
+names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss zcopy-blocks zcopy-iperf3 zcopy-link-down)
 on_siw=(siw-iperf3 siw-sockperf siw-redis siw-wrk siw-family siw-link-down)
 device=rxe0
 if [ "$once" = crowd ]; then

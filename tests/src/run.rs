@@ -167,7 +167,9 @@ impl Launch {
         if transport().is_some() {
             self.command.env("SHUNT_RULES", rules());
             if std::env::var_os("SHUNT_TEST_ADAPTER").is_none() {
-                self.command.env("SHUNT_STANDIN_ADAPTER", "1");
+                let kind = std::env::var("SHUNT_TEST_STANDIN");
+                let kind = kind.as_deref().unwrap_or("1");
+                self.command.env("SHUNT_STANDIN_ADAPTER", kind);
             }
         }
         if let Some(way) = std::env::var_os("SHUNT_TEST_ZCOPY") {

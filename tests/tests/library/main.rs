@@ -11,6 +11,7 @@ mod flow;
 mod forking;
 mod gave_up;
 mod inherited;
+mod lent;
 mod limits;
 mod names;
 mod passed;

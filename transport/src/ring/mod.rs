@@ -9,6 +9,7 @@
 //! | `tell` | what one side tells the other with what it puts |
 //! | `posting` | work requests that are under way, what comes of them and from the peer, and the event for sleepers |
 //! | [`Tx`], [`Rx`] (`sending`, `receiving`) | which way each direction goes now; used under the lock of the direction |
+//! | `loans`, [`Lent`] (`lending`), [`Borrowed`] (`borrowing`) | large messages past the rings: buffers that the peer's adapter reads |
 //! | `records` | what goes over the kernel connection meanwhile |
 //!
 //! Rules:
@@ -21,6 +22,9 @@
 //! - Who sleeps is woken by the adapter's event beside the kernel connection: it arms that ([`Ring::arm`]) and looks once
 //!   more. A peer whose program is elsewhere is no hindrance, and it has nothing to do for it.
 
+mod borrowing;
+mod lending;
+mod loans;
 mod memory;
 mod posting;
 mod receiving;
@@ -36,6 +40,9 @@ mod terms;
 )]
 mod tests;
 
+pub use borrowing::Borrowed;
+pub use lending::Lent;
+pub(crate) use loans::PIECE;
 pub use posting::Armed;
 pub use receiving::{Begun, Rx};
 pub use sending::Tx;
@@ -44,6 +51,7 @@ pub use terms::{TERMS, Terms};
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Result};
 use crate::verbs::{Adapter, Side};
+use loans::Loans;
 use memory::Area;
 use posting::Posting;
 use stage::{Event, Stage};
@@ -94,6 +102,7 @@ pub struct Ring {
     landed: AtomicU64,
     /// Octets that the peer has received, once it has said so.
     peer_landed: AtomicU64,
+    loans: Loans,
 }
 
 // SAFETY: all that changes is atomic, or belongs to one direction and is used under its lock; `peer` is written
@@ -149,6 +158,7 @@ impl Ring {
                 heard: [const { AtomicU64::new(0) }; 2],
                 landed: AtomicU64::new(NONE),
                 peer_landed: AtomicU64::new(NONE),
+                loans: Loans::new(),
             });
         }
         Some(at)

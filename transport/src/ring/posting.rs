@@ -108,6 +108,24 @@ impl Posting {
         }
     }
 
+    /// Whether the request of this number has been carried out.
+    pub(super) fn is_done(&self, number: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= number
+    }
+
+    /// Has the adapter carry out nothing more: where the ring is over, and somebody's memory must not be written to.
+    pub(super) fn halt(&self, ring: &Ring) {
+        let begun = clock::ticks();
+        while clock::ticks() - begun < clock::us(SHUT_US) {
+            // (nobody gets it for good but who halts the adapter itself)
+            if let Some(_held) = self.hold() {
+                ring.adapter().halt();
+                return;
+            }
+            sys::yield_core();
+        }
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.done.load(Ordering::Acquire) == self.posted.load(Ordering::Acquire)
@@ -203,6 +221,7 @@ fn reap(posting: &Posting, ring: &Ring) -> Result<()> {
                 _ if !one.ok => return Err(Errno(libc::EIO)),
                 Some(Tell::Put(n)) => ring.hear(Word::Put, n),
                 Some(Tell::Taken(n)) => ring.hear(Word::Taken, n),
+                Some(tell) => ring.loans.hear(tell),
                 None => posting.done.store(one.id, Ordering::Release),
             }
         }

@@ -77,6 +77,12 @@ impl Rx {
         matches!(self.way, Way::Kernel)
     }
 
+    /// Whether they come from a ring that has not ended, as far as this direction has seen.
+    #[must_use]
+    pub const fn is_ring(&self) -> bool {
+        matches!(self.way, Way::Ring)
+    }
+
     /// Whether the next octets lie in the kernel.
     #[must_use]
     pub const fn is_straight(&self) -> bool {

@@ -3,13 +3,13 @@
 
 use super::*;
 use crate::sys::Errno;
-use crate::verbs::{Address, Done, Operation, Work, address};
+use crate::verbs::{Access, Address, Done, Operation, Registered, Work, address};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// An adapter within the process: work is done when it is polled for, or never.
 #[derive(Debug, Default)]
@@ -21,6 +21,10 @@ struct Near {
     peer: Mutex<Option<&'static Self>>,
     armed: AtomicBool,
     event: AtomicBool,
+    /// Memory that is registered beside the rings, as a key each: where it lies, how long it is, and what for.
+    guests: Mutex<Vec<(u32, usize, usize, Access)>>,
+    /// Reads that it carries out before it fails.
+    reads: Mutex<Option<u32>>,
 }
 
 unsafe impl Send for Near {}
@@ -88,6 +92,9 @@ impl Adapter for Near {
         while n < done.len()
             && let Some(work) = posted.pop_front()
         {
+            if work.operation == Operation::Read && !self.may_read(&work) {
+                self.failed.store(true, Ordering::Relaxed);
+            }
             let ok = !self.failed.load(Ordering::Relaxed);
             let far = std::ptr::with_exposed_provenance_mut(work.remote as usize);
             let (from, to) = match work.operation {
@@ -132,6 +139,55 @@ impl Adapter for Near {
 
     fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Near {
+    fn find(&self, key: u32, at: usize, len: usize, access: Access) -> bool {
+        let guests = self.guests.lock().unwrap();
+        guests.iter().any(|&(k, from, n, what)| {
+            k == key && what == access && from <= at && at + len <= from + n
+        })
+    }
+
+    /// Whether a Read is of memory that is registered for it, at both ends, and none too many.
+    fn may_read(&self, work: &Work) -> bool {
+        let (len, far) = (work.len as usize, work.remote as usize);
+        let peer = self.peer.lock().unwrap().unwrap();
+        let lawful = self.find(work.lkey, work.local.addr(), len, Access::Takes)
+            && peer.find(work.rkey, far, len, Access::Lends);
+        assert!(
+            lawful || peer.failed.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+        );
+        let mut reads = self.reads.lock().unwrap();
+        if let Some(left) = &mut *reads {
+            let goes = *left > 0;
+            *left = left.saturating_sub(1);
+            return lawful && goes;
+        }
+        lawful
+    }
+}
+
+#[derive(Debug)]
+struct Guest(&'static Near, u32);
+
+impl Registered for Guest {
+    fn lkey(&self) -> u32 {
+        self.1
+    }
+    fn rkey(&self) -> u32 {
+        self.1
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0
+            .guests
+            .lock()
+            .unwrap()
+            .retain(|guest| guest.0 != self.1);
     }
 }
 
@@ -248,6 +304,22 @@ impl Adapter for Shared {
     }
     fn fail(&self) {
         self.0.fail();
+    }
+    unsafe fn register(
+        &self,
+        memory: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Option<Box<dyn Registered>> {
+        static NEXT: AtomicU32 = AtomicU32::new(100);
+        let key = NEXT.fetch_add(1, Ordering::Relaxed);
+        let at = memory.as_ptr().expose_provenance();
+        self.0.guests.lock().unwrap().push((key, at, len, access));
+        Some(Box::new(Guest(self.0, key)))
+    }
+    fn halt(&self) -> bool {
+        self.0.fail();
+        true
     }
 }
 
@@ -429,3 +501,5 @@ fn terms_that_cannot_be_are_none() {
         assert_eq!(Terms::from_octets(&bad.to_octets()), None, "{ring}");
     }
 }
+
+mod loans;

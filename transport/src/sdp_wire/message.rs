@@ -9,6 +9,7 @@
 //! | ChRcvBuf, ChRcvBufAck | size 4 |
 //! | SuspComm | 0x00000000, 0x0001, TCP port 2 |
 //! | Taken | bytes 8 |
+//! | Recall | bytes 4 |
 //!
 //! Payload is not copied: [`Message::head`] gives what goes in front of it.
 
@@ -127,6 +128,11 @@ pub enum Message<'a> {
     Released,
     /// Source: its receive buffer is full, as far as it knows, and it has more to send.
     Starved,
+    /// Source: of the buffer that it has lent by its ring last, the sink has read so many bytes as far as it was told; those behind
+    /// follow as Data, of which it leaves out what it has read besides. (Shunt's own.)
+    Recall {
+        bytes: u32,
+    },
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -173,6 +179,7 @@ impl<'a> Message<'a> {
             Self::Taken { .. } => Mid::Taken,
             Self::Released => Mid::Released,
             Self::Starved => Mid::Starved,
+            Self::Recall { .. } => Mid::Recall,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -208,6 +215,7 @@ impl<'a> Message<'a> {
             | Self::PlainLater
             | Self::GivenBack { .. }
             | Self::Withdraw
+            | Self::Recall { .. }
             | Self::Taken { .. }
             | Self::SendSm
             | Self::SrcAvailCancel
@@ -266,6 +274,7 @@ impl<'a> Message<'a> {
             Self::ChRcvBuf { size } | Self::ChRcvBufAck { size } => out.put(&size.to_be_bytes()),
             Self::RingOffer { terms } | Self::RingAnswer { terms } => out.put(terms),
             Self::Taken { bytes } => out.put(&bytes.to_be_bytes()),
+            Self::Recall { bytes } => out.put(&bytes.to_be_bytes()),
             Self::SuspComm { port } => out.put(&SERVICE).put(&port.to_be_bytes()),
             _ => out,
         }))

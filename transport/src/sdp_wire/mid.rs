@@ -38,6 +38,8 @@ pub enum Mid {
     Taken = 0x48,
     Released = 0x49,
     Starved = 0x4A,
+    /// Also: what was not read of the buffer that was lent last comes otherwise.
+    Recall = 0x4B,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
@@ -47,7 +49,7 @@ pub enum Mid {
 pub const RING_TERMS: usize = 48;
 
 impl Mid {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -74,6 +76,7 @@ impl Mid {
         Self::Taken,
         Self::Released,
         Self::Starved,
+        Self::Recall,
         Self::SinkAvail,
         Self::SrcAvail,
         Self::Data,
@@ -102,7 +105,8 @@ impl Mid {
             | Self::RdmaRdCompl
             | Self::ModeChange
             | Self::ChRcvBuf
-            | Self::ChRcvBufAck => 4,
+            | Self::ChRcvBufAck
+            | Self::Recall => 4,
             Self::SuspComm | Self::Taken => 8,
             Self::SinkAvail => 20,
             _ => 0,

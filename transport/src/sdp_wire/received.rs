@@ -134,6 +134,9 @@ impl<'a> Received<'a> {
             },
             Mid::Released => Message::Released,
             Mid::Starved => Message::Starved,
+            Mid::Recall => Message::Recall {
+                bytes: word(&mut from)?,
+            },
             Mid::DisConn => Message::DisConn,
             Mid::AbortConn => Message::AbortConn,
             Mid::Hello | Mid::HelloAck => return Err(Violation::Unexpected),

@@ -2,8 +2,8 @@
 
 use super::counted::Counted;
 use super::queue_pair::QueuePair;
-use super::region::Region;
-use super::{Adapter, Address, Done, Work, device};
+use super::region::{self, Region};
+use super::{Access, Adapter, Address, Done, Registered, Work, device, registrar};
 use crate::sys::Result;
 use std::net::IpAddr;
 use std::ptr::NonNull;
@@ -23,6 +23,7 @@ impl Endpoint {
     /// As [`super::open`].
     pub(super) unsafe fn open(ip: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Self> {
         let port = device::for_local(ip)?;
+        registrar::start();
         // SAFETY: the caller's promise.
         let region = unsafe { Region::register(port.device, memory, len) }.ok()?;
         let queue_pair = QueuePair::new(port).ok()?;
@@ -76,5 +77,19 @@ impl Adapter for Endpoint {
     fn fail(&self) {
         self.queue_pair.fail();
         self.counted.end();
+    }
+
+    unsafe fn register(
+        &self,
+        memory: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Option<Box<dyn Registered>> {
+        // SAFETY: passed on.
+        unsafe { region::guest(self.region.device(), memory, len, access) }
+    }
+
+    fn halt(&self) -> bool {
+        registrar::ask(|| self.fail()).is_some()
     }
 }

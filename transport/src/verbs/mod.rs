@@ -9,6 +9,7 @@
 //! | `region`, `channel` | the registration of memory; the event of a completion queue |
 //! | `ledger`, `message`, `counted` | what the peer has room for and what is held back: who tells counts; the same for both kinds |
 //! | `queue_pair`, `endpoint` | a queue pair over RoCE, and that with its memory as an [`Adapter`] |
+//! | `registrar` | the thread that registers memory for others |
 //! | `receives` | the receives of all queue pairs over RoCE of a device |
 //! | `iwarp` | the same over an iWARP adapter, where rdma_cm connects and a Send tells |
 //! | `standin` | the stand-in, for machines without an adapter |
@@ -18,7 +19,8 @@
 //!   is no device, [`open`] says so and that is all.
 //! - [`open`], [`Adapter::connect`], [`Adapter::is_connected`], [`Adapter::fail`] and the end of an adapter are control calls:
 //!   the libraries take memory and open files for them, and they may take milliseconds. They are made on a thread of the
-//!   library's own, and never wait for the peer. All others are made on any thread and take neither.
+//!   library's own, and never wait for the peer. All others are made on any thread and take neither: what
+//!   [`Adapter::register`] and [`Adapter::halt`] ask of a library a thread does that is there for that (`registrar`).
 //! - Queue pairs do not outlive fork: a child must not use those of its parent. [`open`] in a child opens devices anew.
 
 pub mod address;
@@ -34,6 +36,7 @@ mod message;
 mod queue_pair;
 mod receives;
 mod region;
+mod registrar;
 mod standin;
 #[cfg(test)]
 mod tests;
@@ -110,6 +113,25 @@ pub struct Done {
 /// The id of a [`Done`] that says that the connection has ended, where that is known and no work was under way.
 pub const ENDED: u64 = u64::MAX;
 
+/// What memory beside the adapter's own is registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The peer's Reads.
+    Lends,
+    /// This side's Reads put octets there.
+    Takes,
+}
+
+/// Memory that is registered as long as this is there: what has ended it is that nobody reads it or writes to it by its keys any
+/// more.
+pub trait Registered: Debug {
+    /// Its key for this side's own work requests.
+    fn lkey(&self) -> u32;
+
+    /// Its key for the peer's.
+    fn rkey(&self) -> u32;
+}
+
 /// A queue pair of the reliable connected kind, and the registration of one range of memory for it.
 ///
 /// The peer may read and write the whole range by [`Adapter::rkey`] from [`Adapter::connect`] on until
@@ -178,6 +200,25 @@ pub trait Adapter: Send + Sync + Debug {
     /// Ends the queue pair: nothing of the peer's is carried out any more once this has returned, and what was posted
     /// here and has not ended ends with `ok: false`. So does what is posted from now on.
     fn fail(&self);
+
+    /// Registers memory beside its own for a while, on any thread. None: there is no room, or no adapter of this kind has
+    /// that.
+    ///
+    /// # Safety
+    /// What is read or written there is nobody's but the caller's, and octets that others may change.
+    unsafe fn register(
+        &self,
+        _memory: NonNull<u8>,
+        _len: usize,
+        _access: Access,
+    ) -> Option<Box<dyn Registered>> {
+        None
+    }
+
+    /// As [`Self::fail`], on any thread; false if that could not be done.
+    fn halt(&self) -> bool {
+        false
+    }
 
     /// In a child of fork: closes what it has inherited of its parent's. Once, and nothing else is called there.
     fn forget(&self) {

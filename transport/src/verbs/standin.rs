@@ -11,15 +11,17 @@
 //! descriptor by pidfd_getfd(2)) if that has been armed. There is room for so many that no peer has to be held up.
 
 mod choice;
+mod guests;
 
 use super::address::{BITS_24, Kind, Pair};
 use super::lock::Lock;
-use super::{Adapter, Address, DEPTH, Done, INLINE, Operation, Work};
+use super::{Access, Adapter, Address, DEPTH, Done, INLINE, Operation, Registered, Work};
 use crate::clock;
 use crate::sys::fd::{Fd, as_fd};
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result, vm};
 use crate::syscall;
+use guests::Guests;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -81,6 +83,17 @@ struct Door {
     busy: AtomicU64,
     /// Words that the peer has told. Written by the peer.
     told: AtomicU64,
+    guests: Guests,
+}
+
+impl Door {
+    /// Waits until the peer is not at work. What was taken from it before is not used after.
+    fn rest(&self) {
+        let until = clock::ticks().saturating_add(clock::us(AT_WORK_US));
+        while self.busy.load(Ordering::Acquire) != 0 && clock::ticks() < until {
+            sys::yield_core();
+        }
+    }
 }
 
 /// Words that can wait.
@@ -105,6 +118,7 @@ struct Seen {
 
 const BUSY_AT: u64 = std::mem::offset_of!(Door, busy) as u64;
 const TOLD_AT: u64 = std::mem::offset_of!(Door, told) as u64;
+const GUESTS_AT: u64 = std::mem::offset_of!(Door, guests) as u64;
 const ARMED_AT: u64 = std::mem::offset_of!(Door, armed) as u64;
 const _: () = assert!(std::mem::offset_of!(Seen, armed) as u64 == ARMED_AT);
 
@@ -164,6 +178,7 @@ impl StandIn {
             armed: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             told: AtomicU64::new(0),
+            guests: Guests::new(),
         }));
         let pid = u32::try_from(sys::pid()).ok()?;
         let at = std::ptr::from_ref(door).expose_provenance() as u64;
@@ -202,7 +217,7 @@ impl StandIn {
     }
 
     /// Carries one work request out.
-    fn carry_out(&self, work: &Work, seen: &Seen, pid: u32) -> Result<(), u32> {
+    fn carry_out(&self, work: &Work, seen: &Seen, (pid, at): (u32, u64)) -> Result<(), u32> {
         let Work {
             operation,
             local,
@@ -214,12 +229,27 @@ impl StandIn {
         } = *work;
         let own = self.door;
         let here = local.expose_provenance() as u64;
-        if operation != Operation::WriteInline
-            && (lkey != self.key() || !within(here, len, own.base, own.len))
-        {
+        let is_read = operation == Operation::Read;
+        // (only Reads use memory beside the queue pair's own)
+        let near = if lkey == self.key() {
+            Some((own.base, own.len))
+        } else if is_read {
+            own.guests.find(lkey, Access::Takes)
+        } else {
+            None
+        };
+        let is_here = near.is_some_and(|(base, room)| within(here, len, base, room));
+        if operation != Operation::WriteInline && !is_here {
             return Err(LOCAL_PROTECTION);
         }
-        if u64::from(rkey) != seen.key || !within(remote, len, seen.base, seen.len) {
+        let there = if u64::from(rkey) == seen.key {
+            Some((seen.base, seen.len))
+        } else if is_read {
+            Guests::find_far(pid, at + GUESTS_AT, rkey, Access::Lends)
+        } else {
+            None
+        };
+        if !there.is_some_and(|(base, room)| within(remote, len, base, room)) {
             return Err(REMOTE_ACCESS);
         }
         let len = len as usize;
@@ -355,7 +385,10 @@ impl Adapter for StandIn {
         };
         let pid = u32::from_be_bytes([p0, p1, p2, p3]);
         let at = u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
-        if peer.kind != Kind::StandIn || pid == 0 || at.checked_add(BUSY_AT).is_none() {
+        if peer.kind != Kind::StandIn
+            || pid == 0
+            || at.checked_add(size_of::<Door>() as u64).is_none()
+        {
             return Err(Errno::INVAL);
         }
         let connected = self.peer.set((pid, at, number(peer.qpn, peer.psn)));
@@ -382,7 +415,7 @@ impl Adapter for StandIn {
                         return Err(RETRY_EXCEEDED); // nothing has arrived
                     }
                     while let Some((first, rest)) = left.split_first() {
-                        self.carry_out(first, seen, peer.0)?;
+                        self.carry_out(first, seen, (peer.0, peer.1))?;
                         if let Some(word) = first.tell {
                             self.tell(word, queue.told, seen, peer)?;
                             queue.told += 1;
@@ -462,10 +495,21 @@ impl Adapter for StandIn {
         self.shut.store(true, Ordering::Release);
         self.door.open.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let until = clock::ticks().saturating_add(clock::us(AT_WORK_US));
-        while self.door.busy.load(Ordering::Acquire) != 0 && clock::ticks() < until {
-            sys::yield_core();
-        }
+        self.door.rest();
+    }
+
+    unsafe fn register(
+        &self,
+        memory: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Option<Box<dyn Registered>> {
+        guests::register(self.door, memory, len, access)
+    }
+
+    fn halt(&self) -> bool {
+        self.fail();
+        true
     }
 }
 

@@ -1,7 +1,7 @@
 //! The stand-in, both ends in one process.
 
 use crate::verbs::standin::StandIn;
-use crate::verbs::{Adapter, Address, DEPTH, Done, Operation, Work};
+use crate::verbs::{Access, Adapter, Address, DEPTH, Done, Operation, Work};
 use std::ptr::NonNull;
 
 /// An end and its memory, whose addresses are used while others write there.
@@ -241,4 +241,96 @@ fn a_word_comes_whole_and_after_its_data() {
             }
         }
     });
+}
+
+#[test]
+fn memory_for_a_while_is_read_as_long_as_it_is_registered() {
+    let (a, b) = pair();
+    let there: &'static mut [u8] = vec![7u8; 100].leak();
+    let here: &'static mut [u8] = vec![0u8; 100].leak();
+    let (there, here) = (there.as_mut_ptr(), here.as_mut_ptr());
+    let register = |end: &End, at: *mut u8, access| {
+        // SAFETY: memory that is never given back.
+        unsafe { end.adapter.register(NonNull::new(at).unwrap(), 100, access) }.unwrap()
+    };
+    let lent = register(&b, there, Access::Lends);
+    let taken = register(&a, here, Access::Takes);
+    let read = |lkey, rkey, from: u64, len| Work {
+        operation: Operation::Read,
+        local: here,
+        len,
+        lkey,
+        remote: there as u64 + from,
+        rkey,
+        signaled: true,
+        tell: None,
+        id: 1,
+    };
+    a.post(&[read(taken.lkey(), lent.rkey(), 50, 50)]).unwrap();
+    assert_eq!(a.done(), [well(1)]);
+    assert_eq!(
+        // SAFETY: within the memory.
+        unsafe { (here.read_volatile(), here.add(49).read_volatile()) },
+        (7, 7)
+    );
+    let (lkey, rkey) = (taken.lkey(), lent.rkey());
+    drop(lent);
+    a.post(&[read(lkey, rkey, 0, 10)]).unwrap();
+    assert!(!a.done()[0].ok);
+}
+
+#[test]
+fn memory_for_a_while_is_for_that_alone() {
+    for wrong in 0..4 {
+        let (a, b) = pair();
+        let there: &'static mut [u8] = vec![7u8; 100].leak();
+        let here: &'static mut [u8] = vec![0u8; 100].leak();
+        let (there, here) = (there.as_mut_ptr(), here.as_mut_ptr());
+        let register = |end: &End, at: *mut u8, access| {
+            // SAFETY: memory that is never given back.
+            unsafe { end.adapter.register(NonNull::new(at).unwrap(), 100, access) }.unwrap()
+        };
+        let takes = register(&b, there, Access::Takes);
+        let lent = register(&b, there, Access::Lends);
+        let (own, other) = (
+            register(&a, here, Access::Takes),
+            register(&a, here, Access::Lends),
+        );
+        let good = Work {
+            operation: Operation::Read,
+            local: here,
+            len: 10,
+            lkey: own.lkey(),
+            remote: there as u64,
+            rkey: lent.rkey(),
+            signaled: true,
+            tell: None,
+            id: 1,
+        };
+        let work = match wrong {
+            0 => Work {
+                rkey: takes.rkey(),
+                ..good
+            },
+            1 => Work {
+                lkey: other.lkey(),
+                ..good
+            },
+            2 => Work {
+                remote: there as u64 + 95,
+                ..good
+            },
+            _ => Work {
+                operation: Operation::Write,
+                ..good
+            },
+        };
+        a.post(&[work]).unwrap();
+        assert!(!a.done()[0].ok, "{wrong}");
+        assert_eq!(
+            // SAFETY: within the memory.
+            unsafe { (here.read_volatile(), there.read_volatile()) },
+            (0, 7)
+        );
+    }
 }

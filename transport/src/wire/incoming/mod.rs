@@ -6,6 +6,7 @@
 //! streams that several processes hold.
 
 mod advert;
+mod borrowed;
 mod parse;
 mod read;
 mod shared;
@@ -19,8 +20,7 @@ use crate::iwarp::ddp::{Segment, StreamId};
 use crate::iwarp::mpa::setup::{ReadLimits, Role};
 use crate::iwarp::mpa::{Deframer, Markers};
 use crate::iwarp::rdmap::{Settings, Stream};
-use crate::ring::Begun;
-use crate::ring::{Ring, Rx};
+use crate::ring::{Begun, Borrowed, Ring, Rx};
 use crate::sdp_wire::received::Sizes;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result, net};
@@ -66,6 +66,12 @@ enum Stage {
     },
     /// As a body, of bytes that this side has sent and that come back.
     Given {
+        left: usize,
+        tail: usize,
+    },
+    /// So many octets of a body that the reader has, and the rest of it.
+    Double {
+        double: usize,
         left: usize,
         tail: usize,
     },
@@ -143,6 +149,9 @@ pub struct In {
     /// From how many bytes on this side advertises a reader's buffer.
     least: usize,
     read_bytes: u64,
+    /// What the peer lends by its ring; bytes that come next and that were read before it was taken back.
+    borrowed: Option<Borrowed>,
+    leaves_out: usize,
     /// What is counted of a direction that is packetized.
     takes: Option<Takes>,
     raw: [u8; RAW],
@@ -177,6 +186,7 @@ impl In {
             (&raw mut (*at).ahead).write(None);
             (&raw mut (*at).terminate).write(None);
             (&raw mut (*at).read).write(None);
+            (&raw mut (*at).borrowed).write(None);
             (&raw mut (*at).takes).write(None);
             (&raw mut (*at).writes).write(written::Writes::default());
             (&raw mut (*at).link).write(Rx::new());
@@ -329,6 +339,7 @@ impl In {
     #[must_use]
     pub fn has_bytes(&self, fd: i32) -> bool {
         self.held() > 0
+            || self.borrowed.is_some_and(|borrowed| borrowed.left() > 0)
             || match self.stage {
                 Stage::Body { .. } => true,
                 Stage::Plain => net::unread(fd) > 0,

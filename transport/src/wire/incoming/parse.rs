@@ -32,6 +32,7 @@ impl In {
                     true
                 }
                 Stage::Given { left, tail } => self.keep_given(left, tail),
+                Stage::Double { double, left, tail } => self.leave_out(double, left, tail),
                 Stage::Skip(left) => self.skip(left, common),
                 Stage::Body { .. } | Stage::Plain => false,
             };
@@ -69,6 +70,19 @@ impl In {
             self.begin_ring(common);
         }
         true
+    }
+
+    /// Bytes that the reader has already.
+    fn leave_out(&mut self, double: usize, left: usize, tail: usize) -> bool {
+        let n = double.min(self.end - self.start);
+        self.start += n;
+        self.stage = if n < double {
+            let double = double - n;
+            Stage::Double { double, left, tail }
+        } else {
+            Stage::Body { left, tail }
+        };
+        n == double
     }
 
     /// Bytes that come back, as far as there is room for them.
@@ -223,9 +237,13 @@ impl In {
             }
         } else {
             self.last = payload;
-            Stage::Body {
-                left: payload,
-                tail,
+            let double = self.leaves_out.min(payload);
+            self.leaves_out -= double;
+            let left = payload - double;
+            if double > 0 {
+                Stage::Double { double, left, tail }
+            } else {
+                Stage::Body { left, tail }
             }
         };
         true
@@ -301,7 +319,7 @@ impl In {
         if self.fin && !matches!(message, Message::Data { payload: [], .. }) {
             // Behind its DisConn a source has nothing more to say but what serves the other direction.
             match message {
-                Message::Data { .. } | Message::SrcAvail { .. } => {
+                Message::Data { .. } | Message::SrcAvail { .. } | Message::Recall { .. } => {
                     return Err(sdp_wire::Violation::Unexpected);
                 }
                 Message::AbortConn => self.reset = true,
@@ -345,7 +363,14 @@ impl In {
             }
             Message::SuspComm { .. } => common.ask(super::super::common::SUSP_COMM_ACK),
             Message::ChRcvBuf { .. } => common.ask(super::super::common::CH_RCV_BUF_ACK),
+            // (software has no addresses: each buffer begins at 0)
+            Message::SrcAvail { advert, .. }
+                if advert.address != 0 && payload == 0 && common.ring.is_wanted() =>
+            {
+                self.borrow_begins(common, advert)?;
+            }
             Message::SrcAvail { advert, .. } => self.begin_read(common, advert, payload)?,
+            Message::Recall { bytes } => self.borrow_ends(*bytes)?,
             Message::Withdraw => self.drop_read(),
             Message::Taken { bytes } => {
                 common.words.heard(*bytes)?;
@@ -355,7 +380,10 @@ impl In {
             }
             Message::Released | Message::Starved => self.hear_of_room(common, message)?,
             // (a SendSm for the buffer before may have been taken for one of this: in any case it goes on here)
-            Message::Data { .. } if payload > 0 => self.drop_read(),
+            Message::Data { .. } if payload > 0 => {
+                self.borrowed_is_read()?;
+                self.drop_read();
+            }
             Message::SendSm | Message::RdmaRdCompl { .. } => {
                 let as_data = matches!(message, Message::SendSm);
                 if !common.adverts.heard_done(as_data) {

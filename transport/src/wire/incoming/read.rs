@@ -31,6 +31,10 @@ impl In {
                 break;
             }
             // SAFETY: as above.
+            if self.lent_bytes(common) > 0 && unsafe { self.pull(common, walk, discard) } > 0 {
+                continue;
+            }
+            // SAFETY: as above.
             if !unsafe { self.receive(common, fd, walk, discard) } {
                 break;
             }
@@ -100,6 +104,9 @@ impl In {
     ) -> usize {
         let before = walk.done();
         self.gather(common, fd, walk.left());
+        if walk.left() > 0 {
+            self.pull_ahead(common);
+        }
         let held = self.ready.get(self.ready_start..self.ready_end);
         // SAFETY: the caller's promise.
         unsafe { put(held.unwrap_or_default(), walk, discard) };
@@ -109,6 +116,7 @@ impl In {
     /// Bytes that can be read now, as far as they fit here.
     pub fn available(&mut self, common: &Common, fd: i32) -> usize {
         self.gather(common, fd, READY);
+        self.pull_ahead(common);
         self.ready_end - self.ready_start
     }
 
@@ -117,7 +125,10 @@ impl In {
     pub fn is_readable(&mut self, common: &Common, fd: i32) -> bool {
         loop {
             self.parse(common);
-            if self.held() > 0 || !matches!(self.state(), State::Open) {
+            if self.held() > 0
+                || !matches!(self.state(), State::Open)
+                || self.pull_ahead(common) > 0
+            {
                 return true;
             }
             if matches!(self.stage, Stage::Body { .. }) {
@@ -151,7 +162,9 @@ impl In {
         {
             self.parse(common);
         }
-        self.held() >= bytes.max(1) || matches!(self.state(), State::Eof | State::Reset)
+        self.held() >= bytes.max(1)
+            || self.pull_ahead(common) >= bytes.max(1)
+            || matches!(self.state(), State::Eof | State::Reset)
     }
 
     /// Makes bytes ready, `want` at least if so many have come and fit.

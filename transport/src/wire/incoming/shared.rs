@@ -8,6 +8,7 @@ use super::{Common, In, Open, Stage, advert, written};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Deframer;
 use crate::iwarp::rdmap::Stream;
+use crate::ring::Borrowed;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result};
 use crate::wire::noted::Half;
@@ -56,6 +57,8 @@ pub(super) struct State {
     ends_read: bool,
     writes: written::Writes,
     takes: Option<Takes>,
+    borrowed: Option<Borrowed>,
+    leaves_out: usize,
     target: Target,
 }
 
@@ -92,6 +95,8 @@ impl In {
             ends_read: self.ends_read,
             writes: self.writes,
             takes: self.takes.clone(),
+            borrowed: self.borrowed,
+            leaves_out: self.leaves_out,
             target,
         }
     }
@@ -143,6 +148,7 @@ impl In {
         self.ends_read = state.ends_read;
         self.writes = state.writes;
         self.takes = state.takes;
+        (self.borrowed, self.leaves_out) = (state.borrowed, state.leaves_out);
         self.asks = true; // (to be told again is harmless)
         // (what a ring has left is known to the call only that saw to it; and nobody knows how far both had agreed)
         self.reset = state.reset || self.is_by_ring() || common.settles.load(Ordering::Acquire);

@@ -64,14 +64,16 @@ pub(super) struct Turns {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Advertising {
     /// From how many bytes on.
-    least: usize,
+    pub(super) least: usize,
     /// The call under way can wait.
-    waits: bool,
+    pub(super) waits: bool,
     /// When something was last heard or said of a buffer, in ticks; not again before.
     since: u64,
-    not_before: u64,
+    pub(super) not_before: u64,
+    /// Buffers in a row that were lent in vain.
+    pub(super) in_vain: u32,
     /// Bytes that the peer has read, and that were written to its buffers.
-    read: u64,
+    pub(super) read: u64,
     pub(super) written: u64,
 }
 
@@ -88,6 +90,7 @@ impl Advertising {
         waits: false,
         since: 0,
         not_before: 0,
+        in_vain: 0,
         read: 0,
         written: 0,
     };

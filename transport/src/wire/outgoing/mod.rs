@@ -3,7 +3,7 @@
 //! Small messages, and all with a sum, are put together here, in one copy, and go in one piece; large ones without go
 //! from where they lie, with what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
 //! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way, `control`
-//! what SDP says of its own, `advert` buffers that the peer reads, `back` the end of RDMA mode, `gather` small messages that go together, `park` what waits
+//! what SDP says of its own, `advert` buffers that the peer reads, `lent` those that its adapter reads, `back` the end of RDMA mode, `gather` small messages that go together, `park` what waits
 //! for room of a packetized direction; `shared` is for streams that several processes hold.
 
 mod advert;
@@ -11,6 +11,7 @@ mod back;
 mod control;
 mod gather;
 mod large;
+mod lent;
 mod park;
 mod shared;
 mod small;
@@ -430,6 +431,13 @@ impl Out {
             // SAFETY: as above.
             if let Some(sent) = unsafe { self.advertise(common, fd, walk) }? {
                 return Ok(sent);
+            }
+            // SAFETY: as above.
+            if let Some(sent) = unsafe { self.lend(common, fd, walk) }? {
+                return Ok(sent);
+            }
+            if !self.flush(common, fd, more)? {
+                return Ok(Sent::Full); // (a Recall waits)
             }
         }
         // With a sum the bytes are copied once and summed as they are copied: a program that writes to its buffer
