@@ -119,7 +119,7 @@ pub enum Message<'a> {
     /// so for a program that may be elsewhere.)
     Withdraw,
     /// Sink: so many bytes of this direction in all were taken out of its receive buffer: the answer to Starved. (Shunt's own, as are the
-    /// next two: where a direction is packetized, `flowctl::packetized`.)
+    /// next three: where a direction is packetized, `flowctl::packetized`.)
     Taken {
         bytes: u64,
     },
@@ -127,6 +127,8 @@ pub enum Message<'a> {
     Released,
     /// Source: its receive buffer is full, as far as it knows, and it has more to send.
     Starved,
+    /// Source: of what its program has sent since it was starved nothing waits there any more. An end between the two may have lost some.
+    Cleared,
     /// Nothing more comes from here.
     DisConn,
     /// After a DisConn: the stream ends with a reset all the same.
@@ -173,6 +175,7 @@ impl<'a> Message<'a> {
             Self::Taken { .. } => Mid::Taken,
             Self::Released => Mid::Released,
             Self::Starved => Mid::Starved,
+            Self::Cleared => Mid::Cleared,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
         }
@@ -218,6 +221,7 @@ impl<'a> Message<'a> {
             Self::DisConn
             | Self::Released
             | Self::Starved
+            | Self::Cleared
             | Self::SrcAvail { .. }
             | Self::SinkAvail { .. }
             | Self::ModeChange { .. }

@@ -34,10 +34,11 @@ pub enum Mid {
     /// Also: the buffer that was advertised last is not to be read any more.
     Withdraw = 0x47,
     /// Also: so many bytes were taken out of the receive buffer; the sender's direction is not packetized any more; it has no
-    /// room left.
+    /// room left; nothing waits there any more.
     Taken = 0x48,
     Released = 0x49,
     Starved = 0x4A,
+    Cleared = 0x4B,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
@@ -47,7 +48,7 @@ pub enum Mid {
 pub const RING_TERMS: usize = 48;
 
 impl Mid {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -74,6 +75,7 @@ impl Mid {
         Self::Taken,
         Self::Released,
         Self::Starved,
+        Self::Cleared,
         Self::SinkAvail,
         Self::SrcAvail,
         Self::Data,

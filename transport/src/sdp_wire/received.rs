@@ -134,6 +134,7 @@ impl<'a> Received<'a> {
             },
             Mid::Released => Message::Released,
             Mid::Starved => Message::Starved,
+            Mid::Cleared => Message::Cleared,
             Mid::DisConn => Message::DisConn,
             Mid::AbortConn => Message::AbortConn,
             Mid::Hello | Mid::HelloAck => return Err(Violation::Unexpected),
