@@ -12,6 +12,7 @@ mod flow;
 mod forking;
 mod gave_up;
 mod hostile;
+
 mod inherited;
 mod limits;
 mod names;
