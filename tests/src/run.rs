@@ -167,9 +167,9 @@ impl Launch {
         if transport().is_some() {
             self.command.env("SHUNT_RULES", rules());
             if std::env::var_os("SHUNT_TEST_ADAPTER").is_none() {
-                let kind = std::env::var("SHUNT_TEST_STANDIN");
-                let kind = kind.as_deref().unwrap_or("1");
-                self.command.env("SHUNT_STANDIN_ADAPTER", kind);
+                let ports = std::env::var_os("SHUNT_TEST_STANDIN");
+                let ports = ports.unwrap_or_else(|| "1".into());
+                self.command.env("SHUNT_STANDIN_ADAPTER", ports);
             }
         }
         if let Some(way) = std::env::var_os("SHUNT_TEST_ZCOPY") {

@@ -17,15 +17,24 @@ impl Drop for Process {
     }
 }
 
-fn peer() -> Command {
+fn peer(stand_in: &str) -> Command {
     let mut command = Command::new(PEER);
-    command.env("SHUNT_STANDIN_ADAPTER", "1");
+    command.env("SHUNT_STANDIN_ADAPTER", stand_in);
     command
 }
 
 #[test]
 fn the_stand_in_does_what_an_adapter_has_to() {
-    let served = peer()
+    all_pass_by("1", "StandIn");
+}
+
+#[test]
+fn so_it_does_at_ports_of_infiniband() {
+    all_pass_by("1@", "Infiniband");
+}
+
+fn all_pass_by(stand_in: &str, kind: &str) {
+    let served = peer(stand_in)
         .args(["serve", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn();
@@ -37,9 +46,11 @@ fn the_stand_in_does_what_an_adapter_has_to() {
         .trim_end()
         .trim_start_matches("Ok(")
         .trim_end_matches(')');
-    let asked = peer().args(["ask", address]).output().unwrap();
+    let asked = peer(stand_in).args(["ask", address]).output().unwrap();
     let text = String::from_utf8_lossy(&asked.stdout);
     assert!(asked.status.success(), "{text}");
+    let at = format!("the first is at Pair(Pair {{ kind: {kind}");
+    assert!(text.contains(&at), "{text}");
     assert!(
         text.contains("test result: ok. 21 passed; 0 failed"),
         "{text}"

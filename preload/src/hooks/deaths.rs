@@ -38,6 +38,54 @@ pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
     }
 }
 
+/// What is asked of libc by name only, where it has it; else "no such call".
+macro_rules! ends_by {
+    ($next:expr, $otherwise:expr, fn($($arg:ident: $type:ty),*)) => {{
+        let next = $next.get();
+        if next.is_null() {
+            return $otherwise;
+        }
+        // SAFETY: libc has it, with this signature; the program's arguments, passed on.
+        unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next)($($arg),*)
+        }
+    }};
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_kill(thread: libc::pthread_t, signal: c_int) -> c_int {
+    parked::before_death(|| signals::ends(signal));
+    ends_by!(
+        other::pthread_kill,
+        libc::ENOSYS,
+        fn(thread: libc::pthread_t, signal: c_int)
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_sigqueue(
+    thread: libc::pthread_t,
+    signal: c_int,
+    value: libc::sigval,
+) -> c_int {
+    parked::before_death(|| signals::ends(signal));
+    ends_by!(
+        other::pthread_sigqueue,
+        libc::ENOSYS,
+        fn(thread: libc::pthread_t, signal: c_int, value: libc::sigval)
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigqueue(pid: libc::pid_t, signal: c_int, value: libc::sigval) -> c_int {
+    parked::before_death(|| pid == sys::pid() && signals::ends(signal));
+    ends_by!(
+        other::sigqueue,
+        -1,
+        fn(pid: libc::pid_t, signal: c_int, value: libc::sigval)
+    )
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
     parked::before_death(|| signals::ends(signal));

@@ -213,10 +213,14 @@ fn connect(adapter: &dyn Adapter, address: &Address) -> Result<(), String> {
     Ok(())
 }
 
+/// What the first adapter's address is has been said.
+static SAID: std::sync::Once = std::sync::Once::new();
+
 impl Pair {
     fn connected(control: &mut Control, role: Role, insists: bool) -> Result<Self, String> {
         verbs::insist(insists);
         let remote = control.0.peer_addr().map_err(|e| e.to_string())?.ip();
+        let local = control.0.local_addr().map_err(|e| e.to_string())?.ip();
         let opened = open(control, role);
         if opened.is_err() {
             let _ = control.tell(&[0]);
@@ -231,7 +235,7 @@ impl Pair {
             return Err("the peer has no adapter".into());
         }
         let address = Address::from_bytes(&control.hear::<{ address::LEN }>()?)
-            .filter(|address| address.is_of(&remote))
+            .filter(|address| verbs::is_of(address, &remote, &local))
             .ok_or("that is no address of the peer's")?;
         let far = (
             u64::from_be_bytes(control.hear()?),
@@ -239,6 +243,9 @@ impl Pair {
         );
         connect(&*adapter, &address)?;
         meet(control)?;
+        if role == Role::Asks {
+            SAID.call_once(|| println!("the first is at {:?}", adapter.address()));
+        }
         Ok(Self {
             adapter,
             memory,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod command;
+mod cut;
 mod demote;
 mod early;
 mod ends;
@@ -10,6 +11,8 @@ mod failing;
 mod flow;
 mod forking;
 mod gave_up;
+mod hostile;
+
 mod inherited;
 mod lent;
 mod limits;

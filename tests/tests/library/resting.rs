@@ -42,6 +42,17 @@ def connect():
 "#;
 
 pub(super) fn run(name: &str, client: &str, connections: usize, adapter: &str) -> Option<Outcome> {
+    run_by(("auto", "512k"), name, client, connections, adapter)
+}
+
+/// With this scheme of flow control, and buffers of this size, at both ends.
+fn run_by(
+    (scheme, buffer): (&str, &str),
+    name: &str,
+    client: &str,
+    connections: usize,
+    adapter: &str,
+) -> Option<Outcome> {
     if !have(&["python3"]) {
         return None;
     }
@@ -55,6 +66,8 @@ pub(super) fn run(name: &str, client: &str, connections: usize, adapter: &str) -
         let settings = [
             ("SHUNT_RULES", rules.as_str()),
             ("SHUNT_STANDIN_ADAPTER", adapter),
+            ("SHUNT_FLOW", scheme),
+            ("SHUNT_BUF", buffer),
         ];
         let launch = settings
             .iter()
@@ -140,4 +153,41 @@ busy.join()
 ask(second, 100)
 "#;
     run("client", client, 2, "1/1");
+}
+
+/// Questions, all of whose answers wait: with a scheme that counts, the sender is out of room by that, also where an adapter carries
+/// it. (Its buffers are smaller than a ring.)
+#[test]
+fn schemes_of_flow_control_hold_where_an_adapter_carries_the_bytes() {
+    let client = r#"
+s = connect()
+until(s, "verbs", 40, 0.05)
+assert path(s, "flow") == SCHEME, path(s, "flow")
+before = path(s, "no_credit")
+s.setblocking(False)
+asked = 0
+while True:
+    try: asked += s.send(b"123" * 400)
+    except BlockingIOError: break
+assert path(s) == "verbs" and asked > 1000, asked
+out = path(s, "no_credit") - before
+assert (out > 0) == (SCHEME != "nic"), out
+s.setblocking(True)
+left = asked // 3 * 300
+while left: left -= len(s.recv(min(left, 1 << 20)))
+rest = b"123"[asked % 3:]
+if len(rest) < 3: s.sendall(rest); s.recv(300, socket.MSG_WAITALL)
+ask(s, 3)
+"#;
+    for scheme in ["credit", "packetized", "nic"] {
+        let client = client.replace("SCHEME", &format!("{scheme:?}"));
+        if let Some(outcome) = run_by((scheme, "16k"), "client", &client, 1, "1") {
+            for c in outcome.report.connections() {
+                assert_eq!(
+                    (c.transport.as_str(), c.flow.as_deref()),
+                    ("verbs", Some(scheme))
+                );
+            }
+        }
+    }
 }

@@ -120,7 +120,7 @@ pub enum Message<'a> {
     /// so for a program that may be elsewhere.)
     Withdraw,
     /// Sink: so many bytes of this direction in all were taken out of its receive buffer: the answer to Starved. (Shunt's own, as are the
-    /// next two: where a direction is packetized, `flowctl::packetized`.)
+    /// next three: where a direction is packetized, `flowctl::packetized`.)
     Taken {
         bytes: u64,
     },
@@ -128,6 +128,8 @@ pub enum Message<'a> {
     Released,
     /// Source: its receive buffer is full, as far as it knows, and it has more to send.
     Starved,
+    /// Source: of what its program has sent since it was starved nothing waits there any more. An end between the two may have lost some.
+    Cleared,
     /// Source: of the buffer that it has lent by its ring last, the sink has read so many bytes as far as it was told; those behind
     /// follow as Data, of which it leaves out what it has read besides. (Shunt's own.)
     Recall {
@@ -179,6 +181,7 @@ impl<'a> Message<'a> {
             Self::Taken { .. } => Mid::Taken,
             Self::Released => Mid::Released,
             Self::Starved => Mid::Starved,
+            Self::Cleared => Mid::Cleared,
             Self::Recall { .. } => Mid::Recall,
             Self::DisConn => Mid::DisConn,
             Self::AbortConn => Mid::AbortConn,
@@ -226,6 +229,7 @@ impl<'a> Message<'a> {
             Self::DisConn
             | Self::Released
             | Self::Starved
+            | Self::Cleared
             | Self::SrcAvail { .. }
             | Self::SinkAvail { .. }
             | Self::ModeChange { .. }

@@ -34,12 +34,13 @@ pub enum Mid {
     /// Also: the buffer that was advertised last is not to be read any more.
     Withdraw = 0x47,
     /// Also: so many bytes were taken out of the receive buffer; the sender's direction is not packetized any more; it has no
-    /// room left.
+    /// room left; nothing waits there any more.
     Taken = 0x48,
     Released = 0x49,
     Starved = 0x4A,
+    Cleared = 0x4B,
     /// Also: what was not read of the buffer that was lent last comes otherwise.
-    Recall = 0x4B,
+    Recall = 0x4C,
     SinkAvail = 0xFD,
     SrcAvail = 0xFE,
     Data = 0xFF,
@@ -49,7 +50,7 @@ pub enum Mid {
 pub const RING_TERMS: usize = 48;
 
 impl Mid {
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Hello,
         Self::HelloAck,
         Self::DisConn,
@@ -76,6 +77,7 @@ impl Mid {
         Self::Taken,
         Self::Released,
         Self::Starved,
+        Self::Cleared,
         Self::Recall,
         Self::SinkAvail,
         Self::SrcAvail,

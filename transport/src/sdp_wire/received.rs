@@ -134,6 +134,7 @@ impl<'a> Received<'a> {
             },
             Mid::Released => Message::Released,
             Mid::Starved => Message::Starved,
+            Mid::Cleared => Message::Cleared,
             Mid::Recall => Message::Recall {
                 bytes: word(&mut from)?,
             },

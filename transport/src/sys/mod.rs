@@ -13,6 +13,7 @@ pub mod mem;
 pub mod net;
 pub mod noted;
 pub mod rings;
+pub mod rtnetlink;
 pub mod runs;
 pub mod section;
 pub mod time;

@@ -1,22 +1,24 @@
 //! Devices, each opened once a process, and which of them carries a local address.
 //!
 //! A connection runs over the device that its kernel connection runs over: the one that has a GID that stands for the
-//! connection's local address (RoCE), or the iWARP device that the kernel's connection manager names for it ([`named`]).
-//! Ports of InfiniBand subnets, which have no such GID, are left out.
+//! connection's local address (RoCE), that of the IPoIB interface that has it (`infiniband`), or the iWARP device that the kernel's
+//! connection manager names for it ([`named`]).
 //!
 //! Called by `endpoint` and `iwarp`. Rules:
 //! - A device is never closed: queue pairs may still refer to it. Its descriptors are moved out of the program's range.
 //! - A child of fork opens devices anew: what it inherits refers to its parent's memory. No lock here is waited for
 //!   that a parent may have held.
 
-use super::address::{Kind, gid_of};
+use super::address::{Fabric, Kind, LAST_LID, gid_of};
 use super::ffi::types::{
-    Context, GID_ROCE_V1, GID_ROCE_V2, GidEntry, LINK_ETHERNET, PORT_ACTIVE, Pd, PortAttr,
-    TRANSPORT_IB, TRANSPORT_IWARP,
+    Context, GID_IB, GID_ROCE_V1, GID_ROCE_V2, GidEntry, LINK_ETHERNET, LINK_INFINIBAND,
+    LINK_UNSPECIFIED, NEEDS_GRH, PORT_ACTIVE, Pd, PortAttr, TRANSPORT_IB, TRANSPORT_IWARP,
 };
 use super::ffi::{self, Library};
+use super::infiniband::{self, Interface};
 use super::lock::Lock;
 use super::receives::Shared;
+use super::route::Here;
 use crate::clock;
 use crate::sys::fd::Fd;
 use crate::sys::{self, Result};
@@ -51,10 +53,9 @@ unsafe impl Sync for Device {}
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Port {
     pub(super) device: &'static Device,
-    pub(super) number: u8,
-    pub(super) kind: Kind,
-    pub(super) gid: [u8; 16],
-    pub(super) gid_index: u8,
+    pub(super) here: Here,
+    /// Of the partition in the port's table; 0 for RoCE, which has the default one only.
+    pub(super) pkey_index: u16,
     /// `enum ibv_mtu`.
     pub(super) mtu: u8,
     /// Octets of the longest message.
@@ -178,12 +179,23 @@ impl Devices {
 
     fn find(&mut self, ip: &IpAddr) -> Option<Port> {
         let gid = gid_of(ip);
+        if let Some(found) = self.find_by(|device| device.port(&gid)) {
+            return Some(found);
+        }
+        if self.open.iter().all(|device| device.is_iwarp) {
+            return None;
+        }
+        let interface = infiniband::interface_of(ip)?;
+        self.find_by(|device| device.port_of(&interface))
+    }
+
+    fn find_by(&mut self, port: impl Fn(&'static Device) -> Result<Option<Port>>) -> Option<Port> {
         let mut found = None;
         // One that cannot be asked has been removed.
         self.open.retain(|device| {
             device.is_iwarp
                 || found.is_some()
-                || match device.port(&gid) {
+                || match port(device) {
                     Ok(port) => {
                         found = port;
                         true
@@ -275,8 +287,66 @@ impl Device {
         Ok(attr)
     }
 
-    /// The port with this GID, if there is one and it is up.
+    /// The RoCE port with this GID, if there is one and it is up.
     fn port(&'static self, gid: &[u8; 16]) -> Result<Option<Port>> {
+        let Some(chosen) = choose(&self.gids()?, gid) else {
+            return Ok(None);
+        };
+        let port = self.query(chosen.port)?;
+        if port.link_layer != LINK_ETHERNET {
+            return Ok(None);
+        }
+        let here = Here {
+            kind: chosen.kind,
+            gid: *gid,
+            port: chosen.port,
+            gid_index: chosen.index,
+            needs_gid: true,
+        };
+        Ok(self.at(&port, here, 0))
+    }
+
+    /// The InfiniBand port of this interface, if there is one and it is up.
+    fn port_of(&'static self, interface: &Interface) -> Result<Option<Port>> {
+        let Some((number, index)) = choose_port(&self.gids()?, &interface.gid) else {
+            return Ok(None);
+        };
+        let port = self.query(number)?;
+        let keys = (0..port.pkey_tbl_len).map_while(|index| self.partition(number, index));
+        let found = infiniband::partition(keys, interface.pkey);
+        let Some((here, pkey_index)) = infiniband_port(&port, interface, (number, index), found)
+        else {
+            return Ok(None);
+        };
+        Ok(self.at(&port, here, pkey_index))
+    }
+
+    /// A key in a port's table of partitions.
+    fn partition(&self, port: u8, index: u16) -> Option<u16> {
+        let mut key = 0;
+        // SAFETY: an open device, and room for the key.
+        let r = unsafe {
+            let context = self.context.as_ptr();
+            (self.library.query_pkey)(context, port, index.into(), &raw mut key)
+        };
+        (r == 0).then_some(u16::from_be(key))
+    }
+
+    /// What a port is, if it is up.
+    fn at(&'static self, port: &PortAttr, here: Here, pkey_index: u16) -> Option<Port> {
+        let mtu = u8::try_from(port.active_mtu).unwrap_or(0);
+        let is_up = port.state == PORT_ACTIVE && (1..=5).contains(&mtu);
+        is_up.then_some(Port {
+            device: self,
+            here,
+            pkey_index,
+            mtu,
+            longest: port.max_msg_sz,
+        })
+    }
+
+    /// Its table of GIDs.
+    fn gids(&self) -> Result<Vec<GidEntry>> {
         let mut entries = vec![GidEntry::default(); GIDS];
         // SAFETY: an open device, and room for as many entries of this size.
         let n = unsafe {
@@ -291,25 +361,41 @@ impl Device {
         // Or minus an error number.
         let n = usize::try_from(n).map_err(|_| ffi::error(n))?;
         entries.truncate(n);
-        let Some(chosen) = choose(&entries, gid) else {
-            return Ok(None);
-        };
-        let port = self.query(chosen.port)?;
-        let mtu = u8::try_from(port.active_mtu).unwrap_or(0);
-        if port.state != PORT_ACTIVE || port.link_layer != LINK_ETHERNET || !(1..=5).contains(&mtu)
-        {
-            return Ok(None);
-        }
-        Ok(Some(Port {
-            device: self,
-            number: chosen.port,
-            kind: chosen.kind,
-            gid: *gid,
-            gid_index: chosen.index,
-            mtu,
-            longest: port.max_msg_sz,
-        }))
+        Ok(entries)
     }
+}
+
+/// Where an InfiniBand port is, by what the device says of it, and in which entry of its table of partitions (`found`: index and
+/// key) its queue pairs are.
+pub(super) fn infiniband_port(
+    port: &PortAttr,
+    interface: &Interface,
+    (number, gid_index): (u8, u8),
+    found: Option<(u16, u16)>,
+) -> Option<(Here, u16)> {
+    let (pkey_index, pkey) = found?;
+    let is_one = matches!(port.link_layer, LINK_INFINIBAND | LINK_UNSPECIFIED);
+    let lid = port.lid;
+    (is_one && lid <= LAST_LID).then_some((
+        Here {
+            kind: Kind::Infiniband(Fabric { lid, pkey }),
+            gid: interface.gid,
+            port: number,
+            gid_index,
+            needs_gid: port.flags & NEEDS_GRH != 0,
+        },
+        pkey_index,
+    ))
+}
+
+/// The InfiniBand port with this GID, and which entry of its table that is.
+pub(super) fn choose_port(entries: &[GidEntry], gid: &[u8; 16]) -> Option<(u8, u8)> {
+    entries.iter().find_map(|entry| {
+        let is_it = entry.gid.0 == *gid && entry.gid_type == GID_IB;
+        let port = u8::try_from(entry.port_num).ok()?;
+        let index = u8::try_from(entry.gid_index).ok()?;
+        is_it.then_some((port, index))
+    })
 }
 
 /// An entry of a table of GIDs.

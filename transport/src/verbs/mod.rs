@@ -8,9 +8,10 @@
 //! | `device` | devices, opened once a process; which of them carries a local address |
 //! | `region`, `channel` | the registration of memory; the event of a completion queue |
 //! | `ledger`, `message`, `counted` | what the peer has room for and what is held back: who tells counts; the same for both kinds |
-//! | `queue_pair`, `endpoint` | a queue pair over RoCE, and that with its memory as an [`Adapter`] |
+//! | `queue_pair`, `endpoint` | a queue pair over RoCE or InfiniBand, and that with its memory as an [`Adapter`] |
+//! | `route`, `infiniband` | the way from one to another; which InfiniBand port an address is at |
 //! | `registrar` | the thread that registers memory for others |
-//! | `receives` | the receives of all queue pairs over RoCE of a device |
+//! | `receives` | the receives of all queue pairs of a device that are no iWARP adapter's |
 //! | `iwarp` | the same over an iWARP adapter, where rdma_cm connects and a Send tells |
 //! | `standin` | the stand-in, for machines without an adapter |
 //!
@@ -29,6 +30,7 @@ mod counted;
 mod device;
 mod endpoint;
 mod ffi;
+mod infiniband;
 mod iwarp;
 mod ledger;
 mod lock;
@@ -37,6 +39,7 @@ mod queue_pair;
 mod receives;
 mod region;
 mod registrar;
+mod route;
 mod standin;
 #[cfg(test)]
 mod tests;
@@ -288,6 +291,16 @@ pub fn insist(insists: bool) {
 
 fn insists() -> bool {
     INSISTS.load(Ordering::Relaxed)
+}
+
+/// Whether a peer with this network address may be found at this address of an adapter's, from where a connection of ours has
+/// this local one. A control call.
+#[must_use]
+pub fn is_of(address: &Address, peer: &IpAddr, local: &IpAddr) -> bool {
+    let own = standin::is_chosen().then(|| address.gid()).flatten();
+    address.is_of(peer, |peer| {
+        own.or_else(|| infiniband::port_of(peer, local))
+    })
 }
 
 /// Whether [`open`] has no adapter for this address only because one has no room.

@@ -9,14 +9,14 @@
 //!
 //! Rule: as a [`Carrier`] it is called by one thread at a time.
 
-use super::address::{Kind, Pair};
+use super::address::Pair;
 use super::channel::Channel;
 use super::counted::{Carrier, Look};
 use super::device::{Device, Port};
 use super::ffi::types::{
-    AhAttr, Context, Cq, Gid, GlobalRoute, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, SEND_INLINE,
-    SEND_SIGNALED, SEND_SOLICITED, SendWr, Sge, WC_RECV, WC_RECV_RDMA_WITH_IMM, WR_RDMA_READ,
-    WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM, WR_SEND_WITH_IMM, Wc, access, mask, state,
+    Context, Cq, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
+    SendWr, Sge, WC_RECV, WC_RECV_RDMA_WITH_IMM, WR_RDMA_READ, WR_RDMA_WRITE,
+    WR_RDMA_WRITE_WITH_IMM, WR_SEND_WITH_IMM, Wc, access, mask, state,
 };
 use super::ledger::{Held, Ledger, RESERVE};
 use super::message::Message;
@@ -38,7 +38,6 @@ const MOST_RETRIES: u8 = 7;
 const RNR_RETRIES: u8 = 7;
 /// 0.64 ms, as encoded.
 const MIN_RNR_TIMER: u8 = 12;
-const HOPS: u8 = 64;
 /// Reads under way at once, each way.
 const READS: u8 = 1;
 
@@ -89,11 +88,11 @@ impl QueuePair {
             cq,
             qp,
             address: Pair {
-                kind: port.kind,
+                kind: port.here.kind,
                 mtu: port.mtu,
                 qpn,
                 psn,
-                gid: port.gid,
+                gid: port.here.gid,
             },
             receives,
             events: AtomicU32::new(0),
@@ -104,7 +103,8 @@ impl QueuePair {
         made.modify(
             QpAttr {
                 qp_state: state::INIT,
-                port_num: port.number,
+                port_num: port.here.port,
+                pkey_index: port.pkey_index,
                 qp_access_flags: access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ,
                 ..QpAttr::default()
             },
@@ -152,20 +152,7 @@ impl QueuePair {
         let Address::Pair(peer) = peer else {
             return Err(Errno::INVAL);
         };
-        let route = match (self.address.kind, peer.kind) {
-            (Kind::Roce, Kind::Roce) | (Kind::RoceV1, Kind::RoceV1) => AhAttr {
-                grh: GlobalRoute {
-                    dgid: Gid(peer.gid),
-                    sgid_index: self.port.gid_index,
-                    hop_limit: HOPS,
-                    ..GlobalRoute::default()
-                },
-                is_global: 1,
-                port_num: self.port.number,
-                ..AhAttr::default()
-            },
-            _ => return Err(Errno::INVAL),
-        };
+        let route = self.port.here.to(peer)?;
         self.modify(
             QpAttr {
                 qp_state: state::RTR,

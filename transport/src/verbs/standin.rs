@@ -12,9 +12,11 @@
 
 mod choice;
 mod guests;
+pub(super) mod port;
 
-use super::address::{BITS_24, Kind, Pair};
+use super::address::{BITS_24, Pair};
 use super::lock::Lock;
+use super::route::Here;
 use super::{Access, Adapter, Address, DEPTH, Done, INLINE, Operation, Registered, Work};
 use crate::clock;
 use crate::sys::fd::{Fd, as_fd};
@@ -65,7 +67,7 @@ const AT_WORK_US: u64 = 1_000_000;
 
 /// What a peer looks at, from outside. Never given back: somebody may be on the way to look.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 struct Door {
     /// The queue pair's own number while it is open, else 0.
     open: AtomicU64,
@@ -141,6 +143,8 @@ struct Queue {
 pub(super) struct StandIn {
     door: &'static Door,
     address: Pair,
+    /// The InfiniBand port that it is at, and the index of its partition.
+    port: Option<(Here, u16)>,
     /// The peer's process and its door; no process before `connect`.
     peer: OnceLock<(u32, u64, u64)>,
     queue: Lock<Queue>,
@@ -182,20 +186,17 @@ impl StandIn {
         }));
         let pid = u32::try_from(sys::pid()).ok()?;
         let at = std::ptr::from_ref(door).expose_provenance() as u64;
-        let mut gid = [0; 16];
-        let octets = pid.to_be_bytes().into_iter().chain(at.to_be_bytes());
-        for (to, from) in gid.iter_mut().zip(octets) {
-            *to = from;
-        }
+        let (kind, gid, port) = port::place(pid, at)?;
         Some(Self {
             door,
             address: Pair {
-                kind: Kind::StandIn,
+                kind,
                 mtu: 5,
                 qpn,
                 psn,
                 gid,
             },
+            port,
             peer: OnceLock::new(),
             queue: Lock::new(Queue {
                 patience: choice::Patience::new(),
@@ -380,15 +381,8 @@ impl Adapter for StandIn {
         let Address::Pair(peer) = peer else {
             return Err(Errno::INVAL);
         };
-        let [p0, p1, p2, p3, a0, a1, a2, a3, a4, a5, a6, a7, 0, 0, 0, 0] = peer.gid else {
-            return Err(Errno::INVAL);
-        };
-        let pid = u32::from_be_bytes([p0, p1, p2, p3]);
-        let at = u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
-        if peer.kind != Kind::StandIn
-            || pid == 0
-            || at.checked_add(size_of::<Door>() as u64).is_none()
-        {
+        let (pid, at) = port::reach(self.port.as_ref(), peer)?;
+        if at.checked_add(BUSY_AT).is_none() {
             return Err(Errno::INVAL);
         }
         let connected = self.peer.set((pid, at, number(peer.qpn, peer.psn)));

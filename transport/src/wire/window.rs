@@ -11,7 +11,9 @@
 //!
 //! A receiver says nothing of its own accord: to a sender that has ended meanwhile its word would be answered with a reset, and the
 //! sender's kernel drop what it has not sent yet. A sender that is out of room asks (Starved), and does not end before it was answered. By the
-//! message Released it ends the scheme for its direction: from there on the kernel's buffers are the limit.
+//! message Released it ends the scheme for its direction: from there on the kernel's buffers are the limit. From Starved on bytes that
+//! its program has sent may be parked, until it says Cleared (or Released): if its direction ends between without a word, as with a process
+//! that is killed, the receiver takes that for a reset, since an end of file would say that it has all.
 //!
 //! The credit scheme has its accounting in SDP itself (`sdp_wire::sequence`); a sender asks for receive buffers, and goes on without them, by the
 //! same two messages, for the same reason. The answer is whatever acknowledges that it has asked.
@@ -331,6 +333,8 @@ pub(super) struct Takes {
     asked: bool,
     /// Nothing is counted any more.
     over: bool,
+    /// The sender may have parked some of what its program has sent.
+    holds: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -353,6 +357,7 @@ impl Takes {
             beside: 0,
             asked: false,
             over: false,
+            holds: false,
         }
     }
 
@@ -384,11 +389,23 @@ impl Takes {
     /// The sender is out of room.
     pub(super) const fn starved(&mut self) {
         self.asked = true;
+        self.holds = !self.over;
     }
 
     /// The sender goes on without the scheme.
     pub(super) const fn released(&mut self) {
         self.over = true;
+        self.holds = false;
+    }
+
+    /// Nothing is parked at the sender any more.
+    pub(super) const fn cleared(&mut self) {
+        self.holds = false;
+    }
+
+    /// Whether an end that comes now may have lost what was parked there.
+    pub(super) const fn may_lack(&self) -> bool {
+        self.holds
     }
 
     /// The program has taken so many bytes of the stream.

@@ -65,7 +65,9 @@ pub(super) fn share(s: &Socket, on: bool) {
         if on && fd >= 0 {
             // What is parked goes: nobody would look after it. (What fails shows by the next call.)
             // SAFETY: the locks are held.
-            let _ = unsafe { wire.out() }.release(&wire.common, fd);
+            let mut out = unsafe { wire.out() };
+            let _ = out.release(&wire.common, fd);
+            let _ = out.clear(&wire.common, fd);
         }
         // SAFETY: as above.
         unsafe { wire.share(on) };

@@ -355,6 +355,7 @@ fn let_all_go(ends: bool) {
     {
         let _ = time::nap(200);
     }
+    world::lock().pool.each(super::waiting::clear);
     if ends {
         say_farewell();
     }

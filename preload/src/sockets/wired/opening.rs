@@ -7,7 +7,7 @@
 //!   client takes whatever is no answer for the program's bytes.
 
 use super::super::demote::become_plain;
-use super::super::{Phase, Socket, Way, rouse, seats};
+use super::super::{Phase, Socket, Way, coarse, parked, rouse, seats};
 use super::{is_current, mover, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
@@ -30,6 +30,9 @@ use transport::wire::{Heard, Wire};
 /// How long (µs) a first use waits for the port mapper's answer. The question was sent before the handshake began; a busy host
 /// may let its answer wait for a core.
 const ANSWER_US: u64 = 5_000;
+
+/// How long (µs) the rest of a request may take to come behind its first octets.
+const REST_US: u64 = 200_000;
 
 /// How long (µs) a child waits for the parent to close its descriptor of a connection that the child serves.
 const PARENT_US: u64 = 10_000;
@@ -272,6 +275,24 @@ fn has_spoken(s: &Socket) -> bool {
     s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() > 0)
 }
 
+/// Whether what may be the beginning of a request is none: a client sends its request whole, so the rest has had its time, or the
+/// client has ended.
+fn is_all_of_it(s: &Socket, fd: i32) -> bool {
+    let now = coarse(clock::ticks()).max(1);
+    let since = match s.starving.load(Ordering::Relaxed) {
+        0 => {
+            s.starving.store(now, Ordering::Relaxed);
+            now
+        }
+        since => since,
+    };
+    let over = now.wrapping_sub(since) > coarse(clock::us(REST_US));
+    if !over {
+        parked::look_soon(); // (what is here already wakes no set that it has woken)
+    }
+    over || super::ending::is_peer_gone(fd)
+}
+
 /// Whether no other process holds the connection: what is mapped for it now is mapped in this one only. A parent that
 /// serves by children closes its own descriptor at once, so it is given a moment.
 fn is_ours_alone(s: &Socket) -> bool {
@@ -321,9 +342,10 @@ fn look(s: &'static Socket, fd: i32) {
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(rides), unfit, &mut reply) {
-        set_up::Verdict::Partial => return,
-        set_up::Verdict::Foreign => {
+        set_up::Verdict::Partial if !is_all_of_it(s, fd) => return,
+        set_up::Verdict::Partial | set_up::Verdict::Foreign => {
             drop(rx);
+            s.starving.store(0, Ordering::Relaxed);
             return become_plain(&mut w, s, fd, Reason::PeerPlain);
         }
         set_up::Verdict::Declined { used, reply } => (used, reply, None),

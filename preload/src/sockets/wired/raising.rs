@@ -317,7 +317,8 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
 fn peer_of(wire: &Wire, fd: i32) -> Option<Terms> {
     let terms = wire.common.ring.peer()?;
     let peer = std::net::Ipv6Addr::from(net::peer(fd)?.ip).to_canonical();
-    terms.address.is_of(&peer).then_some(terms)
+    let local = std::net::Ipv6Addr::from(net::local(fd)?.ip).to_canonical();
+    transport::verbs::is_of(&terms.address, &peer, &local).then_some(terms)
 }
 
 fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {

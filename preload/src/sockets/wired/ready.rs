@@ -195,6 +195,9 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
     if out.is_too_early(&wire.common) {
         return if out.is_roomy(&wire.common) { OUT } else { 0 };
     }
+    if out.is_packetized() && !out.has_credit(&wire.common) {
+        let _ = out.seek_room(&wire.common, s.live_fd(fd)); // (before anything can be parked)
+    }
     if out.is_packetized() && out.is_roomy_to_park(&wire.common).is_some() {
         if out.parked() > 0 {
             let _ = out.flush_all(&wire.common, s.live_fd(fd)); // (what fails shows by the next call)

@@ -229,6 +229,21 @@ pub(crate) fn release(s: &'static Socket) -> bool {
     wire.common.words.is_asked() || wire.common.are_slots_asked()
 }
 
+/// The same once all that was parked has gone: the peer hears that an end from here on loses nothing.
+pub(super) fn clear(s: &'static Socket) {
+    let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    let Some(wire) = wire(s).filter(|_| fd >= 0 && s.phase() == Phase::Wired) else {
+        return;
+    };
+    if !ending::is_peer_gone(fd)
+        && let Ok(_tx) = s.tx.lock_soon()
+        && is_current(s, wire)
+    {
+        // SAFETY: the lock is held. (What fails shows by the next call.)
+        let _ = unsafe { wire.out() }.clear(&wire.common, fd);
+    }
+}
+
 /// How long (µs) a process that ends without closing waits for what its peers answer.
 const ANSWER_US: u64 = 1_000_000;
 

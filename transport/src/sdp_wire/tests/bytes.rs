@@ -246,7 +246,8 @@ fn message(
         15 => Message::Taken { bytes: address },
         16 => Message::Released,
         17 => Message::Starved,
-        18 => Message::Recall { bytes: a },
+        18 => Message::Cleared,
+        19 => Message::Recall { bytes: a },
         _ => Message::Data { payload, urgent },
     }
 }
@@ -256,7 +257,7 @@ proptest! {
 
     #[test]
     fn what_is_sent_is_what_is_read(
-        kind in 0..20usize, words in any::<[u32; 3]>(), address in any::<u64>(), flag in any::<bool>(),
+        kind in 0..21usize, words in any::<[u32; 3]>(), address in any::<u64>(), flag in any::<bool>(),
         payload in proptest::collection::vec(any::<u8>(), 0..80), head in any::<(u16, u32, u32, bool)>(),
     ) {
         let message = message(kind, words, address, flag, &payload);

@@ -42,11 +42,11 @@ fn identifiers() {
     for mid in 0..=0xffu8 {
         let expected = match mid {
             0x00 | 0x01 => Some(Violation::Unexpected),
-            0x02..=0x04 | 0x08..=0x0a | 0x0e | 0x40 | 0x43..=0x47 | 0x49 | 0x4a | 0xff => None,
-            0x05..=0x07 | 0x0b..=0x0d | 0x41 | 0x42 | 0x48 | 0x4b | 0xfd | 0xfe => {
+            0x02..=0x04 | 0x08..=0x0a | 0x0e | 0x40 | 0x43..=0x47 | 0x49..=0x4b | 0xff => None,
+            0x05..=0x07 | 0x0b..=0x0d | 0x41 | 0x42 | 0x48 | 0x4c | 0xfd | 0xfe => {
                 Some(Violation::ExtendedHeader)
             }
-            0x4c..=0x7f => Some(Violation::ExperimentalMid),
+            0x4d..=0x7f => Some(Violation::ExperimentalMid),
             _ => Some(Violation::ReservedMid),
         };
         assert_eq!(broken(&message(mid, 0, &[], b"")), expected, "{mid:#x}");
@@ -72,6 +72,8 @@ fn payload_where_none_is() {
         (0x48, &[0, 4096]),
         (0x49, &[]),
         (0x4a, &[]),
+        (0x4b, &[]),
+        (0x4c, &[4096]),
     ] {
         assert_eq!(broken(&message(mid, 0, extended, b"")), None, "{mid:#x}");
         let with = broken(&message(mid, 0, extended, b"x"));

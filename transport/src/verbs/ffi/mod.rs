@@ -77,6 +77,7 @@ library! {
     query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int, c"ibv_query_port", FIRST;
     query_gid_table: fn(*mut Context, *mut GidEntry, usize, u32, usize) -> isize,
         c"_ibv_query_gid_table", GID_TABLE;
+    query_pkey: fn(*mut Context, u8, c_int, *mut u16) -> c_int, c"ibv_query_pkey", FIRST;
     alloc_pd: fn(*mut Context) -> *mut Pd, c"ibv_alloc_pd", FIRST;
     reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr, c"ibv_reg_mr", FIRST;
     dereg_mr: fn(*mut Mr) -> c_int, c"ibv_dereg_mr", FIRST;

@@ -323,6 +323,11 @@ pub(in crate::verbs) struct Wc {
 
 /// `enum ibv_port_state`.
 pub(in crate::verbs) const PORT_ACTIVE: c_int = 4;
+/// The link layer of an InfiniBand port; and what those say that have none to say.
+pub(in crate::verbs) const LINK_INFINIBAND: u8 = 1;
+pub(in crate::verbs) const LINK_UNSPECIFIED: u8 = 0;
+/// Of a port's flags: no packets without a global route.
+pub(in crate::verbs) const NEEDS_GRH: u8 = 1;
 /// The link layer of a RoCE port.
 pub(in crate::verbs) const LINK_ETHERNET: u8 = 2;
 
@@ -355,6 +360,7 @@ pub(in crate::verbs) struct PortAttr {
 }
 
 /// `enum ibv_gid_type`.
+pub(in crate::verbs) const GID_IB: u32 = 0;
 pub(in crate::verbs) const GID_ROCE_V1: u32 = 1;
 pub(in crate::verbs) const GID_ROCE_V2: u32 = 2;
 

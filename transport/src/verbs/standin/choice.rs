@@ -7,6 +7,7 @@
 //! | `1/4` | has room for four queue pairs a process |
 //! | `1!50` | each queue pair gives up after some work requests, 50 on average, as one does whose peer's machine stands still |
 //! | `1?3000` | each takes some time to connect, 3000 ms at most |
+//! | `1@` | each is at a port of InfiniBand ([`super::port`]) |
 
 use crate::clock;
 use std::sync::OnceLock;
@@ -18,6 +19,7 @@ pub(super) struct Choice {
     pub(super) room: usize,
     lasts: Option<u32>,
     slow_ms: u32,
+    pub(super) infiniband: bool,
 }
 
 impl Choice {
@@ -25,6 +27,7 @@ impl Choice {
         room: usize::MAX,
         lasts: None,
         slow_ms: 0,
+        infiniband: false,
     };
 
     fn from_value(value: &str) -> Option<Self> {
@@ -44,6 +47,10 @@ impl Choice {
             }),
             Some('?') => Some(Self {
                 slow_ms: number()?,
+                ..whole
+            }),
+            Some('@') if rest.as_str().is_empty() => Some(Self {
+                infiniband: true,
                 ..whole
             }),
             Some(_) => None,
@@ -104,11 +111,16 @@ mod tests {
         let of = |value| {
             Choice::from_value(value).map(|choice| (choice.room, choice.lasts, choice.slow_ms))
         };
+        let at_port = |value| Choice::from_value(value).map(|choice| choice.infiniband);
+        assert_eq!(at_port("1@"), Some(true));
+        assert_eq!(at_port("1/4"), Some(false));
         assert_eq!(of("1"), Some((usize::MAX, None, 0)));
         assert_eq!(of("1/4"), Some((4, None, 0)));
         assert_eq!(of("1!50"), Some((usize::MAX, Some(50), 0)));
         assert_eq!(of("1?3000"), Some((usize::MAX, None, 3000)));
-        for none in ["", "0", "2", "11", "1/", "1/x", "1!", "1?-1", "1é", " 1"] {
+        for none in [
+            "", "0", "2", "11", "1/", "1/x", "1!", "1?-1", "1é", " 1", "1@x",
+        ] {
             assert_eq!(of(none), None, "{none:?}");
         }
     }

@@ -111,16 +111,16 @@ proptest! {
 #[test]
 fn a_peer_is_found_at_its_own_address_only() {
     for own in [Address::Pair(roce()), Address::Iwarp(iwarp())] {
-        assert!(own.is_of(&ip("10.77.0.1")));
-        assert!(own.is_of(&ip("::ffff:10.77.0.1")));
-        assert!(!own.is_of(&ip("10.77.0.2")));
+        assert!(own.is_of(&ip("10.77.0.1"), |_| None));
+        assert!(own.is_of(&ip("::ffff:10.77.0.1"), |_| None));
+        assert!(!own.is_of(&ip("10.77.0.2"), |_| None));
     }
     let v6 = Address::Pair(Pair {
         gid: gid_of(&ip("fd00::2")),
         ..roce()
     });
-    assert!(v6.is_of(&ip("fd00::2")));
-    assert!(!v6.is_of(&ip("fd00::3")));
+    assert!(v6.is_of(&ip("fd00::2"), |_| None));
+    assert!(!v6.is_of(&ip("fd00::3"), |_| None));
 }
 
 #[test]

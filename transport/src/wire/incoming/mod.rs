@@ -327,11 +327,19 @@ impl In {
         };
         match (self.fin, self.over) {
             (true, _) => State::Eof,
-            // It failed, or died in the middle of a frame: then bytes that it counts as sent are missing.
-            (_, true) if self.failed || !at_rest => State::Reset,
+            // It failed, or died in the middle of a frame, or with bytes parked: then some that it counts as sent are missing.
+            (_, true) if self.failed || !at_rest || self.may_lack() => State::Reset,
             (_, true) => State::Eof,
             (_, false) if matches!(self.stage, Stage::Plain) => State::Plain,
             (_, false) => State::Open,
+        }
+    }
+
+    /// Whether the peer, in RDMA mode, may have parked bytes.
+    const fn may_lack(&self) -> bool {
+        match &self.takes {
+            Some(takes) => takes.may_lack() && !matches!(self.stage, Stage::Plain),
+            None => false,
         }
     }
 

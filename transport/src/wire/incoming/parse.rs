@@ -378,7 +378,9 @@ impl In {
                     common.due.store(true, Ordering::Release); // there may be room for them
                 }
             }
-            Message::Released | Message::Starved => self.hear_of_room(common, message)?,
+            Message::Released | Message::Starved | Message::Cleared => {
+                self.hear_of_room(common, message)?;
+            }
             // (a SendSm for the buffer before may have been taken for one of this: in any case it goes on here)
             Message::Data { .. } if payload > 0 => {
                 self.borrowed_is_read()?;
@@ -390,6 +392,7 @@ impl In {
                     return Err(sdp_wire::Violation::Unexpected);
                 }
             }
+            Message::AbortConn => self.reset = true,
             Message::SinkAvailCancel => common.ask(super::super::common::SINK_CANCEL_ACK),
             _ => {}
         }

@@ -83,6 +83,7 @@ impl In {
         let takes = self.takes.as_mut().ok_or(Violation::Unexpected)?;
         match message {
             Message::Starved => takes.starved(),
+            Message::Cleared => takes.cleared(),
             _ => takes.released(),
         }
         if takes.hand_back(&common.words) {

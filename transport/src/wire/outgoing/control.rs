@@ -26,6 +26,18 @@ impl Out {
         message: &Message<'_>,
         change: impl FnOnce(&mut Self),
     ) -> Result<bool> {
+        self.say_with(common, fd, message, 0, change)
+    }
+
+    /// [`Self::say_and`]; with MSG_MORE where more follows at once.
+    pub(super) fn say_with(
+        &mut self,
+        common: &Common,
+        fd: i32,
+        message: &Message<'_>,
+        more: i32,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<bool> {
         self.has_slot(common);
         let room = PENDING - self.end >= 2 * (HEAD + 64);
         // (behind RingBegin the kernel connection carries no octets of the stream)
@@ -59,7 +71,7 @@ impl Out {
         }
         change(self);
         self.tell(common);
-        self.flush(common, fd, 0)?;
+        self.flush(common, fd, more)?;
         Ok(true)
     }
 

@@ -130,6 +130,8 @@ pub struct Out {
     answers: u64,
     /// It is to be asked the like, and could not be yet.
     asks: bool,
+    /// The peer knows that bytes may be parked here.
+    shows: bool,
     /// The peer keeps few receive buffers, and knows of a sender that asks for them, or goes on without.
     slots: bool,
     releases: bool,
@@ -372,6 +374,9 @@ impl Out {
                 0 => Sent::NoCredit,
                 n => Sent::Bytes(n),
             });
+        }
+        if self.shows && self.has_credit(common) {
+            self.show_none(common, fd, libc::MSG_MORE)?;
         }
         let sent = if self.follows(common, walk, more) {
             // SAFETY: as above.

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::sdp::Walk;
 use crate::sdp_wire::header::Header;
 use crate::sdp_wire::message::Message;
-use crate::sys::Result;
+use crate::sys::{Result, net};
 use flowctl::Scheme;
 use flowctl::carrier::Carrier;
 use std::sync::atomic::Ordering;
@@ -107,6 +107,7 @@ impl Out {
         }
         common.words.ask();
         if self.say(common, fd, &Message::Starved)? {
+            self.shows = true;
             self.hurry(fd);
         } else {
             common.words.lift_ask();
@@ -177,10 +178,44 @@ impl Out {
         (self.may_park(common) && self.early_start == self.early_end).then(|| window.is_roomy())
     }
 
+    /// The peer is told that nothing is parked here any more, if it was told that something may be. Beside what goes to it, or at the end: to
+    /// a peer that closes nothing is said unasked.
+    ///
+    /// # Errors
+    /// As send(2).
+    pub(super) fn show_none(&mut self, common: &Common, fd: i32, more: i32) -> Result<()> {
+        if common.words.is_asked() {
+            return Ok(()); // (it would have to be said again)
+        }
+        self.clear_and(common, fd, more)
+    }
+
+    /// The same before this side may be there no more, or before others hold the stream too. (Before anything is parked again the peer is
+    /// told so.)
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn clear(&mut self, common: &Common, fd: i32) -> Result<()> {
+        self.clear_and(common, fd, 0)
+    }
+
+    fn clear_and(&mut self, common: &Common, fd: i32, more: i32) -> Result<()> {
+        if self.shows && self.parked() == 0 && self.early_start == self.early_end {
+            self.shows = !self.say_with(common, fd, &Message::Cleared, more, |_| {})?;
+        }
+        Ok(())
+    }
+
+    /// Whether the peer's library knows by all means that something may be parked here: it has been said, and has gone.
+    fn is_shown(&self) -> bool {
+        self.shows && (self.parked() > 0 || self.start == self.end)
+    }
+
     /// Whether what cannot go is parked: not where several processes hold the stream, of which the one whose call it is may end, and
     /// not behind a buffer that the peer is to read.
     fn may_park(&self, common: &Common) -> bool {
         self.mode == Mode::Rdma
+            && self.is_shown()
             && !self.is_too_early(common)
             && !self.ended
             && !self.finish_due
@@ -249,6 +284,7 @@ impl Out {
     /// # Errors
     /// As send(2): then it is lost, as what a kernel has is with a connection that fails.
     pub(super) fn send_parked(&mut self, common: &Common, fd: i32) -> Result<Option<Sent>> {
+        let some = self.parked() > 0;
         while self.parked() > 0 {
             if !self.has_credit(common) {
                 self.seek_room(common, fd)?;
@@ -261,9 +297,15 @@ impl Out {
             };
             let (at, len) = run(window.parked());
             let mut walk = Walk::one(self.own.as_mut_ptr().wrapping_add(at), len);
+            // (what says that nothing is left comes with the last of it)
+            let is_last = self.shows
+                && len == self.parked()
+                && len <= self.room()
+                && !common.words.is_asked();
+            let more = if is_last { libc::MSG_MORE } else { 0 };
             self.from = From::Own;
             // SAFETY: our own bytes, which this does not write to.
-            let sent = unsafe { self.send_now(common, fd, &mut walk, 0) };
+            let sent = unsafe { self.send_now(common, fd, &mut walk, more) };
             self.from = From::Program;
             match sent {
                 Ok(Sent::Bytes(_)) => common.words.note_parked(clock::ticks()), // (it moves)
@@ -277,6 +319,12 @@ impl Out {
         }
         if common.words.parked_since().is_some() {
             common.words.note_parked(0);
+        }
+        if some && self.shows {
+            self.show_none(common, fd, 0)?;
+            if self.shows {
+                net::push(fd);
+            }
         }
         Ok(None)
     }
@@ -331,6 +379,7 @@ impl Out {
 
     fn end_scheme(&mut self, common: &Common, fd: i32) -> Result<()> {
         let said = self.say_and(common, fd, &Message::Released, |out| {
+            out.shows = false;
             if let Some(window) = &mut out.numbers.window {
                 window.lift();
             }
