@@ -26,9 +26,9 @@ pub(super) fn made(fd: c_int) -> c_int {
     fd
 }
 
-/// Whether a descriptor can be followed.
+/// Whether a descriptor can be followed. In a sandbox none that is new: what that takes may kill the program.
 pub(super) fn can_follow(fd: c_int) -> bool {
-    table::can_hold(fd) && world::is_ready()
+    table::can_hold(fd) && world::is_ready() && !signals::is_sandboxed()
 }
 
 /// Starts to follow a TCP socket.
@@ -95,13 +95,13 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         set_errno(e);
     }
     listener::touched(fd);
-    let is_idle = |s: &&Socket| s.phase() == Phase::Idle;
+    let is_idle = |s: &&Socket| s.phase() == Phase::Idle && !signals::is_sandboxed();
     let Some(s) = table::socket(fd).filter(is_idle) else {
         return kernel();
     };
     // A client may find the listener as soon as the kernel has it, and takes one without a board, or a mark, for plain. (Where it
-    // listens is not known before if the kernel is to choose the port; in a sandbox nothing is done before the kernel has said yes.)
-    let bound = !signals::is_sandboxed() && net::local(fd).is_some_and(|at| at.port != 0);
+    // listens is not known before if the kernel is to choose the port.)
+    let bound = net::local(fd).is_some_and(|at| at.port != 0);
     if bound {
         mapper::listening(fd);
     }
@@ -175,7 +175,7 @@ unsafe fn accept_by(
     mut kernel: impl FnMut(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
 ) -> c_int {
     use crate::probe::{Access, is_good};
-    let Some(l) = table::socket(fd) else {
+    let Some(l) = table::socket(fd).filter(|_| !signals::is_sandboxed()) else {
         let new = made(operator::patiently(None, |_| kernel(addr, len)));
         take_in_unlisted(new, nonblock);
         return new;
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn connect(
     if readable && len >= 2 && c_int::from(family()) == libc::AF_UNSPEC {
         return disconnect(s, fd, kernel);
     }
-    if s.phase() != Phase::Idle {
+    if s.phase() != Phase::Idle || signals::is_sandboxed() {
         return kernel();
     }
     // SAFETY: probed.

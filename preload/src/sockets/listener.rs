@@ -69,7 +69,11 @@ pub(crate) fn note_all() {
 
 /// Notes a descriptor that has come from elsewhere, if it is a listener. Nothing is done for it yet.
 pub(crate) fn note(fd: i32) {
-    if !table::can_hold(fd) || table::socket(fd).is_some() || !is_listener(fd) {
+    if !table::can_hold(fd)
+        || crate::signals::is_sandboxed()
+        || table::socket(fd).is_some()
+        || !is_listener(fd)
+    {
         return;
     }
     let mut w = world::lock();
@@ -190,7 +194,7 @@ pub(crate) fn touched(fd: i32) {
 /// a listener that was noted, it is one like any other from now on.
 #[cold]
 pub(crate) fn serve(s: &'static Socket, fd: i32) {
-    if world::is_foreign() || !is_listener(fd) {
+    if world::is_foreign() || crate::signals::is_sandboxed() || !is_listener(fd) {
         return;
     }
     let e = real::errno();
