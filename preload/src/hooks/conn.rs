@@ -146,7 +146,7 @@ impl Caller {
 /// A connection was accepted from a listener that another program has made and left to this one (by exec). A rule that names
 /// iWARP lets clients ask all the same, and what they ask is not for the program to see.
 fn take_in_unlisted(new: c_int, nonblock: bool) {
-    if new < 0 || !can_follow(new) || !wired::is_named_at(new) {
+    if new < 0 || !table::can_hold(new) || !world::is_ready() || !wired::is_named_at(new) {
         return;
     }
     let e = real::errno();
@@ -175,7 +175,9 @@ unsafe fn accept_by(
     mut kernel: impl FnMut(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
 ) -> c_int {
     use crate::probe::{Access, is_good};
-    let Some(l) = table::socket(fd).filter(|_| !signals::is_sandboxed()) else {
+    // (in a sandbox only what may be asked for software iWARP by clients that do not know: the question is not for the program)
+    let is_followed = |l: &&Socket| !signals::is_sandboxed() || listener::is_wired(l);
+    let Some(l) = table::socket(fd).filter(is_followed) else {
         let new = made(operator::patiently(None, |_| kernel(addr, len)));
         take_in_unlisted(new, nonblock);
         return new;
@@ -203,7 +205,7 @@ unsafe fn accept_by(
         return new;
     }
     made(new);
-    if can_follow(new) {
+    if table::can_hold(new) && world::is_ready() {
         let e = real::errno();
         super::process::has_uring();
         let peer = room.and_then(|room| {

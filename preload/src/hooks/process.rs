@@ -5,7 +5,7 @@ use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, uring};
+use crate::sockets::{Phase, listener, uring};
 use crate::{guard, report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::Ordering;
@@ -125,6 +125,7 @@ fn enter_sandbox() {
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry
             && matches!(s.phase(), Phase::Idle | Phase::Listening)
+            && !listener::is_wired(s)
             && s.waiters.load(Ordering::Acquire) == 0
         {
             forget(fd);
@@ -151,7 +152,6 @@ fn leave_all(why: Reason) {
     if why == Reason::Seccomp {
         crate::signals::sandboxed();
         crate::mapper::end();
-        crate::sockets::wired::mover::end();
     }
     // (whoever reads by a ring does not see what is kept here)
     let unread = match why {
@@ -163,6 +163,9 @@ fn leave_all(why: Reason) {
             demote(s, fd, why, unread);
         }
     });
+    if why == Reason::Seccomp {
+        crate::sockets::wired::mover::end(); // (not before: it answers for ends that this very process has)
+    }
     set_errno(e);
 }
 

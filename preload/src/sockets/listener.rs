@@ -35,6 +35,13 @@ pub(crate) fn put_up(w: &mut World, fd: i32) -> Result<u32, Reason> {
     u32::try_from(index).map_err(|_| Reason::NoMemory)
 }
 
+/// Whether what a listener accepts may ask for software iWARP.
+pub(crate) fn is_wired(l: &Socket) -> bool {
+    let _w = world::lock();
+    // SAFETY: under the registry lock.
+    matches!(unsafe { *l.way.get() }, Way::Listener { wired: true, .. })
+}
+
 /// Takes down one that was put up for nothing.
 pub(crate) fn take_down(w: &mut World, family: u32) {
     if let Some(slot) = w.families.get_mut(family as usize)
