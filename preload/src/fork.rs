@@ -12,7 +12,7 @@ use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::wired::{self, mover};
 use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled, wait};
 use crate::world::World;
-use crate::{alloc, guard, mapper, report, table, world};
+use crate::{alloc, guard, mapper, report, signals, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::reason::Reason;
 use transport::sys;
@@ -103,7 +103,11 @@ pub(crate) extern "C" fn in_parent() {
 
 pub(crate) extern "C" fn in_child() {
     alloc::OWN.let_go();
-    world::set_pid(sys::pid());
+    // (in a sandbox, where the question may kill, nobody asks for it any more)
+    let sandboxed = signals::is_sandboxed();
+    if !sandboxed {
+        world::set_pid(sys::pid());
+    }
     mover::in_child();
     mapper::in_child();
     guard::in_child();
@@ -123,7 +127,7 @@ pub(crate) extern "C" fn in_child() {
     for set in &w.sets {
         set.reset();
     }
-    crate::signals::in_child();
+    signals::in_child();
     // The client side belongs to the parent: its slots are handed out there. So does the kernel's
     // answering machine, whose answers would be mixed up.
     if let Some(targets) = w.targets.take()
@@ -132,7 +136,9 @@ pub(crate) extern "C" fn in_child() {
         targets.leave_mapped();
     }
     w.diag = None;
-    w.pool.rename();
+    if !sandboxed {
+        w.pool.rename();
+    }
     report::restart(w);
     for family in w.families.iter_mut().flatten() {
         family.join();

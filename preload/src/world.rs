@@ -101,9 +101,10 @@ pub(crate) fn is_ready() -> bool {
 }
 
 /// Whether the caller is a child that only borrows this memory (vfork), or a copy that fork's handlers
-/// did not run in (clone): what it does to its descriptors is not ours to note.
+/// did not run in (clone): what it does to its descriptors is not ours to note. In a sandbox, where the
+/// question itself may kill, nothing that is the parent's is noted any more, and the answer is no.
 pub(crate) fn is_foreign() -> bool {
-    transport::sys::pid() != PID.load(Ordering::Relaxed)
+    !crate::signals::is_sandboxed() && transport::sys::pid() != PID.load(Ordering::Relaxed)
 }
 
 impl World {

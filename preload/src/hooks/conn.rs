@@ -26,9 +26,9 @@ pub(super) fn made(fd: c_int) -> c_int {
     fd
 }
 
-/// Whether a descriptor can be followed.
+/// Whether a descriptor can be followed. In a sandbox none that is new: what that takes may kill the program.
 pub(super) fn can_follow(fd: c_int) -> bool {
-    table::can_hold(fd) && world::is_ready()
+    table::can_hold(fd) && world::is_ready() && !signals::is_sandboxed()
 }
 
 /// Starts to follow a TCP socket.
@@ -95,13 +95,13 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         set_errno(e);
     }
     listener::touched(fd);
-    let is_idle = |s: &&Socket| s.phase() == Phase::Idle;
+    let is_idle = |s: &&Socket| s.phase() == Phase::Idle && !signals::is_sandboxed();
     let Some(s) = table::socket(fd).filter(is_idle) else {
         return kernel();
     };
     // A client may find the listener as soon as the kernel has it, and takes one without a board, or a mark, for plain. (Where it
-    // listens is not known before if the kernel is to choose the port; in a sandbox nothing is done before the kernel has said yes.)
-    let bound = !signals::is_sandboxed() && net::local(fd).is_some_and(|at| at.port != 0);
+    // listens is not known before if the kernel is to choose the port.)
+    let bound = net::local(fd).is_some_and(|at| at.port != 0);
     if bound {
         mapper::listening(fd);
     }
@@ -146,7 +146,7 @@ impl Caller {
 /// A connection was accepted from a listener that another program has made and left to this one (by exec). A rule that names
 /// iWARP lets clients ask all the same, and what they ask is not for the program to see.
 fn take_in_unlisted(new: c_int, nonblock: bool) {
-    if new < 0 || !can_follow(new) || !wired::is_named_at(new) {
+    if new < 0 || !table::can_hold(new) || !world::is_ready() || !wired::is_named_at(new) {
         return;
     }
     let e = real::errno();
@@ -175,7 +175,9 @@ unsafe fn accept_by(
     mut kernel: impl FnMut(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
 ) -> c_int {
     use crate::probe::{Access, is_good};
-    let Some(l) = table::socket(fd) else {
+    // (in a sandbox only what may be asked for software iWARP by clients that do not know: the question is not for the program)
+    let is_followed = |l: &&Socket| !signals::is_sandboxed() || listener::is_wired(l);
+    let Some(l) = table::socket(fd).filter(is_followed) else {
         let new = made(operator::patiently(None, |_| kernel(addr, len)));
         take_in_unlisted(new, nonblock);
         return new;
@@ -203,7 +205,7 @@ unsafe fn accept_by(
         return new;
     }
     made(new);
-    if can_follow(new) {
+    if table::can_hold(new) && world::is_ready() {
         let e = real::errno();
         super::process::has_uring();
         let peer = room.and_then(|room| {
@@ -268,7 +270,7 @@ pub unsafe extern "C" fn connect(
     if readable && len >= 2 && c_int::from(family()) == libc::AF_UNSPEC {
         return disconnect(s, fd, kernel);
     }
-    if s.phase() != Phase::Idle {
+    if s.phase() != Phase::Idle || signals::is_sandboxed() {
         return kernel();
     }
     // SAFETY: probed.

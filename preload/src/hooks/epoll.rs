@@ -2,21 +2,21 @@
 //!
 //! A set with nothing of ours is the kernel's alone. Time-outs keep their unit down to nanoseconds.
 
-use super::conn::made;
+use super::conn::{can_follow, made};
 use super::threads::may_cancel;
 use super::waiting::{fail, from_ms, from_timespec, to_ms};
-use crate::epoll::set::Set;
+use crate::epoll::set::{Set, TAG, TAG_MASK};
 use crate::epoll::{ctl, wait};
 use crate::probe::{Access, is_good};
 use crate::real::{self, ret_int, set_errno};
 use crate::sockets::operator::patiently;
-use crate::{table, world};
+use crate::{signals, table, world};
 use std::ffi::c_int;
 
 /// Starts to follow an epoll set.
 fn made_set(fd: c_int) -> c_int {
     made(fd);
-    if fd >= 0 && table::can_hold(fd) && world::is_ready() {
+    if fd >= 0 && can_follow(fd) {
         let e = real::errno();
         let mut w = world::lock();
         let set = Set::create(fd);
@@ -36,11 +36,8 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
-    if size <= 0 {
-        return fail(libc::EINVAL);
-    }
-    // SAFETY: without flags the two calls are one.
-    made_set(unsafe { real::epoll_create1(0) })
+    // SAFETY: the program's argument, passed on.
+    made_set(unsafe { real::epoll_create(size) })
 }
 
 #[unsafe(no_mangle)]
@@ -94,6 +91,38 @@ unsafe fn epoll(
     may_cancel(|| unsafe { wait::wait(set, ep, events, n, until, mask) }).map(ret_int)
 }
 
+/// epoll_wait(2) itself, where a sandbox may not know epoll_pwait, which is the same without a mask. `None`: the set is not
+/// the kernel's alone, or has said nothing that is for the program.
+unsafe fn wait_by_its_name(
+    ep: c_int,
+    events: *mut libc::epoll_event,
+    n: c_int,
+    ms: c_int,
+) -> Option<c_int> {
+    let set = table::set(ep);
+    if set.is_some_and(Set::is_engaged) {
+        return None;
+    }
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { real::epoll_wait(ep, events, n, ms) };
+    if set.is_none() || r <= 0 {
+        return Some(r);
+    }
+    // (registrations that have fired once, and are silent until the program modifies them)
+    let mut kept = 0;
+    for at in 0..r.cast_unsigned() as usize {
+        // SAFETY: the kernel has filled so many entries.
+        unsafe {
+            let event = events.add(at).read_unaligned();
+            if event.u64 & TAG_MASK != TAG {
+                events.add(kept).write_unaligned(event);
+                kept += 1;
+            }
+        }
+    }
+    c_int::try_from(kept).ok().filter(|kept| *kept > 0)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_wait(
     ep: c_int,
@@ -101,6 +130,12 @@ pub unsafe extern "C" fn epoll_wait(
     n: c_int,
     ms: c_int,
 ) -> c_int {
+    if signals::is_sandboxed()
+        // SAFETY: the program's arguments, passed on.
+        && let Some(r) = unsafe { wait_by_its_name(ep, events, n, ms) }
+    {
+        return r;
+    }
     // SAFETY: epoll_pwait without a mask.
     unsafe { epoll_pwait(ep, events, n, ms, std::ptr::null()) }
 }

@@ -184,15 +184,11 @@ fn dup_onto(old: c_int, new: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    if old == new {
-        // SAFETY: no pointers. dup2 onto itself only asks whether it is open.
-        return match unsafe { syscall!(fcntl, old, libc::F_GETFD) } {
-            Ok(_) if !table::is_hidden(old) => new,
-            _ => bad_descriptor(),
-        };
+    if old == new && table::is_hidden(old) {
+        return bad_descriptor();
     }
-    // SAFETY: dup3 without flags is dup2 for different descriptors.
-    dup_onto(old, new, || unsafe { real::dup3(old, new, 0) })
+    // SAFETY: the program's arguments, passed on. (Not dup3, which a sandbox may know nothing of.)
+    dup_onto(old, new, || unsafe { real::dup2(old, new) })
 }
 
 #[unsafe(no_mangle)]
@@ -447,8 +443,19 @@ openers! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pipe2(out: *mut c_int, flags: c_int) -> c_int {
-    // SAFETY: the program's arguments, passed on.
-    let r = unsafe { real::pipe2(out, flags) };
+    // SAFETY: the program's arguments, passed on; what the kernel has written.
+    unsafe { made_pipe(out, real::pipe2(out, flags)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pipe(out: *mut c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { made_pipe(out, real::pipe(out)) }
+}
+
+/// # Safety
+/// If `r` is 0 the kernel has written both.
+unsafe fn made_pipe(out: *mut c_int, r: c_int) -> c_int {
     if r == 0 {
         // SAFETY: the kernel has just written both.
         unsafe {
@@ -457,10 +464,4 @@ pub unsafe extern "C" fn pipe2(out: *mut c_int, flags: c_int) -> c_int {
         }
     }
     r
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pipe(out: *mut c_int) -> c_int {
-    // SAFETY: the program's argument, passed on.
-    unsafe { pipe2(out, 0) }
 }

@@ -3,10 +3,12 @@
 
 use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
+use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::uring;
+use crate::sockets::{Phase, listener, uring};
 use crate::{guard, report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
+use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::syscall;
 
@@ -96,9 +98,7 @@ const SYSCALL_USER_DISPATCH: c_int = 59;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
-        enter_sandbox(b);
-    }
+    enter_by_prctl(option.cast_unsigned() as usize, a, b);
     if option == SYSCALL_USER_DISPATCH {
         guard::forbid(); // there is one for each thread, and the program wants it
     }
@@ -106,17 +106,45 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     unsafe { real::prctl(option, a, b, c, d) }
 }
 
-/// A sandbox may kill the process for a system call that the program itself never makes: what is to be
-/// done is done while that is still allowed. (Without a filter the program only asks what there is.)
-fn enter_sandbox(filter: usize) {
-    guard::forbid();
-    leave_all(Reason::Seccomp);
-    if filter != 0 {
-        let e = real::errno();
-        crate::report::before_sandbox();
-        set_errno(e);
+/// prctl(2) with these arguments; a filter that is none is refused.
+fn enter_by_prctl(option: usize, mode: usize, filter: usize) {
+    let strict = mode == libc::SECCOMP_MODE_STRICT as usize;
+    if option == libc::PR_SET_SECCOMP as usize && (strict || filter != 0) {
+        enter_sandbox();
     }
 }
+
+/// A sandbox may kill the process for a system call that the program itself never makes: what is to be
+/// done is done while that is still allowed. From then on no connection is made or accepted with the library: clients
+/// find no board any more, and no new socket is followed.
+fn enter_sandbox() {
+    guard::forbid();
+    leave_all(Reason::Seccomp);
+    let e = real::errno();
+    crate::report::before_sandbox();
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry
+            && matches!(s.phase(), Phase::Idle | Phase::Listening)
+            && !listener::is_wired(s)
+            && s.waiters.load(Ordering::Acquire) == 0
+        {
+            forget(fd);
+        }
+    });
+    set_errno(e);
+}
+
+/// seccomp(2) with these arguments limits the process. (Libraries ask it what there is, first.)
+const fn is_limiting(operation: usize, filter: usize) -> bool {
+    match operation {
+        SECCOMP_STRICT => true,
+        SECCOMP_FILTER => filter != 0,
+        _ => false,
+    }
+}
+
+const SECCOMP_STRICT: usize = 0; // SECCOMP_SET_MODE_STRICT
+const SECCOMP_FILTER: usize = 1; // SECCOMP_SET_MODE_FILTER
 
 /// Every stream goes back to the kernel.
 fn leave_all(why: Reason) {
@@ -124,7 +152,6 @@ fn leave_all(why: Reason) {
     if why == Reason::Seccomp {
         crate::signals::sandboxed();
         crate::mapper::end();
-        crate::sockets::wired::mover::end();
     }
     // (whoever reads by a ring does not see what is kept here)
     let unread = match why {
@@ -136,6 +163,9 @@ fn leave_all(why: Reason) {
             demote(s, fd, why, unread);
         }
     });
+    if why == Reason::Seccomp {
+        crate::sockets::wired::mover::end(); // (not before: it answers for ends that this very process has)
+    }
     set_errno(e);
 }
 
@@ -165,7 +195,8 @@ pub unsafe extern "C" fn syscall(
     }
     match nr {
         libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
-        libc::SYS_seccomp => enter_sandbox(c),
+        libc::SYS_seccomp if is_limiting(a, c) => enter_sandbox(),
+        libc::SYS_prctl => enter_by_prctl(a, b, c),
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the program's words for this call.
             if let Some(r) = unsafe { super::exec::raw(nr, [a, b, c, d, e]) } {

@@ -7,6 +7,7 @@ use super::threads::may_cancel;
 use crate::poll as engine;
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, ret_int, set_errno};
+use crate::signals;
 use crate::sockets::operator::patiently;
 use std::ffi::{c_int, c_void};
 
@@ -62,6 +63,11 @@ pub unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int
         {
             return ret_int(r);
         }
+    }
+    // In a sandbox ppoll may not be known.
+    if signals::is_sandboxed() {
+        // SAFETY: the program's arguments, passed on.
+        return unsafe { real::poll(fds, n, ms) };
     }
     // SAFETY: the program's arguments, passed on.
     unsafe { poll_by_kernel(fds, n, from_ms(ms), std::ptr::null()) }

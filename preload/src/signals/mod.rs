@@ -60,9 +60,13 @@ fn expect(signal: c_int) {
     }
 }
 
-/// The program limits its system calls.
+/// The program limits its system calls. (Its report is written, so nothing is to be done at its end.)
 pub(crate) fn sandboxed() {
+    let watched = ENDING.map(|signal| is_watched(signal) && ends(signal));
     SANDBOXED.store(true, Ordering::SeqCst);
+    for (signal, _) in ENDING.into_iter().zip(watched).filter(|(_, is)| *is) {
+        kernel_default(signal);
+    }
 }
 
 pub(crate) fn is_sandboxed() -> bool {
@@ -72,7 +76,7 @@ pub(crate) fn is_sandboxed() -> bool {
 const ENDING: [c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
 fn is_watched(signal: c_int) -> bool {
-    world::settings().report.is_some() && ENDING.contains(&signal)
+    world::settings().report.is_some() && !is_sandboxed() && ENDING.contains(&signal)
 }
 
 /// What is done about an ending signal that the program does not handle.

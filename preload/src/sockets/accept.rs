@@ -70,9 +70,11 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
         } if wired::may_be_asked(s, family.is_ok(), peer) => {
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::Callee { rides } };
-            s.declines.store(uring::is_used(), Ordering::Release);
+            let declines = uring::is_used() || crate::signals::is_sandboxed();
+            s.declines.store(declines, Ordering::Release);
             return wired::begin_as_server(s);
         }
+        Way::Listener { .. } if crate::signals::is_sandboxed() => Reason::Seccomp,
         Way::Listener {
             family: Ok(family), ..
         } => {

@@ -65,7 +65,7 @@ fn forget_socket(s: &'static Socket, fd: i32) {
         }
     }
     if last {
-        super::residual::part(s, fd);
+        super::residual::part(s);
         finish(&mut w, s, fd);
     }
 }
@@ -172,6 +172,9 @@ pub(super) fn unexpect(w: &mut World, s: &Socket) {
 fn note_absence(w: &mut World, s: &Socket, fd: i32) {
     let mapped = matches!(super::demote::way(s), Way::Caller { mapped: true, .. });
     let asked = s.phase() == Phase::Fresh && mapped;
+    if crate::signals::is_sandboxed() {
+        return;
+    }
     let plain = s.phase() == Phase::Plain && s.record.role.load(Ordering::Relaxed) == 1;
     if (asked || plain)
         && !s.record.has_carried()

@@ -35,6 +35,13 @@ pub(crate) fn put_up(w: &mut World, fd: i32) -> Result<u32, Reason> {
     u32::try_from(index).map_err(|_| Reason::NoMemory)
 }
 
+/// Whether what a listener accepts may ask for software iWARP.
+pub(crate) fn is_wired(l: &Socket) -> bool {
+    let _w = world::lock();
+    // SAFETY: under the registry lock.
+    matches!(unsafe { *l.way.get() }, Way::Listener { wired: true, .. })
+}
+
 /// Takes down one that was put up for nothing.
 pub(crate) fn take_down(w: &mut World, family: u32) {
     if let Some(slot) = w.families.get_mut(family as usize)
@@ -69,7 +76,11 @@ pub(crate) fn note_all() {
 
 /// Notes a descriptor that has come from elsewhere, if it is a listener. Nothing is done for it yet.
 pub(crate) fn note(fd: i32) {
-    if !table::can_hold(fd) || table::socket(fd).is_some() || !is_listener(fd) {
+    if !table::can_hold(fd)
+        || crate::signals::is_sandboxed()
+        || table::socket(fd).is_some()
+        || !is_listener(fd)
+    {
         return;
     }
     let mut w = world::lock();
@@ -190,7 +201,7 @@ pub(crate) fn touched(fd: i32) {
 /// a listener that was noted, it is one like any other from now on.
 #[cold]
 pub(crate) fn serve(s: &'static Socket, fd: i32) {
-    if world::is_foreign() || !is_listener(fd) {
+    if world::is_foreign() || crate::signals::is_sandboxed() || !is_listener(fd) {
         return;
     }
     let e = real::errno();

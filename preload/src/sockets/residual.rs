@@ -122,10 +122,13 @@ static OWN: Parted = Parted {
 };
 
 impl Parted {
-    fn note(&self, fd: i32, r: *mut Residual) {
-        let Ok(inode) = sys::fd::inode(fd) else {
+    fn note(&self, r: *mut Residual) {
+        // (the record knows its socket; a sandbox may kill for asking)
+        // SAFETY: null, or memory that is never unmapped while a socket refers to it.
+        let inode = unsafe { r.as_ref() }.map_or(0, |r| r.inode);
+        if inode == 0 {
             return;
-        };
+        }
         let at = self.next.fetch_add(1, Ordering::AcqRel) % PARTED;
         if let (Some(number), Some(bytes)) = (self.inodes.get(at), self.bytes.get(at)) {
             number.store(0, Ordering::Release);
@@ -159,9 +162,9 @@ impl Parted {
 
 /// The last descriptor of the socket is closed here. Another process may pass it back. Under the registry
 /// lock.
-pub(crate) fn part(s: &Socket, fd: i32) {
+pub(crate) fn part(s: &Socket) {
     if left(s) > 0 {
-        OWN.note(fd, s.residual.load(Ordering::Acquire));
+        OWN.note(s.residual.load(Ordering::Acquire));
     }
 }
 
@@ -207,7 +210,7 @@ pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
     if s.is_shared()
         && let Some(parted) = family::parted()
     {
-        parted.note(fd, r);
+        parted.note(r);
     }
     true
 }

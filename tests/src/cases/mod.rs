@@ -42,6 +42,7 @@ mod passed;
 mod poll;
 mod process;
 mod roused;
+mod sandbox;
 mod select;
 mod sharing;
 mod sharing_load;
@@ -209,6 +210,7 @@ pub fn all() -> Vec<Case> {
         executed::CASES,
         legs::CASES,
         roused::CASES,
+        sandbox::CASES,
         sharing::CASES,
         sharing_load::CASES,
         death::CASES,

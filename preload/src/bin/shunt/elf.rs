@@ -13,6 +13,9 @@ const ENTRY: usize = 56;
 /// Program headers at most; real programs have about a dozen.
 const MOST: usize = 1024;
 
+/// Bytes of a loader's name at most.
+const LONGEST: u64 = 4096;
+
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const TYPE_EXEC: u16 = 2;
@@ -30,8 +33,36 @@ pub(crate) fn is_static(file: &mut (impl Read + Seek)) -> bool {
     has_interpreter(file) == Some(false)
 }
 
+/// Whether the file is certainly a program for musl's loader, which ends a program under which a library for
+/// another C library is put.
+pub(crate) fn is_for_musl(file: &mut (impl Read + Seek)) -> bool {
+    interpreter(file).is_some_and(|name| name.windows(8).any(|part| part == b"/ld-musl"))
+}
+
+/// The loader that the program names.
+fn interpreter(file: &mut (impl Read + Seek)) -> Option<Vec<u8>> {
+    let table = table(file)?;
+    let entry = table
+        .chunks_exact(ENTRY)
+        .find(|entry| u32_at(entry, 0) == Some(PT_INTERP))?;
+    file.seek(SeekFrom::Start(u64_at(entry, 8)?)).ok()?;
+    let mut name = Vec::new();
+    let size = u64_at(entry, 32)?.min(LONGEST);
+    file.take(size).read_to_end(&mut name).ok()?;
+    Some(name)
+}
+
 /// Nothing for what is not understood.
 fn has_interpreter(file: &mut (impl Read + Seek)) -> Option<bool> {
+    Some(
+        table(file)?
+            .chunks_exact(ENTRY)
+            .any(|entry| u32_at(entry, 0) == Some(PT_INTERP)),
+    )
+}
+
+/// The program headers. Nothing for what is not understood.
+fn table(file: &mut (impl Read + Seek)) -> Option<Vec<u8>> {
     let mut header = [0; HEADER];
     file.seek(SeekFrom::Start(0)).ok()?;
     file.read_exact(&mut header).ok()?;
@@ -47,11 +78,7 @@ fn has_interpreter(file: &mut (impl Read + Seek)) -> Option<bool> {
     file.seek(SeekFrom::Start(u64_at(&header, 32)?)).ok()?;
     let mut table = vec![0; count * ENTRY];
     file.read_exact(&mut table).ok()?;
-    Some(
-        table
-            .chunks_exact(ENTRY)
-            .any(|entry| u32_at(entry, 0) == Some(PT_INTERP)),
-    )
+    Some(table)
 }
 
 fn bytes_at<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
@@ -99,6 +126,21 @@ mod tests {
         assert_eq!(judge(&file(&[6, PT_INTERP, 1])), Some(true));
         assert_eq!(judge(&file(&[1, 1, 2])), Some(false));
         assert!(is_static(&mut Cursor::new(file(&[1]))));
+    }
+
+    #[test]
+    fn the_loader_s_name_tells_the_c_library() {
+        let with = |name: &[u8]| {
+            let mut f = file(&[PT_INTERP]);
+            let at = f.len() as u64;
+            f[HEADER + 8..HEADER + 16].copy_from_slice(&at.to_le_bytes());
+            f[HEADER + 32..HEADER + 40].copy_from_slice(&(name.len() as u64).to_le_bytes());
+            f.extend_from_slice(name);
+            is_for_musl(&mut Cursor::new(f))
+        };
+        assert!(with(b"/lib/ld-musl-x86_64.so.1\0"));
+        assert!(!with(b"/lib64/ld-linux-x86-64.so.2\0"));
+        assert!(!with(b"") && !is_for_musl(&mut Cursor::new(file(&[1]))));
     }
 
     #[test]

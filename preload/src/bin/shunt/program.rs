@@ -20,6 +20,7 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     Static,
+    Musl,
     SetId,
     Capabilities,
 }
@@ -28,6 +29,7 @@ impl Obstacle {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Static => "is statically linked",
+            Self::Musl => "is made for musl",
             Self::SetId => "is set-user-ID or set-group-ID",
             Self::Capabilities => "has file capabilities",
         }
@@ -76,6 +78,8 @@ pub(crate) fn obstacle(program: &Path) -> Option<(PathBuf, Obstacle)> {
             Obstacle::Capabilities
         } else if elf::is_static(&mut open) && !is_loader(&file) {
             Obstacle::Static
+        } else if elf::is_for_musl(&mut open) {
+            Obstacle::Musl
         } else {
             return None;
         };
