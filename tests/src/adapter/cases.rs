@@ -1,9 +1,17 @@
 //! The cases. Each side runs the same function with its own role; words at the end of the memory tell the peer how far the
 //! other is.
 
+mod ending;
+mod told;
+
+use ending::{
+    a_cut_link_is_told, a_side_has_gone, another_kind, nothing_arrives, posted_after_failing,
+    violation,
+};
+use told::{an_event_tells_once, telling, told_in_order, told_more_than_polled};
+
 use super::Role;
 use super::side::{LEN, Pair, Side, ensure};
-use std::time::{Duration, Instant};
 use transport::verbs::{BATCH, DEPTH, INLINE, Operation, TELLS, Work};
 
 pub type Case = fn(&mut Side) -> Result<(), String>;
@@ -219,128 +227,6 @@ const fn length(round: u64) -> usize {
     1 + (round * 37 % 6000) as usize
 }
 
-/// A Write of no octets that tells a word.
-fn telling(pair: &Pair, word: u32, id: u64) -> Work {
-    Work {
-        operation: Operation::WriteInline,
-        tell: Some(word),
-        ..pair.write(0, 0, id)
-    }
-}
-
-fn told_in_order(side: &mut Side) -> Result<(), String> {
-    const ROUNDS: u32 = 500;
-    let does = |side: &mut Side| {
-        for round in 1..=ROUNDS {
-            let pair = &side.pair;
-            let len = length(round.into());
-            let from = LEN / 2;
-            pair.fill(from, &vec![round as u8; len]);
-            let write = pair.write(from, len, round.into());
-            pair.post(&[Work {
-                remote: write.remote - from as u64,
-                tell: Some(round | 1 << 31),
-                ..write
-            }])?;
-            pair.done_well(round.into())?;
-            if round.is_multiple_of(16) {
-                side.meet()?; // (what is told next may come over what is looked at)
-            }
-        }
-        Ok(())
-    };
-    in_turn(side, does, |side| {
-        for round in 1..=ROUNDS {
-            let told = side.pair.told()?;
-            ensure!(told == round | 1 << 31, "told {told:#x} in round {round}");
-            if round.is_multiple_of(16) {
-                let octets = side.pair.octets(0, length(round.into()));
-                ensure!(
-                    octets.iter().all(|o| *o == round as u8),
-                    "data of round {round} are not there"
-                );
-                side.meet()?;
-            }
-        }
-        Ok(())
-    })
-}
-
-fn told_more_than_polled(side: &mut Side) -> Result<(), String> {
-    const ALL: u32 = 3 * TELLS as u32;
-    let does = |side: &mut Side| {
-        for i in 0..ALL {
-            side.pair.post(&[telling(&side.pair, i, i.into())])?;
-            side.pair.done_well(i.into())?;
-        }
-        Ok(())
-    };
-    in_turn(side, does, |side| {
-        std::thread::sleep(Duration::from_millis(300));
-        for i in 0..ALL {
-            let told = side.pair.told()?;
-            ensure!(told == i, "told {told}, not {i}");
-        }
-        Ok(())
-    })
-}
-
-fn an_event_tells_once(side: &mut Side) -> Result<(), String> {
-    let soon = Duration::from_millis(50);
-    let does = |side: &mut Side| {
-        for i in 0..6 {
-            side.meet()?;
-            side.pair.post(&[telling(&side.pair, i, i.into())])?;
-            side.pair.done_well(i.into())?;
-            side.meet()?;
-        }
-        Ok(())
-    };
-    in_turn(side, does, |side| {
-        let arm = |pair: &Pair| pair.adapter.arm().map_err(|e| format!("not armed: {e:?}"));
-        let meet = |side: &mut Side| side.meet().and_then(|()| side.meet());
-        meet(side)?;
-        ensure!(!side.pair.shows(soon), "an event that nobody has armed");
-        ensure!(side.pair.told()? == 0, "the first word");
-        arm(&side.pair)?;
-        ensure!(!side.pair.shows(soon), "an event of what was polled before");
-        meet(side)?;
-        ensure!(side.pair.shows(Duration::from_secs(10)), "no event");
-        ensure!(side.pair.adapter.take_event(), "no event to take");
-        ensure!(!side.pair.adapter.take_event(), "an event that was taken");
-        ensure!(!side.pair.shows(soon), "an event that was taken shows");
-        ensure!(side.pair.told()? == 1, "the second word");
-        meet(side)?;
-        ensure!(!side.pair.shows(soon), "an event that was not armed anew");
-        arm(&side.pair)?;
-        meet(side)?;
-        meet(side)?;
-        ensure!(
-            side.pair.shows(Duration::from_secs(10)),
-            "no event of two words"
-        );
-        ensure!(
-            side.pair.adapter.take_event(),
-            "no event of two words to take"
-        );
-        for i in 2..5 {
-            ensure!(side.pair.told()? == i, "word {i}");
-        }
-        // What the own side does is no event.
-        arm(&side.pair)?;
-        side.pair.post(&[word(&side.pair, 1, 77, true)])?;
-        side.pair.done_well(77)?;
-        ensure!(!side.pair.shows(soon), "an event of the side's own work");
-        meet(side)?;
-        ensure!(
-            side.pair.shows(Duration::from_secs(10)),
-            "no event of the last word"
-        );
-        ensure!(side.pair.told()? == 5, "the last word");
-        Ok(())
-    })
-}
-
 fn the_last_one_stays(side: &mut Side) -> Result<(), String> {
     let does = |side: &mut Side| {
         let pair = &side.pair;
@@ -446,121 +332,6 @@ fn both_at_once(side: &mut Side) -> Result<(), String> {
     side.meet()
 }
 
-/// A Write that is not allowed: it fails, so does what comes behind it, and nothing has arrived.
-fn violation(side: &mut Side, wrong: fn(&mut u64, &mut u32)) -> Result<(), String> {
-    if side.role == Role::Asks {
-        let pair = &side.pair;
-        pair.fill(WORD, &[1; 8]);
-        let mut work = pair.write(WORD, 8, 1);
-        wrong(&mut work.remote, &mut work.rkey);
-        pair.post(&[work, pair.write(WORD, 8, 2)])?;
-        pair.done_badly(1)?;
-        pair.done_badly(2)?;
-        pair.post(&[pair.write(WORD, 8, 3)])?;
-        pair.done_badly(3)?;
-    }
-    side.meet()?;
-    if side.role == Role::Serves {
-        let octets = side.pair.octets(0, LEN);
-        ensure!(
-            octets.iter().all(|octet| *octet == 0),
-            "something has arrived"
-        );
-    }
-    side.meet()
-}
-
-fn nothing_arrives(side: &mut Side) -> Result<(), String> {
-    side.pair = side.another_that_gives_up()?;
-    if side.role == Role::Serves {
-        side.pair.adapter.fail();
-        side.meet()?;
-        side.meet()?;
-        let octets = side.pair.octets(0, LEN);
-        ensure!(
-            octets.iter().all(|octet| *octet == 0),
-            "something has arrived"
-        );
-        return Ok(());
-    }
-    side.meet()?;
-    let pair = &side.pair;
-    pair.fill(0, &[1; 4096]);
-    let posted = Instant::now();
-    pair.post(&[pair.write(0, 4096, 7)])?;
-    pair.done_badly(7)?;
-    println!("  told after {} ms", posted.elapsed().as_millis());
-    side.meet()
-}
-
-fn posted_after_failing(side: &mut Side) -> Result<(), String> {
-    let does = |side: &mut Side| {
-        let pair = &side.pair;
-        pair.adapter.fail();
-        pair.fill(0, &[1; 64]);
-        pair.post(&[pair.write(0, 64, 1), pair.read(4096, 64, 2)])?;
-        pair.done_badly(1)?;
-        pair.done_badly(2)?;
-        side.meet()
-    };
-    if side.role == Role::Asks {
-        return does(side);
-    }
-    side.meet()?;
-    let octets = side.pair.octets(0, 64);
-    ensure!(octets == [0; 64], "something has arrived");
-    Ok(())
-}
-
-fn a_side_has_gone(side: &mut Side) -> Result<(), String> {
-    let pair = side.another_that_gives_up()?;
-    if side.role == Role::Serves {
-        drop(pair);
-        side.meet()?;
-    } else {
-        side.meet()?;
-        let posted = Instant::now();
-        pair.post(&[pair.read(0, 64, 1)])?;
-        pair.done_badly(1)?;
-        println!("  told after {} ms", posted.elapsed().as_millis());
-    }
-    // The other one is as it was.
-    both_at_once(side)
-}
-
-fn another_kind(side: &mut Side) -> Result<(), String> {
-    use transport::verbs::Address;
-    use transport::verbs::address::{Iwarp, Kind, Pair, gid_of};
-    let own = side.pair.adapter.address();
-    let ip = gid_of(&std::net::Ipv4Addr::new(10, 77, 0, 9).into());
-    let pair = |kind| {
-        Address::Pair(Pair {
-            kind,
-            mtu: 3,
-            qpn: 7,
-            psn: 1,
-            gid: ip,
-        })
-    };
-    let address = match own {
-        Address::Pair(own) if own.kind == Kind::StandIn => pair(Kind::Roce),
-        Address::Pair(_) => pair(Kind::StandIn),
-        Address::Iwarp(_) => pair(Kind::Roce),
-    };
-    let connected = side.pair.adapter.connect(&address);
-    ensure!(connected.is_err(), "connected to {address:?}");
-    if let Address::Pair(_) = own {
-        let address = Address::Iwarp(Iwarp {
-            ip,
-            port: Some(7),
-            secret: 7,
-        });
-        let connected = side.pair.adapter.connect(&address);
-        ensure!(connected.is_err(), "connected to {address:?}");
-    }
-    side.meet()
-}
-
 fn many(side: &mut Side) -> Result<(), String> {
     let mut pairs = Vec::new();
     for _ in 0..24 {
@@ -626,31 +397,4 @@ fn come_and_go(side: &mut Side) -> Result<(), String> {
         side.meet()?;
     }
     Ok(())
-}
-
-/// Or waited for, where TCP carries it all.
-fn a_cut_link_is_told(side: &mut Side) -> Result<(), String> {
-    side.pair = side.another_that_gives_up()?;
-    if side.role == Role::Asks && !side.pair.is_acknowledged() {
-        side.cut()?;
-        let posted = side.pair.post(&[side.pair.write(0, 4096, 1)]);
-        std::thread::sleep(Duration::from_millis(500));
-        side.mend()?;
-        posted?;
-        side.pair.done_well(1)?;
-        side.pair.placed()?;
-    } else if side.role == Role::Asks {
-        side.cut()?;
-        let pair = &side.pair;
-        let posted = Instant::now();
-        let told = pair
-            .post(&[pair.write(0, 4096, 1)])
-            .and_then(|()| pair.done_badly(1));
-        println!("  told after {} ms", posted.elapsed().as_millis());
-        side.mend()?;
-        told?;
-    }
-    side.meet()?;
-    side.pair = side.another()?;
-    both_at_once(side)
 }
