@@ -4,11 +4,11 @@
 use crate::epoll::set::Set;
 use crate::guard;
 use crate::sockets::Socket;
-use crate::sockets::lock::{Slow, SlowHeld};
+use crate::sockets::lock::{Slow, SlowHeld, thread};
 use crate::sockets::pool::Pool;
 use flowctl::{Scheme, Terms};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use transport::direct::policy::{self, Mode, Touch};
 use transport::rendezvous::client::Targets;
 use transport::rendezvous::server::Family;
@@ -101,10 +101,26 @@ pub(crate) fn is_ready() -> bool {
 }
 
 /// Whether the caller is a child that only borrows this memory (vfork), or a copy that fork's handlers
-/// did not run in (clone): what it does to its descriptors is not ours to note. In a sandbox, where the
-/// question itself may kill, nothing that is the parent's is noted any more, and the answer is no.
+/// did not run in (clone): what it does to its descriptors is not ours to note. In a sandbox the question itself
+/// may kill: there only a thread that may be such a child asks it.
 pub(crate) fn is_foreign() -> bool {
-    !crate::signals::is_sandboxed() && transport::sys::pid() != PID.load(Ordering::Relaxed)
+    if crate::signals::is_sandboxed() && PARTED.load(Ordering::Relaxed) != thread() {
+        return false;
+    }
+    let foreign = transport::sys::pid() != PID.load(Ordering::Relaxed);
+    if !foreign && PARTED.load(Ordering::Relaxed) != 0 {
+        PARTED.store(0, Ordering::Relaxed); // (the parent is back)
+    }
+    foreign
+}
+
+/// The thread (its pointer) that has made a child last which no handler of fork knows of: the child runs with the same one, and the
+/// parent's sleeps or has a word of its own from the next question on.
+pub(crate) static PARTED: AtomicU64 = AtomicU64::new(0);
+
+/// A child is about to be made that way.
+pub(crate) fn parts() {
+    PARTED.store(thread(), Ordering::Relaxed);
 }
 
 impl World {

@@ -207,7 +207,9 @@ unsafe fn accept_by(
     made(new);
     if table::can_hold(new) && world::is_ready() {
         let e = real::errno();
-        super::process::has_uring();
+        if !signals::is_sandboxed() {
+            super::process::has_uring();
+        }
         let peer = room.and_then(|room| {
             // SAFETY: the kernel has just written both, the address no longer than the room for it.
             unsafe { Endpoint::from_raw(addr, room.min(len.read_unaligned()) as usize) }

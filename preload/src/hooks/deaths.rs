@@ -8,23 +8,32 @@ use std::ffi::{c_int, c_void};
 use transport::sys::{self, time};
 use transport::syscall;
 
+/// What comes before a signal. (Signal 0 only asks who is there.)
+fn before(signal: c_int, own: impl FnOnce() -> bool) {
+    if signal != 0 {
+        parked::before_death(own);
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(|| (pid <= 0 || pid == sys::pid()) && signals::ends(signal));
+    before(signal, || {
+        (pid <= 0 || pid == sys::pid()) && signals::ends(signal)
+    });
     // SAFETY: the program's arguments, passed on.
     unsafe { real::kill(pid, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tgkill(process: libc::pid_t, thread: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(|| process == sys::pid() && signals::ends(signal));
+    before(signal, || process == sys::pid() && signals::ends(signal));
     // SAFETY: the program's arguments, passed on.
     unsafe { real::tgkill(process, thread, signal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
-    parked::before_death(|| signals::ends(signal));
+    before(signal, || signals::ends(signal));
     let next = other::killpg.get();
     if next.is_null() {
         // SAFETY: the program's arguments, passed on.
@@ -54,7 +63,7 @@ macro_rules! ends_by {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_kill(thread: libc::pthread_t, signal: c_int) -> c_int {
-    parked::before_death(|| signals::ends(signal));
+    before(signal, || signals::ends_at_once(signal));
     ends_by!(
         other::pthread_kill,
         libc::ENOSYS,
@@ -68,7 +77,7 @@ pub unsafe extern "C" fn pthread_sigqueue(
     signal: c_int,
     value: libc::sigval,
 ) -> c_int {
-    parked::before_death(|| signals::ends(signal));
+    before(signal, || signals::ends_at_once(signal));
     ends_by!(
         other::pthread_sigqueue,
         libc::ENOSYS,
@@ -78,7 +87,9 @@ pub unsafe extern "C" fn pthread_sigqueue(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigqueue(pid: libc::pid_t, signal: c_int, value: libc::sigval) -> c_int {
-    parked::before_death(|| pid == sys::pid() && signals::ends(signal));
+    before(signal, || {
+        pid == sys::pid() && signals::ends_at_once(signal)
+    });
     ends_by!(
         other::sigqueue,
         -1,
@@ -88,7 +99,7 @@ pub unsafe extern "C" fn sigqueue(pid: libc::pid_t, signal: c_int, value: libc::
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
-    parked::before_death(|| signals::ends(signal));
+    before(signal, || signals::ends(signal));
     let next = other::raise.get();
     if next.is_null() {
         time::raise(signal);

@@ -5,6 +5,7 @@
 use crate::fork;
 use crate::real::{other, set_errno};
 use crate::sockets::wired;
+use crate::world;
 use std::ffi::{c_int, c_long, c_void};
 
 /// Whether a child made with these flags has memory and descriptors of its own.
@@ -70,6 +71,7 @@ pub unsafe extern "C" fn clone(
         usize,
         usize,
     ) -> c_int;
+    world::parts();
     let next = other::clone.get();
     if next.is_null() {
         set_errno(libc::ENOSYS);
@@ -118,5 +120,6 @@ pub(super) fn serve(
     if plain || (nr == libc::SYS_clone && is_fork(flags) && stack == 0) {
         return fork::around(kernel);
     }
+    world::parts();
     kernel()
 }

@@ -28,6 +28,7 @@ pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
 mod variadic {
     use super::super::fds::by_stdio;
     use crate::real::other;
+    use crate::world;
     use std::ffi::c_int;
 
     macro_rules! jump {
@@ -59,12 +60,19 @@ mod variadic {
         )*};
     }
 
-    /// The child borrows the parent's memory until it executes something. Nothing is done here: what it
-    /// does to its descriptors is told apart by its process id (`world::is_foreign`).
+    /// The child borrows the parent's memory until it executes something. It is noted that this thread has parted (`world::parts`): what
+    /// the child does to its descriptors is told apart by its process id (`world::is_foreign`).
     #[unsafe(no_mangle)]
     #[unsafe(naked)]
     pub unsafe extern "C" fn vfork() -> c_int {
-        std::arch::naked_asm!("mov r11, [rip + {next}]", "jmp r11", next = sym other::vfork)
+        std::arch::naked_asm!(
+            "mov r11, fs:[0]",
+            "mov [rip + {parted}], r11",
+            "mov r11, [rip + {next}]",
+            "jmp r11",
+            parted = sym world::PARTED,
+            next = sym other::vfork,
+        )
     }
 
     extern "C" fn printing(fd: c_int) {

@@ -100,6 +100,13 @@ pub(crate) fn ends(signal: c_int) -> bool {
     }
 }
 
+/// [`ends`], but for one that this thread holds off: who sends such a one to a thread, or queues it, has one that waits for it
+/// (sigwait(3), signalfd(2)). (raise(3) and kill(2) are also how a handler ends the process, once it returns.)
+pub(crate) fn ends_at_once(signal: c_int) -> bool {
+    let off = time::mask() & super::bit(signal) != 0;
+    signal == libc::SIGKILL || (!off && ends(signal))
+}
+
 /// Changes, or only looks at, what is done about a signal. `kernel` does it, with the handler and flags
 /// it is given, and says what the kernel had before.
 pub(super) fn change(

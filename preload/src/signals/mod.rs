@@ -20,7 +20,7 @@ pub(crate) mod thread;
 use crate::real::{other, result};
 use crate::{report, world};
 use actions::Pair;
-pub(crate) use actions::ends;
+pub(crate) use actions::{ends, ends_at_once};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use transport::sys::time;

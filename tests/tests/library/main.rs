@@ -21,6 +21,7 @@ mod passed;
 mod portmap;
 mod resting;
 mod rules;
+mod sandboxed;
 mod settings;
 mod started;
 mod uring;

@@ -73,9 +73,10 @@ impl Lent<'_> {
         self.ring.loans.lent.store(before, Ordering::Relaxed);
     }
 
-    /// Sees to it until the peer has read it all, or does not go on for so long (µs).
-    pub fn serve(&mut self, patience_us: u64) {
-        let mut since = clock::ticks();
+    /// Sees to it until the peer has read it all, or does not go on for so long (µs); after `most` (µs) in all no more is allowed.
+    pub fn serve(&mut self, patience_us: u64, most_us: u64) {
+        let begun = clock::ticks();
+        let mut since = begun;
         let mut taken = self.ring.taken_by_peer();
         let mut last = None;
         while !self.ring.is_over() && self.read < self.len {
@@ -83,7 +84,14 @@ impl Lent<'_> {
             let said = self.ring.loans.borrower(self.number);
             let moves = self.ring.taken_by_peer();
             if said != last || moves != taken {
-                (last, taken, since) = (said, moves, clock::ticks());
+                // (a peer that says this and that, and reads nothing, does not go on)
+                let goes_on = last.is_none()
+                    || moves != taken
+                    || said.is_some_and(|loan| loan.bytes > self.read);
+                if goes_on {
+                    since = clock::ticks();
+                }
+                (last, taken) = (said, moves);
                 if let Some(loan) = said {
                     if !is_lawful(loan, self.read, self.allowed.max(self.read)) {
                         self.ring.fail();
@@ -96,6 +104,10 @@ impl Lent<'_> {
                             return;
                         }
                         Said::Idles => self.allowed = self.read,
+                        Said::Wants if clock::ticks().wrapping_sub(begun) > clock::us(most_us) => {
+                            self.allowed = self.read;
+                            return;
+                        }
                         Said::Wants => {
                             self.allowed = self.len.min(self.read + PIECE);
                             let allowed = allows(self.number, self.allowed);
@@ -105,7 +117,9 @@ impl Lent<'_> {
                         }
                     }
                 }
-                continue;
+                if goes_on {
+                    continue;
+                }
             }
             let patience = if self.is_uncertain() {
                 READING_US

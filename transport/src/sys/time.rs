@@ -74,6 +74,15 @@ pub fn be_punctual() {
 /// The kernel's signal set: 64 bits on every Linux that Shunt builds for.
 pub type SigSet = u64;
 
+/// This thread's signal mask.
+#[must_use]
+pub fn mask() -> SigSet {
+    let mut now: SigSet = 0;
+    // SAFETY: as below; nothing is changed.
+    let _ = unsafe { syscall!(rt_sigprocmask, libc::SIG_BLOCK, 0, &raw mut now, 8) };
+    now
+}
+
 /// Replaces this thread's signal mask and returns the one before.
 pub fn set_mask(mask: SigSet) -> SigSet {
     let mut old: SigSet = 0;

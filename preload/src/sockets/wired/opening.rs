@@ -33,6 +33,8 @@ const ANSWER_US: u64 = 5_000;
 
 /// How long (µs) the rest of a request may take to come behind its first octets.
 const REST_US: u64 = 200_000;
+/// How often (µs) that is looked for.
+const LOOK_US: u64 = 1_000;
 
 /// How long (µs) a child waits for the parent to close its descriptor of a connection that the child serves.
 const PARENT_US: u64 = 10_000;
@@ -342,7 +344,12 @@ fn look(s: &'static Socket, fd: i32) {
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(rides), unfit, &mut reply) {
-        set_up::Verdict::Partial if !is_all_of_it(s, fd) => return,
+        set_up::Verdict::Partial if !is_all_of_it(s, fd) => {
+            drop(rx);
+            drop(w);
+            let _ = time::nap(LOOK_US); // (no sleep on the connection does: something lies there)
+            return;
+        }
         set_up::Verdict::Partial | set_up::Verdict::Foreign => {
             drop(rx);
             s.starving.store(0, Ordering::Relaxed);
