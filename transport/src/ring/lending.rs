@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 /// How long (µs) one that has begun to read is waited for; and a Read, which an adapter makes short unless its link has failed.
 const BEGUN_US: u64 = 10_000;
 const READING_US: u64 = 2_000_000;
+/// And how long a loan is at most, however often the peer says this or that.
+const MOST_US: u64 = 5_000_000;
 
 /// Bytes that are lent at once: a call looks after signals and time-outs in between.
 const MOST: usize = 1 << 20;
@@ -73,25 +75,21 @@ impl Lent<'_> {
         self.ring.loans.lent.store(before, Ordering::Relaxed);
     }
 
-    /// Sees to it until the peer has read it all, or does not go on for so long (µs); after `most` (µs) in all no more is allowed.
-    pub fn serve(&mut self, patience_us: u64, most_us: u64) {
+    /// Sees to it until the peer has read it all, or does not go on for so long (µs).
+    pub fn serve(&mut self, patience_us: u64) {
         let begun = clock::ticks();
         let mut since = begun;
         let mut taken = self.ring.taken_by_peer();
         let mut last = None;
         while !self.ring.is_over() && self.read < self.len {
             self.ring.reap();
+            if !self.is_uncertain() && clock::ticks().wrapping_sub(begun) > clock::us(MOST_US) {
+                return;
+            }
             let said = self.ring.loans.borrower(self.number);
             let moves = self.ring.taken_by_peer();
             if said != last || moves != taken {
-                // (a peer that says this and that, and reads nothing, does not go on)
-                let goes_on = last.is_none()
-                    || moves != taken
-                    || said.is_some_and(|loan| loan.bytes > self.read);
-                if goes_on {
-                    since = clock::ticks();
-                }
-                (last, taken) = (said, moves);
+                (last, taken, since) = (said, moves, clock::ticks());
                 if let Some(loan) = said {
                     if !is_lawful(loan, self.read, self.allowed.max(self.read)) {
                         self.ring.fail();
@@ -104,10 +102,6 @@ impl Lent<'_> {
                             return;
                         }
                         Said::Idles => self.allowed = self.read,
-                        Said::Wants if clock::ticks().wrapping_sub(begun) > clock::us(most_us) => {
-                            self.allowed = self.read;
-                            return;
-                        }
                         Said::Wants => {
                             self.allowed = self.len.min(self.read + PIECE);
                             let allowed = allows(self.number, self.allowed);
@@ -117,9 +111,7 @@ impl Lent<'_> {
                         }
                     }
                 }
-                if goes_on {
-                    continue;
-                }
+                continue;
             }
             let patience = if self.is_uncertain() {
                 READING_US

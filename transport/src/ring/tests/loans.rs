@@ -70,7 +70,7 @@ fn go(course: &Course) -> ((usize, usize), Vec<u8>, Vec<u8>, [bool; 2]) {
                 std::thread::yield_now();
             }
         });
-        lent.serve(3_000, u64::MAX / 1_000_000);
+        lent.serve(3_000);
         let ended = lent.end();
         done.store(true, Ordering::Release);
         assert!(lender.near.guests.lock().unwrap().is_empty());
@@ -117,7 +117,7 @@ fn who_does_not_come_is_not_waited_for() {
     let lent = unsafe { sides[0].ring().lend(bytes.as_ptr().cast_mut(), bytes.len()) };
     let mut lent = lent.unwrap();
     lent.count();
-    lent.serve(1_000, u64::MAX / 1_000_000);
+    lent.serve(1_000);
     assert!(clock::ticks() - begun >= clock::us(1_000));
     assert_eq!(lent.end(), (0, 0));
     assert!(sides[0].near.guests.lock().unwrap().is_empty());
@@ -139,7 +139,7 @@ fn a_word_that_cannot_be_ends_the_ring() {
     };
     sides[1].ring().tell(Tell::Borrower(lie)).unwrap();
     sides[1].ring().reap();
-    lent.serve(100_000, u64::MAX / 1_000_000);
+    lent.serve(100_000);
     assert!(sides[0].ring().is_over());
     assert_eq!(lent.end(), (0, 0));
 }
@@ -156,7 +156,7 @@ fn numbers_go_round_and_what_is_old_says_nothing() {
         let mut borrowed = Borrowed::new(Some(borrower), lent.place());
         if i > 0 && i < 70 {
             // Nobody comes, for so long that the first one's number comes again.
-            lent.serve(0, u64::MAX / 1_000_000);
+            lent.serve(0);
             assert_eq!(lent.end(), (0, 0));
             continue;
         }
@@ -171,7 +171,7 @@ fn numbers_go_round_and_what_is_old_says_nothing() {
                 }
                 n
             });
-            lent.serve(1_000_000, u64::MAX / 1_000_000);
+            lent.serve(1_000_000);
             done.store(true, Ordering::Release);
             reader.join().unwrap()
         });

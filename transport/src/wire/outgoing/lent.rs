@@ -18,8 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// together take no more of its time than one of so many parts: a server of a thousand connections has other things to do.
 const PATIENCE_US: u64 = 5_000;
 const PARTS: u64 = 20;
-/// How long (µs) a loan may take in all where the program waits: its direction is locked as long.
-const MOST_US: u64 = 500_000;
 /// Until when (ticks) no call of that kind lends.
 static BUSY_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// How long (µs) no other is made after one that the peer did not read, or that there was no room for: twice as long each time, up to
@@ -123,12 +121,7 @@ impl Out {
     /// Sees to a loan that was said, and ends it: how many bytes the peer has read, and up to where it may have.
     fn see_to(&self, mut lent: Lent<'_>) -> (usize, usize) {
         if self.start == self.end {
-            let most = if self.advertising.waits {
-                MOST_US
-            } else {
-                PATIENCE_US
-            };
-            lent.serve(PATIENCE_US, most); // (else the ring is over, and the word goes another way)
+            lent.serve(PATIENCE_US); // (else the ring is over, and the word goes another way)
         }
         lent.end()
     }
