@@ -120,6 +120,12 @@ pub(super) fn serve(
     if plain || (nr == libc::SYS_clone && is_fork(flags) && stack == 0) {
         return fork::around(kernel);
     }
-    world::parts();
+    #[cfg(target_arch = "x86_64")]
+    let borrows = nr == libc::SYS_vfork;
+    #[cfg(not(target_arch = "x86_64"))]
+    let borrows = false;
+    if borrows || matches!(nr, libc::SYS_clone | libc::SYS_clone3) {
+        world::parts();
+    }
     kernel()
 }
