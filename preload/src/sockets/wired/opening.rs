@@ -14,7 +14,7 @@ use crate::world::{self, World};
 use crate::{mapper, rules};
 use flowctl::Scheme;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use transport::clock;
 use transport::direct::policy::Mode;
 use transport::reason::Reason;
@@ -295,6 +295,16 @@ fn is_all_of_it(s: &Socket, fd: i32) -> bool {
     over || super::ending::is_peer_gone(fd)
 }
 
+/// A moment for more of what may be a request: no sleep on the connection waits for it, since something lies there. One for all
+/// connections, so that an event loop with many of them stands still no longer than with one.
+fn await_more() {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    if clock::ticks().wrapping_sub(LAST.load(Ordering::Relaxed)) >= clock::us(LOOK_US) {
+        let _ = time::nap(LOOK_US);
+        LAST.store(clock::ticks(), Ordering::Relaxed);
+    }
+}
+
 /// Whether no other process holds the connection: what is mapped for it now is mapped in this one only. A parent that
 /// serves by children closes its own descriptor at once, so it is given a moment.
 fn is_ours_alone(s: &Socket) -> bool {
@@ -347,7 +357,7 @@ fn look(s: &'static Socket, fd: i32) {
         set_up::Verdict::Partial if !is_all_of_it(s, fd) => {
             drop(rx);
             drop(w);
-            let _ = time::nap(LOOK_US); // (no sleep on the connection does: something lies there)
+            await_more();
             return;
         }
         set_up::Verdict::Partial | set_up::Verdict::Foreign => {
