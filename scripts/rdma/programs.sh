@@ -34,9 +34,11 @@ with() {
     case $1 in
     tcp) echo env ;;
     rsockets) [[ $2 == rstream* ]] && echo env || echo env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so ;;
-    shunt) echo env LD_PRELOAD=/run/libshunt.so SHUNT_RULES=/run/rules SHUNT_REPORT=/run/report $(lends "$2") ;;
+    shunt) echo env LD_PRELOAD=/run/libshunt.so SHUNT_RULES=/run/rules SHUNT_REPORT=/run/report $(lends "$2") $(flow "$2") ;;
     esac
 }
+
+flow() { [[ $1 != credit-* ]] || echo SHUNT_FLOW=credit; }
 
 lends() { [[ $1 != zcopy-* ]] || echo SHUNT_ZCOPY=sync SHUNT_ZCOPY_MIN=8k; }
 
@@ -288,9 +290,9 @@ END
 # Each program: its server, its client, and where its figure is. The client's status says whether it went well.
 server_of() {
     case $1 in
-    iperf3 | zcopy-iperf3) echo $port iperf3 -s -1 -p $port ;;
+    iperf3 | credit-iperf3 | zcopy-iperf3) echo $port iperf3 -s -1 -p $port ;;
     zcopy-blocks) echo $port /usr/bin/python3 /run/digests.py $two $port ;;
-    sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
+    sockperf | credit-sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
     redis*) echo $port redis-server --port $port --bind $two --save "''" --appendonly no --protected-mode no --io-threads 1 ;;
     without) echo $port iperf3 -s -1 -p $port ;;
     curl | wrk) echo 8888 nginx -c /run/ngx/conf ;;
@@ -302,10 +304,10 @@ server_of() {
 
 client_of() {
     case $1 in
-    iperf3) echo iperf3 -c $two -p $port -t 3 -f k ;;
+    iperf3 | credit-iperf3) echo iperf3 -c $two -p $port -t 3 -f k ;;
     zcopy-iperf3) echo iperf3 -c $two -p $port -t 3 -f k -l 1M ;;
     zcopy-blocks) echo /usr/bin/python3 /run/blocks.py $two $port ;;
-    sockperf) echo sockperf pp --tcp -i $two -p $port -t 3 -m 64 ;;
+    sockperf | credit-sockperf) echo sockperf pp --tcp -i $two -p $port -t 3 -m 64 ;;
     redis) echo redis-benchmark -h $two -p $port -n 1500 -c 8 -t get --csv ;;
     redis-1) echo redis-benchmark -h $two -p $port -n 500 -c 1 -t set --csv ;;
     curl) echo curl -sS -m 15 -o /run/got -w '%{speed_download}\n' http://$two:8888/file ;;
@@ -392,7 +394,7 @@ deaf() {
 figure_of() {
     case $1 in
     *iperf3 | without) awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) == "Kbits/sec") print $i / 1000 }' /run/client ;;
-    sockperf) sed -n 's/.*Latency is \([0-9.]*\) usec.*/\1/p' /run/client ;;
+    sockperf | credit-sockperf) sed -n 's/.*Latency is \([0-9.]*\) usec.*/\1/p' /run/client ;;
     redis*) awk -F'"' '/"[SG]ET"/ { print $4 }' /run/client ;;
     curl) cmp -s /run/got /run/www/file && tail -1 /run/client ;;
     wrk) grep -q 'Socket errors\|Non-2xx' /run/client || awk '/Requests\/sec/ && $2 > 0 { print $2 }' /run/client ;;
@@ -405,7 +407,7 @@ figure_of() {
 unit_of() {
     case $1 in
     *iperf3) echo Mb/s ;;
-    sockperf | rstream*) echo us ;;
+    *sockperf | rstream*) echo us ;;
     redis* | wrk) echo /s ;;
     curl) echo B/s ;;
     forks) echo s ;;
@@ -413,7 +415,7 @@ unit_of() {
     esac
 }
 
-is_less_better() { [[ $1 == sockperf || $1 == forks || $1 == rstream* ]]; }
+is_less_better() { [[ $1 == *sockperf || $1 == forks || $1 == rstream* ]]; }
 
 packets() { [ ! -d /sys/class/infiniband/rxe0 ] || cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; }
 
@@ -455,6 +457,10 @@ by_wanted() {
     zcopy-blocks) lends=2 ;;
     zcopy-*) lends=20 ;;
     esac
+    if [[ $name == credit-* ]] && ! sends; then
+        grep -o '"transport":[^{}]*"operation":[^,]*\|"demotions":[^]]*.' /run/report
+        return 1
+    fi
     # shellcheck disable=SC2086
     if ! /usr/bin/python3 /run/by.py /run/report "$wanted" $lends; then
         # For whoever wants to know why.
@@ -463,6 +469,12 @@ by_wanted() {
         grep -o '"reason":"[^"]*"' /run/report 2>/dev/null | sort | uniq -c | head -3
         return 1
     fi
+}
+
+# Whether a connection was sent by credits, by an adapter's Sends, all of which found a receive (else it would have failed); and none by
+# Writes.
+sends() {
+    grep -q '"flow":"credit",[^{}]*"operation":"send"' /run/report && ! grep -q '"operation":"write"\|adapter_failed' /run/report
 }
 
 note() {
@@ -538,7 +550,7 @@ if [ "$machine" = two ]; then
     exit
 fi
 order true || exit 1
-names=(rstream rstream-64k iperf3 sockperf redis redis-1 curl wrk forks link-down link-silent loss zcopy-blocks zcopy-iperf3 zcopy-link-down)
+names=(rstream rstream-64k iperf3 sockperf credit-iperf3 credit-sockperf redis redis-1 curl wrk forks link-down link-silent loss zcopy-blocks zcopy-iperf3 zcopy-link-down)
 on_siw=(siw-iperf3 siw-sockperf siw-redis siw-wrk siw-family siw-link-down)
 device=rxe0
 if [ "$once" = crowd ]; then

@@ -13,6 +13,8 @@ pub struct Connection {
     pub role: String,
     pub flow: Option<String>,
     pub transport: String,
+    /// What an adapter did with what was sent by one.
+    pub operation: Option<String>,
     pub sent: u64,
     pub received: u64,
     /// Bytes that went past the ring, both ways.
@@ -46,6 +48,7 @@ fn connection(v: &Value) -> Connection {
         peer: v.get("peer").text().to_string(),
         role: v.get("role").text().to_string(),
         transport: v.get("transport").text().to_string(),
+        operation: v.get("operation").optional_text().map(str::to_string),
         sent: v.get("bytes_sent").number(),
         received: v.get("bytes_received").number(),
         zcopy: v.get("zcopy_bytes").number(),
@@ -128,6 +131,11 @@ impl Report {
             let flow = c.flow.as_deref().unwrap_or("none");
             if !known.contains(&flow) || (known.contains(&asked.as_str()) && flow != asked) {
                 return Err(format!("sent by {flow}, asked for {asked:?}: {c:?}"));
+            }
+            // (an adapter's way of credit is to send)
+            let other = if asked == "credit" { "write" } else { "send" };
+            if known.contains(&asked.as_str()) && c.operation.as_deref() == Some(other) {
+                return Err(format!("an adapter's {other}, asked for {asked:?}: {c:?}"));
             }
         }
         Ok(())
@@ -237,10 +245,10 @@ mod tests {
 
     const LINE: &str = r#"{"program":"x","pid":7,"totals":{"shm":1,"iwarp":0,"verbs":0,"tcp":1},
         "connections":[{"local":"a","peer":"b","role":"accept","transport":"shm","flow":"packetized",
-        "bytes_sent":5,"bytes_received":6,"messages_sent":1,"messages_received":1,"zcopy_bytes":9,
+        "bytes_sent":5,"bytes_received":6,"messages_sent":1,"messages_received":1,"operation":null,"zcopy_bytes":9,
         "no_credit":0,"demotions":[],"reason":null},{"local":"a","peer":"b","role":"connect",
         "transport":"tcp","flow":null,"bytes_sent":0,"bytes_received":0,"messages_sent":0,
-        "messages_received":0,"zcopy_bytes":0,"no_credit":0,"demotions":[],"reason":WHY}]}"#;
+        "messages_received":0,"operation":null,"zcopy_bytes":0,"no_credit":0,"demotions":[],"reason":WHY}]}"#;
 
     fn report(why: &str) -> Report {
         Report {

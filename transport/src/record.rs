@@ -9,7 +9,7 @@ use crate::sys::net::Endpoint;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Marks the mapping and its version.
-pub const STAT_MAGIC: u64 = 0x5348_554e_5453_0004;
+pub const STAT_MAGIC: u64 = 0x5348_554e_5453_0005;
 
 /// The name of the mapping.
 pub const STAT_NAME: &std::ffi::CStr = c"shunt-stat";
@@ -48,6 +48,11 @@ impl Transport {
     }
 }
 
+/// RDMA Writes.
+pub const BY_WRITES: u8 = 1;
+/// Sends into receives of the peer's (the credit scheme).
+pub const BY_SENDS: u8 = 2;
+
 /// Demotions that a record can hold.
 const DEMOTIONS: usize = 4;
 
@@ -73,6 +78,8 @@ pub struct Record {
     pub flow: AtomicU8,
     /// [`Reason`] why its large messages are copied; 0 if they are not, or none has come.
     pub zcopy_reason: AtomicU8,
+    /// What an adapter did with most of what was sent by one: [`BY_WRITES`], [`BY_SENDS`]; 0 if none did.
+    pub operation: AtomicU8,
     /// Reasons of demotions, in order; 0 for none.
     pub demotions: [AtomicU8; DEMOTIONS],
     pub local: Name,
@@ -152,6 +159,7 @@ impl Record {
             c.store(0, Ordering::Relaxed);
         }
         self.flow.store(0, Ordering::Relaxed);
+        self.operation.store(0, Ordering::Relaxed);
         self.set_names(&Endpoint::default(), &Endpoint::default());
         self.live.store(1, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 //! `_exit`, with no serializer's machinery behind it.
 
 use crate::reason::Reason;
-use crate::record::{Record, Transport};
+use crate::record::{BY_SENDS, BY_WRITES, Record, Transport};
 use flowctl::Scheme;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -49,11 +49,16 @@ pub fn connection(out: &mut String, r: &Record) {
     let flow = Scheme::from_number(u64::from(byte(&r.flow)))
         .filter(|_| transport != Transport::Tcp)
         .map_or_else(|| "null".to_owned(), |s| format!("\"{}\"", s.word()));
+    let operation = match byte(&r.operation) {
+        BY_WRITES => "\"write\"",
+        BY_SENDS => "\"send\"",
+        _ => "null",
+    };
     let _ = write!(
         out,
         "{{\"local\":\"{}\",\"peer\":\"{}\",\"role\":\"{role}\",\"transport\":\"{}\",\"flow\":{flow},\
          \"bytes_sent\":{},\"bytes_received\":{},\"messages_sent\":{},\"messages_received\":{},\
-         \"zcopy_bytes\":{},\"no_credit\":{},\"demotions\":[",
+         \"zcopy_bytes\":{},\"operation\":{operation},\"no_credit\":{},\"demotions\":[",
         local.std(),
         peer.std(),
         transport.word(),

@@ -195,7 +195,7 @@ fn open(control: &Control, role: Role) -> Result<(Mapping, Box<dyn Adapter>), St
     };
     let memory = Mapping::family(LEN).map_err(|e| format!("no memory: {e:?}"))?;
     // SAFETY: the memory goes after the adapter, and is accessed by volatile accesses and the adapter only.
-    let adapter = unsafe { verbs::open(&local, memory.base(), LEN, side) };
+    let adapter = unsafe { verbs::open(&local, memory.base(), LEN, side, None) };
     Ok((memory, adapter.ok_or(format!("no adapter for {local}"))?))
 }
 

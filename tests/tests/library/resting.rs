@@ -183,10 +183,13 @@ ask(s, 3)
         let client = client.replace("SCHEME", &format!("{scheme:?}"));
         if let Some(outcome) = run_by((scheme, "16k"), "client", &client, 1, "1") {
             for c in outcome.report.connections() {
+                let operation = if scheme == "credit" { "send" } else { "write" };
                 assert_eq!(
                     (c.transport.as_str(), c.flow.as_deref()),
                     ("verbs", Some(scheme))
                 );
+                assert_eq!(c.operation.as_deref(), Some(operation));
+                assert!(c.demotions.is_empty(), "{c:?}");
             }
         }
     }

@@ -39,7 +39,8 @@ impl Ring {
     pub unsafe fn lend(&self, at: *mut u8, len: usize) -> Option<Lent<'_>> {
         let memory = NonNull::new(at)?;
         let short = u32::try_from(len.min(MOST)).ok()?;
-        if self.is_over() {
+        // (words of loans are more than slots have room for)
+        if self.is_over() || self.incoming.is_on() || self.outgoing.is_on() {
             return None;
         }
         // SAFETY: the caller's promise.

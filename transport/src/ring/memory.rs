@@ -2,11 +2,12 @@
 //!
 //! | offset | what | written by |
 //! |---|---|---|
-//! | 0 | the incoming ring | the peer's adapter |
+//! | 0 | the incoming ring; with slots (`slots`) half as much again | the peer's adapter |
 //! | that size | the staging ring | this side |
 //!
 //! Rule: a place in a ring is the same at both sides, so both use as much of it as the smaller of the two has.
 
+use crate::verbs::{RECEIVES, SLOTS};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,23 +19,49 @@ pub(super) struct Area {
     base: NonNull<u8>,
     /// Octets that there are of each ring.
     has: usize,
+    /// Octets in front of the staging ring.
+    front: usize,
     /// And that are used. Written before anything is put.
     uses: AtomicUsize,
 }
 
 impl Area {
-    /// Octets of the memory for rings of this size.
-    pub(super) const fn octets(ring: usize) -> usize {
-        2 * ring
+    /// Octets of the memory for rings of this size; with slots for what comes in.
+    pub(super) const fn octets(ring: usize, slots: bool) -> usize {
+        Self::front(ring, slots) + ring
+    }
+
+    const fn front(ring: usize, slots: bool) -> usize {
+        if slots {
+            Self::slot(ring) * RECEIVES
+        } else {
+            ring
+        }
+    }
+
+    /// Octets of a slot of a ring of this size.
+    pub(super) const fn slot(ring: usize) -> usize {
+        ring / SLOTS
     }
 
     /// Memory of that length.
-    pub(super) const fn new(base: NonNull<u8>, ring: usize) -> Self {
+    pub(super) const fn new(base: NonNull<u8>, ring: usize, slots: bool) -> Self {
         Self {
             base,
             has: ring,
+            front: Self::front(ring, slots),
             uses: AtomicUsize::new(ring),
         }
+    }
+
+    /// Octets of all of it.
+    pub(super) const fn len(&self) -> usize {
+        self.front + self.has
+    }
+
+    /// What lies at this offset of the incoming ring.
+    pub(super) const fn landed(&self, offset: usize) -> *const u8 {
+        self.at(INCOMING + offset)
     }
 
     /// Octets of a ring here.
@@ -66,7 +93,7 @@ impl Area {
     /// Places of a run of the staging ring: here, in the peer's memory, and how many octets in one piece.
     pub(super) fn staging(&self, position: u64, len: usize) -> (*mut u8, usize, usize) {
         let (from, n) = self.run(position, len);
-        (self.at(self.has + from), INCOMING + from, n)
+        (self.at(self.front + from), INCOMING + from, n)
     }
 
     /// A run of the incoming ring, and how many octets in one piece.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `memory` | where the rings lie |
 //! | `tell` | what one side tells the other with what it puts |
+//! | `slots` | the credit scheme: octets by Sends, into receives that the other side has posted |
 //! | `posting` | work requests that are under way, what comes of them and from the peer, and the event for sleepers |
 //! | [`Tx`], [`Rx`] (`sending`, `receiving`) | which way each direction goes now; used under the lock of the direction |
 //! | `loans`, [`Lent`] (`lending`), [`Borrowed`] (`borrowing`) | large messages past the rings: buffers that the peer's adapter reads |
@@ -15,6 +16,8 @@
 //! Rules:
 //! - A side writes to the peer's ring and tells it so with the same work request (RDMA Write with immediate data); what
 //!   the peer tells is checked whenever it is used.
+//! - Where the receiver keeps slots (the credit scheme) a side sends instead (Send), and what has landed says so itself; all else
+//!   is the same.
 //! - What has been put stays in the staging ring until the peer says that its program's side has taken it. So if the
 //!   adapter, the link or the process that has the queue pair fails, both sides say by the kernel connection how much
 //!   they have received ([`Record::Over`](records::Record)), and the rest goes again by the kernel: no octet is lost or
@@ -30,6 +33,7 @@ mod posting;
 mod receiving;
 pub mod records;
 mod sending;
+mod slots;
 mod stage;
 mod tell;
 mod terms;
@@ -54,6 +58,7 @@ use crate::verbs::{Adapter, Side};
 use loans::Loans;
 use memory::Area;
 use posting::Posting;
+use slots::{Incoming, Outgoing};
 use stage::{Event, Stage};
 use std::net::IpAddr;
 use std::ptr::NonNull;
@@ -82,6 +87,8 @@ enum Word {
     Taken,
 }
 
+const _: () = assert!(size_of::<Ring>() <= FRONT);
+
 /// One side of a pair. It lies in memory that children of fork share; the adapter is the process's that made it.
 #[derive(Debug)]
 pub struct Ring {
@@ -103,6 +110,9 @@ pub struct Ring {
     /// Octets that the peer has received, once it has said so.
     peer_landed: AtomicU64,
     loans: Loans,
+    /// Of directions that go by Sends.
+    incoming: Incoming,
+    outgoing: Outgoing,
 }
 
 // SAFETY: all that changes is atomic, or belongs to one direction and is used under its lock; `peer` is written
@@ -110,28 +120,35 @@ pub struct Ring {
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// A ring of so many octets each way for a connection with this local address, if an adapter serves it. Takes as long as the adapter does:
+    /// A ring of so many octets each way for a connection with this local address, if an adapter serves it. With `slots` the peer is to
+    /// send, into receives of this side's, if the adapter has that. Takes as long as the adapter does:
     /// not on a thread of the program.
     #[must_use]
-    pub fn open(local: &IpAddr, side: Side, ring: usize) -> Option<NonNull<Self>> {
-        Self::make(ring, |registered| {
-            let len = Area::octets(ring);
+    pub fn open(local: &IpAddr, side: Side, ring: usize, slots: bool) -> Option<NonNull<Self>> {
+        Self::make(ring, slots, |registered| {
+            let len = Area::octets(ring, slots);
+            let slot = u32::try_from(Area::slot(ring)).ok().filter(|_| slots);
             // SAFETY: it stays mapped until `close`, and everything reads it as memory that others write.
-            unsafe { crate::verbs::open(local, registered, len, side) }
+            unsafe { crate::verbs::open(local, registered, len, side, slot) }
         })
     }
 
     /// A ring moved by this adapter.
     #[cfg(test)]
-    fn over(adapter: Box<dyn Adapter>, ring: usize) -> Option<NonNull<Self>> {
-        Self::make(ring, |_| Some(adapter))
+    fn over(
+        ring: usize,
+        slots: bool,
+        adapter: impl FnOnce(NonNull<u8>) -> Box<dyn Adapter>,
+    ) -> Option<NonNull<Self>> {
+        Self::make(ring, slots, |registered| Some(adapter(registered)))
     }
 
     fn make(
         ring: usize,
+        slots: bool,
         open: impl FnOnce(NonNull<u8>) -> Option<Box<dyn Adapter>>,
     ) -> Option<NonNull<Self>> {
-        let len = FRONT + Area::octets(ring);
+        let len = FRONT + Area::octets(ring, slots);
         let base = Mapping::family(len).ok()?.leak();
         // SAFETY: within the mapping.
         let registered = unsafe { base.add(FRONT) };
@@ -141,12 +158,14 @@ impl Ring {
             return None;
         };
         let (lkey, event) = (adapter.lkey(), adapter.event());
+        let slot = u32::try_from(Area::slot(ring)).unwrap_or(0); // (at most `RING`)
+        let incoming = Incoming::new(slot, adapter.takes_sends());
         let adapter = NonNull::from(Box::leak(adapter));
         let at = base.cast::<Self>();
         // SAFETY: fresh memory, page aligned and large enough, not seen by anybody else.
         unsafe {
             at.write(Self {
-                area: Area::new(registered, ring),
+                area: Area::new(registered, ring, slots),
                 adapter,
                 lkey,
                 owner: sys::pid().cast_unsigned(),
@@ -159,6 +178,8 @@ impl Ring {
                 landed: AtomicU64::new(NONE),
                 peer_landed: AtomicU64::new(NONE),
                 loans: Loans::new(),
+                incoming,
+                outgoing: Outgoing::new(),
             });
         }
         Some(at)
@@ -181,7 +202,7 @@ impl Ring {
             // SAFETY: leaked in `open`, by this process.
             drop(unsafe { Box::from_raw(ring.adapter.as_ptr()) });
         }
-        let len = FRONT + Area::octets(ring.area.has());
+        let len = FRONT + ring.area.len();
         // SAFETY: the caller's promise.
         unsafe { sys::mem::retire_at(at.cast(), len) };
     }
@@ -223,6 +244,7 @@ impl Ring {
     pub fn connect(&self, peer: &Terms) -> Result<()> {
         self.adapter().connect(&peer.address)?;
         self.area.fit(peer.ring as usize);
+        self.outgoing.begin(peer.address.takes_sends());
         self.peer.set((peer.area, peer.rkey));
         Ok(())
     }
@@ -355,8 +377,19 @@ impl Ring {
     fn known_room(&self) -> Option<usize> {
         let taken = self.heard(Word::Taken); // (before what it is compared with, which goes on)
         let put = self.own(Word::Put).load(Ordering::Acquire);
-        self.size()
-            .checked_sub(usize::try_from(put.checked_sub(taken)?).ok()?)
+        let room = self
+            .size()
+            .checked_sub(usize::try_from(put.checked_sub(taken)?).ok()?)?;
+        Some(if self.outgoing.is_on() {
+            self.outgoing.credits() * self.slot()
+        } else {
+            room
+        })
+    }
+
+    /// Octets that one Send has at most.
+    fn slot(&self) -> usize {
+        Area::slot(self.size())
     }
 
     /// The peer has received so many octets by it and no more.

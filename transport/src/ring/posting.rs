@@ -219,6 +219,18 @@ fn reap(posting: &Posting, ring: &Ring) -> Result<()> {
         for one in done.iter().take(n) {
             match one.told.map(Tell::from_word) {
                 _ if !one.ok => return Err(Errno(libc::EIO)),
+                None if let Some(landed) = one.landed => {
+                    if !ring.incoming.land(landed) {
+                        return Err(Errno(libc::EIO)); // no peer of ours sends so
+                    }
+                    ring.hear(Word::Put, landed.len);
+                }
+                Some(Tell::Put(_)) if ring.incoming.is_on() => return Err(Errno(libc::EIO)),
+                Some(Tell::Taken(n)) if ring.outgoing.is_on() => {
+                    // (more than was put, where it gives back what was never burnt: whoever puts next tells)
+                    let taken = ring.outgoing.returned(n).unwrap_or(u32::MAX);
+                    ring.hear(Word::Taken, taken);
+                }
                 Some(Tell::Put(n)) => ring.hear(Word::Put, n),
                 Some(Tell::Taken(n)) => ring.hear(Word::Taken, n),
                 Some(tell) => ring.loans.hear(tell),

@@ -2,6 +2,7 @@
 //! the kernel. Used under the receiving lock.
 
 use super::records::{self, Reader};
+use super::slots::BACK;
 use super::stage::Event;
 use super::tell::Tell;
 use super::{NONE, Ring, Word};
@@ -300,10 +301,20 @@ impl Rx {
         let taken = ring.own(Word::Taken).load(Ordering::Acquire);
         let mut done = 0;
         while done < want {
-            let (from, n) = ring.area.incoming(taken + done as u64, want - done);
+            let (from, n) = if ring.incoming.is_on() {
+                let Some((offset, n)) = ring.incoming.next() else {
+                    break; // (never: they were counted)
+                };
+                (ring.area.landed(offset), n.min(want - done))
+            } else {
+                ring.area.incoming(taken + done as u64, want - done)
+            };
             // SAFETY: octets that have landed, which the peer leaves alone until it is told; the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(from, to.add(done), n) };
             done += n;
+            if ring.incoming.is_on() {
+                ring.incoming.advance(n);
+            }
         }
         if done > 0 {
             ring.own(Word::Taken)
@@ -316,15 +327,28 @@ impl Rx {
     /// Tells the peer how much was taken, if that is due.
     pub fn tell(&mut self, ring: &Ring) {
         let taken = ring.own(Word::Taken).load(Ordering::Acquire);
-        if self.way != Way::Ring || taken - self.told < ring.worth() as u64 || ring.is_over() {
+        let slots = ring.incoming.is_on();
+        let due = match slots {
+            true => ring.incoming.free() >= BACK,
+            false => taken - self.told >= ring.worth() as u64,
+        };
+        if self.way != Way::Ring || !due || ring.is_over() {
             ring.stage.clear(Event::Untold);
             return;
         }
         let (remote, rkey) = ring.peer.get();
-        let more = u32::try_from(taken - self.told).unwrap_or(0); // (at most a ring)
+        let credits = ring.incoming.free();
+        let more = if slots { credits } else { taken - self.told };
+        let more = u32::try_from(more).unwrap_or(0); // (at most a ring)
+        let mut received = Ok(());
         // SAFETY: no octets.
         let posted = unsafe {
             ring.posting.post(ring, 1, |id| {
+                if slots {
+                    // (their receives are there before the peer may use them)
+                    received = ring.adapter().receive(&mut ring.incoming.freed(credits));
+                    ring.incoming.give_back(credits);
+                }
                 let tell = Work {
                     operation: Operation::WriteInline,
                     local: std::ptr::null_mut(),
@@ -339,7 +363,7 @@ impl Rx {
                 [Some(tell), None]
             })
         };
-        match posted {
+        match received.and(posted) {
             Ok(()) => {
                 self.told = taken;
                 ring.stage.clear(Event::Untold);

@@ -31,6 +31,8 @@ pub struct Tx {
     /// Octets of records that wait to go.
     waits: [u8; 2 * LONGEST],
     waiting: usize,
+    /// Octets that went by Writes, and by Sends.
+    put: [u64; 2],
 }
 
 impl Tx {
@@ -41,7 +43,14 @@ impl Tx {
             way: Way::Kernel,
             waits: [0; 2 * LONGEST],
             waiting: 0,
+            put: [0; 2],
         }
+    }
+
+    /// Octets that went by Writes, and by Sends.
+    #[must_use]
+    pub const fn put(&self) -> [u64; 2] {
+        self.put
     }
 
     /// Whether octets go by the kernel, and nothing of a ring is left to do in this direction.
@@ -90,7 +99,11 @@ impl Tx {
             // SAFETY: as above.
             Way::Kernel => unsafe { by_kernel(fd, list, flags) },
             // SAFETY: as above.
-            Way::Ring => unsafe { put(ring, list) },
+            Way::Ring => unsafe { put(ring, list) }.inspect(|&n| {
+                let [writes, sends] = &mut self.put;
+                let by = if ring.outgoing.is_on() { sends } else { writes };
+                *by += n as u64;
+            }),
             Way::Told | Way::Again(_) => Err(Errno::AGAIN),
         }
     }
@@ -189,7 +202,13 @@ unsafe fn put(ring: &Ring, list: &[libc::iovec]) -> Result<usize> {
         off: 0,
     };
     while done < want {
-        let piece = (want - done).min(most);
+        let piece = match ring.outgoing.is_on() {
+            true => slotful(ring, want - done),
+            false => (want - done).min(most),
+        };
+        if piece == 0 {
+            break;
+        }
         // SAFETY: the caller's promise.
         match unsafe { post(ring, &mut from, piece) } {
             Ok(()) => done += piece,
@@ -205,6 +224,17 @@ unsafe fn put(ring: &Ring, list: &[libc::iovec]) -> Result<usize> {
     } else {
         Ok(done)
     }
+}
+
+/// How many octets of so many the next Send takes: a slot's, as far as they lie in one piece in the staging ring; none without a
+/// credit. What a call has goes together, and so does what waits to go, so slots are filled where more is waiting.
+fn slotful(ring: &Ring, left: usize) -> usize {
+    if ring.outgoing.credits() == 0 {
+        return 0;
+    }
+    let put = ring.own(Word::Put).load(Ordering::Acquire);
+    let (_, _, n) = ring.area.staging(put, left.min(ring.slot()));
+    n
 }
 
 /// Wakes a peer whose program may be elsewhere for long: by an urgent byte. (It stands in the stream if another follows
@@ -270,20 +300,28 @@ unsafe fn post(ring: &Ring, from: &mut From<'_>, len: usize) -> Result<()> {
         from.copy(first, n);
         from.copy(second, len - n);
     }
+    let sends = ring.outgoing.is_on();
     let telling = Tell::Put(u32::try_from(len).unwrap_or(0)).to_word(); // (a piece is at most `PIECE`)
     let work = |local: *mut u8, at: usize, len: usize, id, last: bool| Work {
-        operation: Operation::Write,
+        operation: if sends {
+            Operation::Send
+        } else {
+            Operation::Write
+        },
         local,
         len: u32::try_from(len).unwrap_or(0),
         lkey,
         remote: remote + at as u64,
         rkey,
         signaled: last,
-        tell: last.then_some(telling),
+        tell: (last && !sends).then_some(telling),
         id,
     };
     let wraps = len > n;
     // (before it is posted, since the peer's answer may come at any moment)
+    if sends {
+        ring.outgoing.burn(u32::try_from(len).unwrap_or(0));
+    }
     ring.own(Word::Put)
         .store(put + len as u64, Ordering::Release);
     // SAFETY: octets in the staging ring stay as they are until the peer has taken them.
@@ -299,6 +337,9 @@ unsafe fn post(ring: &Ring, from: &mut From<'_>, len: usize) -> Result<()> {
         // (nobody was told: that is the last of the work. An adapter that took it all the same makes the peer's word for what it
         // has a lie, and no octet comes twice)
         ring.own(Word::Put).store(put, Ordering::Release);
+        if sends {
+            ring.outgoing.unburn();
+        }
         *from = before;
     }
     posted

@@ -3,7 +3,7 @@
 //! | bits 31, 30 | the others |
 //! |---|---|
 //! | 0 0 | so many octets were put to the incoming ring, behind those of before |
-//! | 1 0 | so many octets were taken from the sender's |
+//! | 1 0 | so many octets were taken from the sender's; where it sends into slots, so many of these (credits) |
 //! | 0 1 | of a buffer that the receiver of this lends (`lending`): what its sender does with it ([`Said`]) |
 //! | 1 1 | of a buffer that the sender of this lends: up to where it may be read now |
 //!

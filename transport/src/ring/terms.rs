@@ -44,7 +44,7 @@ impl Terms {
         let (rkey, rest) = rest.split_first_chunk()?;
         let ring = u32::from_be_bytes(*rest.first_chunk()?);
         let fits = (LEAST..=RING).contains(&(ring as usize)) && ring.is_multiple_of(4096);
-        let whole = area.checked_add(Area::octets(ring as usize) as u64);
+        let whole = area.checked_add(Area::octets(ring as usize, true) as u64);
         Some(Self {
             address: Address::from_bytes(address)?,
             area: whole.map(|_| area).filter(|&a| a != 0 && a % 8 == 0)?,

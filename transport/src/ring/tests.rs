@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::sys::Errno;
-use crate::verbs::{Access, Address, Done, Operation, Registered, Work, address};
+use crate::verbs::{
+    Access, Address, Done, Landed, Operation, RECEIVES, Registered, SLOTS, Work, address,
+};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +19,9 @@ struct Near {
     posted: Mutex<VecDeque<Work>>,
     failed: AtomicBool,
     holds: AtomicBool,
-    told: Mutex<VecDeque<u32>>,
+    told: Mutex<VecDeque<Done>>,
+    /// Receives with memory that are posted: where it lies, octets of each, and their slots.
+    receives: Mutex<Option<(usize, usize, VecDeque<u32>)>>,
     peer: Mutex<Option<&'static Self>>,
     armed: AtomicBool,
     event: AtomicBool,
@@ -38,6 +42,7 @@ impl Adapter for Near {
             qpn: 7,
             psn: 1,
             gid: [1; 16],
+            takes: self.receives.lock().unwrap().is_some(),
         })
     }
 
@@ -78,12 +83,14 @@ impl Adapter for Near {
         let mut n = 0;
         let mut told = self.told.lock().unwrap();
         while n < done.len()
-            && let Some(word) = told.pop_front()
+            && let Some(one) = told.pop_front()
         {
+            if let Some(slot) = one.landed.filter(|_| one.told.is_some()) {
+                self.receive(&mut std::iter::once(slot.slot)).unwrap();
+            }
             done[n] = Done {
-                told: Some(word),
-                ok: true,
-                ..Done::default()
+                landed: one.landed.filter(|_| one.told.is_none()),
+                ..one
             };
             n += 1;
         }
@@ -100,15 +107,27 @@ impl Adapter for Near {
             let (from, to) = match work.operation {
                 Operation::Write | Operation::WriteInline => (work.local, far),
                 Operation::Read => (far, work.local),
+                Operation::Send => {
+                    let peer = self.peer.lock().unwrap().unwrap();
+                    (work.local, if ok { peer.land(work.len) } else { far })
+                }
             };
             if ok {
                 unsafe { std::ptr::copy_nonoverlapping(from, to, work.len as usize) };
-                if let Some(word) = work.tell {
-                    let peer = self.peer.lock().unwrap().unwrap();
+                let peer = self.peer.lock().unwrap().unwrap();
+                if work.tell.is_some() {
+                    let word = Done {
+                        told: work.tell,
+                        landed: peer.draw().map(|slot| Landed { slot, len: 0 }),
+                        ok: true,
+                        ..Done::default()
+                    };
                     peer.told.lock().unwrap().push_back(word);
-                    if peer.armed.swap(false, Ordering::SeqCst) {
-                        peer.event.store(true, Ordering::SeqCst);
-                    }
+                }
+                if (work.tell.is_some() || work.operation == Operation::Send)
+                    && peer.armed.swap(false, Ordering::SeqCst)
+                {
+                    peer.event.store(true, Ordering::SeqCst);
                 }
             }
             let (id, signaled) = (work.id, work.signaled);
@@ -122,6 +141,12 @@ impl Adapter for Near {
             }
         }
         n
+    }
+
+    fn receive(&self, slots: &mut dyn Iterator<Item = u32>) -> Result<()> {
+        let mut receives = self.receives.lock().unwrap();
+        receives.as_mut().unwrap().2.extend(slots);
+        Ok(())
     }
 
     fn event(&self) -> i32 {
@@ -143,6 +168,27 @@ impl Adapter for Near {
 }
 
 impl Near {
+    /// Takes the next receive, if there are any with memory: there is always one.
+    fn draw(&self) -> Option<u32> {
+        let mut receives = self.receives.lock().unwrap();
+        let (_, _, posted) = receives.as_mut()?;
+        Some(posted.pop_front().expect("receiver not ready"))
+    }
+
+    /// A Send comes: where to.
+    fn land(&self, len: u32) -> *mut u8 {
+        let slot = self.draw().expect("no receives with memory");
+        let landed = Done {
+            landed: Some(Landed { slot, len }),
+            ok: true,
+            ..Done::default()
+        };
+        self.told.lock().unwrap().push_back(landed);
+        let (base, size, _) = *self.receives.lock().unwrap().as_ref().unwrap();
+        assert!(len as usize <= size);
+        std::ptr::with_exposed_provenance_mut(base + slot as usize * size)
+    }
+
     fn find(&self, key: u32, at: usize, len: usize, access: Access) -> bool {
         let guests = self.guests.lock().unwrap();
         guests.iter().any(|&(k, from, n, what)| {
@@ -202,10 +248,16 @@ struct Side {
 }
 
 impl Side {
-    fn new(fd: TcpStream, ring: usize) -> Self {
+    fn new(fd: TcpStream, (ring, slots): (usize, bool)) -> Self {
         fd.set_nonblocking(true).unwrap();
         let near: &'static Near = Box::leak(Box::default());
-        let ring = Ring::over(Box::new(Shared(near)), ring).unwrap();
+        let ring = Ring::over(ring, slots, |memory| {
+            let base = memory.as_ptr().expose_provenance();
+            let all = (0..RECEIVES as u32).collect();
+            *near.receives.lock().unwrap() = slots.then(|| (base, Area::slot(ring), all));
+            Box::new(Shared(near))
+        })
+        .unwrap();
         Self {
             ring,
             near,
@@ -290,6 +342,9 @@ impl Adapter for Shared {
     unsafe fn post(&self, work: &[Work]) -> Result<()> {
         unsafe { self.0.post(work) }
     }
+    fn receive(&self, slots: &mut dyn Iterator<Item = u32>) -> Result<()> {
+        self.0.receive(slots)
+    }
     fn poll(&self, done: &mut [Done]) -> usize {
         self.0.poll(done)
     }
@@ -324,10 +379,10 @@ impl Adapter for Shared {
 }
 
 fn pair() -> [Side; 2] {
-    pair_of([RING; 2])
+    pair_of([(RING, false); 2])
 }
 
-fn pair_of([one, two]: [usize; 2]) -> [Side; 2] {
+fn pair_of([one, two]: [(usize, bool); 2]) -> [Side; 2] {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (b, _) = listener.accept().unwrap();
@@ -377,8 +432,9 @@ proptest! {
     fn nothing_is_lost_wherever_it_ends(
         steps in prop::collection::vec(step(), 1..60),
         sizes in prop::array::uniform2(prop_oneof![Just(LEAST), Just(SMALL), Just(RING)]),
+        slots: [bool; 2],
     ) {
-        let mut sides = pair_of(sizes);
+        let mut sides = pair_of([(sizes[0], slots[0]), (sizes[1], slots[1])]);
         let size = sizes[0].min(sizes[1]);
         prop_assert!(sides.iter().all(|side| side.ring().size() == size));
         for step in steps {
@@ -461,11 +517,70 @@ fn sides_that_end_it_at_once_are_done_with_it_though_nobody_reads() {
     panic!("{:?} {:?}", sides[0].rx, sides[1].rx);
 }
 
+fn word(word: u32) -> Done {
+    Done {
+        told: Some(word),
+        ok: true,
+        ..Done::default()
+    }
+}
+
+/// Small messages that the peer does not read burn a credit each, and nothing more; what one call has fills slots.
+#[test]
+fn a_send_burns_a_credit_however_small_and_fills_its_slot_where_more_waits() {
+    let mut sides = pair_of([(SMALL, false), (SMALL, true)]);
+    let (size, slot) = (SMALL, SMALL / SLOTS);
+    for i in 0..SLOTS {
+        assert_eq!(sides[0].ring().room(), size - i * slot);
+        sides[0].send(10, 1);
+    }
+    sides[0].send(10, 2);
+    assert_eq!(
+        (sides[0].sent.len(), sides[0].ring().room()),
+        (10 * SLOTS, 0)
+    );
+    sides[0].settle();
+    // A reader gives back what it has read once that is worth it.
+    let few = slots::BACK as usize - 1;
+    assert_eq!(sides[1].receive(10 * few), 10 * few);
+    sides[1].settle();
+    assert_eq!(sides[0].ring().room(), 0);
+    assert_eq!(sides[1].receive(10), 10);
+    sides[1].settle();
+    assert_eq!(sides[0].ring().room(), (few + 1) * slot);
+    // (a place at the end of the ring cuts one)
+    let octets = few * slot;
+    sides[0].send(octets, 3);
+    sides[0].settle();
+    assert!(sides[0].ring().room() <= slot);
+    assert_eq!(sides[0].tx.put(), [0, (10 * SLOTS + octets) as u64]);
+    assert_eq!(sides[1].tx.put(), [0; 2]);
+    while sides[1].receive(SMALL) > 0 {}
+    assert_eq!(sides[1].got, sides[0].sent);
+}
+
+#[test]
+fn a_peer_that_gives_back_more_credits_than_were_burnt_is_refused() {
+    let mut sides = pair_of([(RING, false), (RING, true)]);
+    sides[0].send(10, 1);
+    sides[0].settle();
+    let taken = tell::Tell::Taken(2).to_word();
+    sides[0].near.told.lock().unwrap().push_back(word(taken));
+    sides[0].settle();
+    let mut list = [libc::iovec {
+        iov_base: [0u8; 4].as_mut_ptr().cast(),
+        iov_len: 4,
+    }];
+    let (ring, fd) = (sides[0].ring(), sides[0].fd.as_raw_fd());
+    let sent = unsafe { sides[0].tx.send(Some(ring), fd, &mut list, 0) };
+    assert_eq!(sent, Err(Errno::CONNRESET));
+}
+
 #[test]
 fn a_peer_that_takes_what_was_never_put_is_refused() {
     let mut sides = pair();
     let taken = tell::Tell::Taken(1).to_word();
-    sides[0].near.told.lock().unwrap().push_back(taken);
+    sides[0].near.told.lock().unwrap().push_back(word(taken));
     sides[0].settle();
     let mut list = [libc::iovec {
         iov_base: [0u8; 4].as_mut_ptr().cast(),
@@ -482,7 +597,7 @@ fn a_peer_that_puts_more_than_there_is_room_for_is_refused() {
     let mut sides = pair();
     for n in [RING as u32, 1] {
         let put = tell::Tell::Put(n).to_word();
-        sides[0].near.told.lock().unwrap().push_back(put);
+        sides[0].near.told.lock().unwrap().push_back(word(put));
     }
     sides[0].settle();
     let (ring, fd) = (sides[0].ring(), sides[0].fd.as_raw_fd());

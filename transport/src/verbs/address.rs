@@ -3,7 +3,7 @@
 //! | octets | of a queue pair | of an end on an iWARP adapter |
 //! |---|---|---|
 //! | 0, 1 | the version, what it leads to | the same |
-//! | 2, 3 | the port's MTU, 0 | 0 |
+//! | 2, 3 | the port's MTU; 1: its receives take Sends of octets | 0 |
 //! | 4 to 7 | the queue pair's number | the port that it listens at, 0 |
 //! | 8 to 11 | the number of the first packet | its secret |
 //! | 12 to 15 | InfiniBand: the LID, the key of the partition; else 0 | its secret |
@@ -99,6 +99,8 @@ pub struct Pair {
     /// The number of the first packet that it sends, 24 bits.
     pub psn: u32,
     pub gid: [u8; 16],
+    /// Its receives have memory, into which the peer sends octets.
+    pub takes: bool,
 }
 
 /// An end on an iWARP adapter, whose connections are made by rdma_cm: one end listens, the other connects.
@@ -131,7 +133,8 @@ impl Address {
         let (head, middle, last) = match self {
             Self::Pair(pair) => {
                 let [q0, q1, q2, q3] = pair.qpn.to_be_bytes();
-                let head = [VERSION, pair.kind.octet(), pair.mtu, 0, q0, q1, q2, q3];
+                let takes = u8::from(pair.takes);
+                let head = [VERSION, pair.kind.octet(), pair.mtu, takes, q0, q1, q2, q3];
                 let rest = u64::from(pair.kind.rest());
                 (head, u64::from(pair.psn) << 32 | rest, pair.gid)
             }
@@ -166,7 +169,7 @@ impl Address {
                 };
                 end.is_possible().then_some(Self::Iwarp(end))
             }
-            [VERSION, kind, mtu, 0, q0, q1, q2, q3] => {
+            [VERSION, kind, mtu, takes @ (0 | 1), q0, q1, q2, q3] => {
                 let rest = u32::try_from(middle & u64::from(u32::MAX)).ok()?;
                 let pair = Pair {
                     kind: Kind::of(kind, rest)?,
@@ -174,11 +177,18 @@ impl Address {
                     qpn: u32::from_be_bytes([q0, q1, q2, q3]),
                     psn: u32::try_from(middle >> 32).ok()?,
                     gid: last,
+                    takes: takes == 1,
                 };
                 pair.is_possible().then_some(Self::Pair(pair))
             }
             _ => None,
         }
+    }
+
+    /// Whether Sends of octets find receives there.
+    #[must_use]
+    pub const fn takes_sends(&self) -> bool {
+        matches!(self, Self::Pair(Pair { takes: true, .. }))
     }
 
     /// A queue pair's GID.

@@ -2,6 +2,7 @@
 
 use super::counted::Counted;
 use super::queue_pair::QueuePair;
+use super::receives::Slots;
 use super::region::{self, Region};
 use super::{Access, Adapter, Address, Done, Registered, Work, device, registrar};
 use crate::sys::Result;
@@ -21,12 +22,22 @@ impl Endpoint {
     ///
     /// # Safety
     /// As [`super::open`].
-    pub(super) unsafe fn open(ip: &IpAddr, memory: NonNull<u8>, len: usize) -> Option<Self> {
+    pub(super) unsafe fn open(
+        ip: &IpAddr,
+        memory: NonNull<u8>,
+        len: usize,
+        slot: Option<u32>,
+    ) -> Option<Self> {
         let port = device::for_local(ip)?;
         registrar::start();
         // SAFETY: the caller's promise.
         let region = unsafe { Region::register(port.device, memory, len) }.ok()?;
-        let queue_pair = QueuePair::new(port).ok()?;
+        let slots = slot.map(|size| Slots {
+            base: memory,
+            size,
+            lkey: region.lkey(),
+        });
+        let queue_pair = QueuePair::new(port, slots).ok()?;
         Some(Self {
             queue_pair,
             counted: Counted::new(),
@@ -56,6 +67,10 @@ impl Adapter for Endpoint {
         super::check(work, self.queue_pair.longest())?;
         // SAFETY: passed on.
         unsafe { self.counted.post(&self.queue_pair, work) }
+    }
+
+    fn receive(&self, slots: &mut dyn Iterator<Item = u32>) -> Result<()> {
+        self.queue_pair.receive(slots)
     }
 
     fn poll(&self, done: &mut [Done]) -> usize {

@@ -14,7 +14,7 @@
 #![forbid(unsafe_code)]
 
 use super::message::Message;
-use super::{DEPTH, Done, ENDED, INLINE, TELLS, Work};
+use super::{DEPTH, Done, ENDED, INLINE, Landed, TELLS, Work};
 use crate::sys::{Errno, Result};
 use std::collections::VecDeque;
 
@@ -149,6 +149,7 @@ impl Ledger {
         let done = Done {
             id,
             told: None,
+            landed: None,
             ok: status == 0,
             status,
         };
@@ -166,6 +167,7 @@ impl Ledger {
         let failed = |id| Done {
             id,
             told: None,
+            landed: None,
             ok: false,
             status: FLUSHED,
         };
@@ -203,6 +205,16 @@ impl Ledger {
             }
             None => false,
         }
+    }
+
+    /// A Send of the peer's has brought octets.
+    pub(super) fn land(&mut self, what: Landed) {
+        let done = Done {
+            landed: Some(what),
+            ok: true,
+            ..Done::default()
+        };
+        self.done.push_back((done, 0));
     }
 
     /// Hands out what has ended and been told. How many.

@@ -65,6 +65,11 @@ pub const TELLS: usize = 256;
 /// Octets of a Write that every adapter takes with the request itself ([`Operation::WriteInline`]).
 pub const INLINE: u32 = 32;
 
+/// Receives with memory that a queue pair has posted where its peer sends octets ([`Operation::Send`]): one each for the Sends
+/// that may be under way or unread. And as many as there are beside these for words, and for messages of the adapters' own.
+pub const SLOTS: usize = 32;
+pub const RECEIVES: usize = SLOTS + 16;
+
 /// What a work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -75,6 +80,9 @@ pub enum Operation {
     WriteInline,
     /// RDMA Read: octets from there to here.
     Read,
+    /// Send: octets from here into the peer's next receive, which has room for them ([`Adapter::takes_sends`]). Nobody asks
+    /// again where there is none: that ends the connection.
+    Send,
 }
 
 /// One work request: an RDMA operation on the peer's registered memory.
@@ -98,6 +106,14 @@ pub struct Work {
 // SAFETY: a description; whoever posts it vouches for the memory, on whatever thread it is carried out.
 unsafe impl Send for Work {}
 
+/// Octets that a Send of the peer's has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landed {
+    /// Which receive's memory they are in, until that is posted again ([`Adapter::receive`]).
+    pub slot: u32,
+    pub len: u32,
+}
+
 /// How a work request has ended, or what the peer has told with one of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
@@ -105,6 +121,8 @@ pub struct Done {
     pub id: u64,
     /// The word that came with a Write of the peer's, all of which is here.
     pub told: Option<u32>,
+    /// What a Send of the peer's has brought; nothing where work has ended.
+    pub landed: Option<Landed>,
     /// It and all before it have been carried out: what they wrote is in the peer's memory, what they read is here.
     /// (iWARP acknowledges nothing: what they wrote is on its way, and there before anything that is told or read behind it.)
     /// If not, it and all after it may or may not have been, and no more will be.
@@ -180,6 +198,19 @@ pub trait Adapter: Send + Sync + Debug {
     /// The local memory is registered under its key with this device (or goes inline), valid until the work's [`Done`]
     /// or that of later work is polled, and nobody relies on what it holds while a Read is under way.
     unsafe fn post(&self, work: &[Work]) -> Result<()>;
+
+    /// Whether the peer's Sends of octets find receives here. The address says so.
+    fn takes_sends(&self) -> bool {
+        self.address().takes_sends()
+    }
+
+    /// Posts receives with the memory of these slots again.
+    ///
+    /// # Errors
+    /// ENOTSUP where there are none; what the adapter says: the only way on is [`Adapter::fail`].
+    fn receive(&self, _slots: &mut dyn Iterator<Item = u32>) -> Result<()> {
+        Err(Errno(libc::ENOTSUP))
+    }
 
     /// Takes ended work requests and what the peer has told, oldest first. How many.
     ///
@@ -258,7 +289,8 @@ pub fn start_threads_by(start: Start) {
 
 /// An adapter for a connection whose own end has this address, with `len` octets of memory registered for it. None if
 /// there is no device for the address, or it has no room; `SHUNT_STANDIN_ADAPTER` in the environment makes it the
-/// stand-in, always.
+/// stand-in, always. With `slot` the peer is to send octets, and the memory begins with that of [`RECEIVES`] receives of so many octets
+/// each; an adapter of iWARP has none (without immediate data its words and octets could not be told apart).
 ///
 /// # Safety
 /// The memory stays mapped until the adapter has gone, and is accessed as memory that others write.
@@ -268,12 +300,13 @@ pub unsafe fn open(
     memory: NonNull<u8>,
     len: usize,
     side: Side,
+    slot: Option<u32>,
 ) -> Option<Box<dyn Adapter>> {
     if standin::is_chosen() {
-        return Some(Box::new(standin::StandIn::new(memory, len)?));
+        return Some(Box::new(standin::StandIn::new(memory, len, slot)?));
     }
     // SAFETY: passed on.
-    if let Some(endpoint) = unsafe { endpoint::Endpoint::open(local, memory, len) } {
+    if let Some(endpoint) = unsafe { endpoint::Endpoint::open(local, memory, len, slot) } {
         return Some(Box::new(endpoint));
     }
     // SAFETY: passed on.
@@ -314,7 +347,7 @@ fn check(work: &[Work], most: u32) -> Result<()> {
     let fits = |work: &Work| match work.operation {
         Operation::WriteInline => work.len <= INLINE,
         Operation::Write => work.len <= most,
-        Operation::Read => work.len <= most && work.tell.is_none(),
+        Operation::Read | Operation::Send => work.len <= most && work.tell.is_none(),
     };
     if work.len() <= BATCH && work.iter().all(fits) {
         Ok(())

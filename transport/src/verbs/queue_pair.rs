@@ -15,13 +15,13 @@ use super::counted::{Carrier, Look};
 use super::device::{Device, Port};
 use super::ffi::types::{
     Context, Cq, QPT_RC, Qp, QpAttr, QpCap, QpInitAttr, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
-    SendWr, Sge, WC_RECV, WC_RECV_RDMA_WITH_IMM, WR_RDMA_READ, WR_RDMA_WRITE,
-    WR_RDMA_WRITE_WITH_IMM, WR_SEND_WITH_IMM, Wc, access, mask, state,
+    SendWr, Sge, WC_RECV, WC_RECV_RDMA_WITH_IMM, WC_WITH_IMM, WR_RDMA_READ, WR_RDMA_WRITE,
+    WR_RDMA_WRITE_WITH_IMM, WR_SEND, WR_SEND_WITH_IMM, Wc, access, mask, state,
 };
 use super::ledger::{Held, Ledger, RESERVE};
 use super::message::Message;
-use super::receives::{RECEIVE, Receives};
-use super::{Address, BATCH, DEPTH, INLINE, Operation, TELLS, ffi};
+use super::receives::{RECEIVE, Receives, Slots, slot_of};
+use super::{Address, BATCH, DEPTH, INLINE, Landed, Operation, TELLS, ffi};
 use crate::sys::{Errno, Result};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +36,8 @@ const MOST_RETRIES: u8 = 7;
 /// "As often as it takes": a receiver that is not ready is one whose program is elsewhere. That is flow control, as the
 /// adapters do it.
 const RNR_RETRIES: u8 = 7;
+/// Where octets go by Sends there is a receive for each: none is to be asked for again.
+const NO_RETRIES: u8 = 0;
 /// 0.64 ms, as encoded.
 const MIN_RNR_TIMER: u8 = 12;
 /// Reads under way at once, each way.
@@ -62,16 +64,16 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair at a port, not connected.
+    /// A queue pair at a port, not connected. With `slots` its peer sends octets into these.
     ///
     /// # Errors
     /// ENOMEM and the like, ENOTSUP where a device has no inline data.
-    pub(super) fn new(port: Port) -> Result<Self> {
+    pub(super) fn new(port: Port, slots: Option<Slots>) -> Result<Self> {
         let device = port.device;
         let psn = super::random().ok_or(Errno::AGAIN)? & super::address::BITS_24;
         let channel = Channel::new(device)?;
         let cq = completion_queue(device, &channel)?;
-        let receives = Receives::of(device);
+        let receives = Receives::of(device, slots);
         let (qp, granted) = match create(device, cq, &receives) {
             Ok(made) => made,
             Err(e) => {
@@ -93,6 +95,7 @@ impl QueuePair {
                 qpn,
                 psn,
                 gid: port.here.gid,
+                takes: slots.is_some(),
             },
             receives,
             events: AtomicU32::new(0),
@@ -181,7 +184,7 @@ impl QueuePair {
                 } else {
                     RETRIES
                 },
-                rnr_retry: RNR_RETRIES,
+                rnr_retry: if peer.takes { NO_RETRIES } else { RNR_RETRIES },
                 sq_psn: self.address.psn,
                 max_rd_atomic: READS,
                 ..QpAttr::default()
@@ -214,6 +217,31 @@ impl QueuePair {
         let mut bad = ptr::null_mut();
         // SAFETY: the caller's promise.
         ffi::check(unsafe { post(self.qp.as_ptr(), first, &raw mut bad) })
+    }
+
+    /// As [`super::Adapter::receive`].
+    pub(super) fn receive(&self, slots: &mut dyn Iterator<Item = u32>) -> Result<()> {
+        let memory = self.receives.slots().ok_or(Errno(libc::ENOTSUP))?;
+        memory.post(self.qp, slots)
+    }
+
+    /// A receive with memory has ended.
+    fn received(&self, ledger: &mut Ledger, wc: &Wc, slot: u32) -> Look {
+        if wc.status != 0 {
+            return Look::Well; // (as those without)
+        }
+        if wc.opcode == WC_RECV && wc.wc_flags & WC_WITH_IMM == 0 {
+            ledger.land(Landed {
+                slot,
+                len: wc.byte_len,
+            });
+            return Look::Well;
+        }
+        let again = self.receive(&mut std::iter::once(slot));
+        match ledger.hear(heard(wc)) && again.is_ok() {
+            true => Look::Well,
+            false => Look::Ended,
+        }
     }
 
     /// As [`super::Adapter::fail`].
@@ -273,6 +301,11 @@ impl Carrier for QueuePair {
                     RECEIVE => {
                         received += 1;
                         if !ledger.hear(heard(wc)) {
+                            look = Look::Ended;
+                        }
+                    }
+                    id if let Some(slot) = slot_of(id) => {
+                        if self.received(ledger, wc, slot) == Look::Ended {
                             look = Look::Ended;
                         }
                     }
@@ -353,6 +386,8 @@ fn describe(held: &Held) -> (Sge, SendWr) {
         Operation::WriteInline if work.len > 0 => (write, SEND_INLINE),
         Operation::WriteInline => (write, 0),
         Operation::Read => (WR_RDMA_READ, 0),
+        // (no word: octets are what wakes)
+        Operation::Send => (WR_SEND, SEND_SOLICITED),
     };
     let (from, lkey) = match work.operation {
         Operation::WriteInline => (held.inline.as_ptr(), 0),

@@ -6,13 +6,15 @@
 //! - The queue is filled again as words are polled, by whoever polls: until the device takes no more, which also makes up
 //!   for those that others have drawn and do not poll; and now and then by [`Shared::fill`]. If it runs dry all the same,
 //!   the peers' adapters are told "receiver not ready" and ask again.
+//! - Where the peer sends octets (the credit scheme) a queue pair has receives of its own with memory, [`Slots`]: words and messages
+//!   draw on these as well, and theirs are posted again at once. There are as many as may be under way or unread together.
 //! - Where a device has none, or no room for one, each queue pair has receives of its own, for all that its peer may tell.
 
 use super::TELLS;
 use super::device::Device;
-use super::ffi::types::{Context, Opaque, Qp, RecvWr, SrqAttr, SrqInitAttr};
+use super::ffi::types::{Context, Opaque, Qp, RecvWr, Sge, SrqAttr, SrqInitAttr};
 use super::ledger::RESERVE;
-use super::{DEPTH, ffi};
+use super::{DEPTH, RECEIVES, ffi};
 use crate::sys::{Errno, Result};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -105,9 +107,59 @@ impl Shared {
     }
 }
 
+/// The ids of receives with memory begin with this one, their slots behind it: no work request has so many before it.
+const FIRST_SLOT: u64 = 1 << 63;
+
+/// The slot of a receive with this id, if it has one.
+pub(super) fn slot_of(id: u64) -> Option<u32> {
+    let slot = u32::try_from(id.checked_sub(FIRST_SLOT)?).ok()?;
+    ((slot as usize) < RECEIVES).then_some(slot)
+}
+
+/// The memory of receives: [`RECEIVES`] of so many octets, one behind the other, registered under this key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slots {
+    pub(super) base: NonNull<u8>,
+    pub(super) size: u32,
+    pub(super) lkey: u32,
+}
+
+impl Slots {
+    /// Posts receives with the memory of these.
+    pub(super) fn post(&self, qp: NonNull<Qp>, slots: &mut dyn Iterator<Item = u32>) -> Result<()> {
+        // SAFETY: a queue pair of a device, which is never closed; its table of functions does not change.
+        let post = unsafe { (*qp.as_ref().context).ops.post_recv }.ok_or(Errno(libc::ENOTSUP))?;
+        loop {
+            let mut pieces = [Sge::default(); AT_ONCE];
+            let mut requests = [NOTHING; AT_ONCE];
+            let mut n = 0;
+            for ((slot, piece), request) in slots.take(AT_ONCE).zip(&mut pieces).zip(&mut requests)
+            {
+                let at = self.base.as_ptr().expose_provenance() as u64;
+                *piece = Sge {
+                    addr: at + u64::from(slot) * u64::from(self.size),
+                    length: self.size,
+                    lkey: self.lkey,
+                };
+                request.wr_id = FIRST_SLOT + u64::from(slot);
+                (request.sg_list, request.num_sge) = (piece, 1);
+                n += 1;
+            }
+            if n == 0 {
+                return Ok(());
+            }
+            let first = link(&mut requests, n);
+            let mut bad = ptr::null_mut();
+            // SAFETY: a queue pair of its caller's, and a list of requests of one piece each that lives until it returns.
+            ffi::check(unsafe { post(qp.as_ptr(), first, &raw mut bad) })?;
+        }
+    }
+}
+
 /// Those of one queue pair.
 #[derive(Debug)]
 pub(super) enum Receives {
+    Slots(Slots),
     Shared(&'static Shared),
     /// With how many were polled and are not posted anew.
     Own(AtomicU32),
@@ -115,7 +167,10 @@ pub(super) enum Receives {
 
 impl Receives {
     /// The device's, or none yet of its own.
-    pub(super) fn of(device: &Device) -> Self {
+    pub(super) fn of(device: &Device, slots: Option<Slots>) -> Self {
+        if let Some(slots) = slots {
+            return Self::Slots(slots);
+        }
         match device.receives() {
             Some(shared) => Self::Shared(shared),
             None => Self::Own(AtomicU32::new(OWN)),
@@ -127,6 +182,7 @@ impl Receives {
         match self {
             Self::Shared(shared) => (shared.as_ptr(), 0),
             Self::Own(_) => (ptr::null_mut(), OWN),
+            Self::Slots(_) => (ptr::null_mut(), RECEIVES as u32),
         }
     }
 
@@ -137,14 +193,24 @@ impl Receives {
             Self::Own(lacks) if lacks.fetch_add(n, Ordering::AcqRel) + n >= LACKING => {
                 let _ = self.post(qp);
             }
-            Self::Own(_) => {}
+            Self::Own(_) | Self::Slots(_) => {}
         }
     }
 
-    /// Posts those of its own that lack.
+    /// Those with memory.
+    pub(super) const fn slots(&self) -> Option<&Slots> {
+        match self {
+            Self::Slots(slots) => Some(slots),
+            Self::Shared(_) | Self::Own(_) => None,
+        }
+    }
+
+    /// Posts those of its own that lack; of those with memory all, once.
     pub(super) fn post(&self, qp: NonNull<Qp>) -> Result<()> {
-        let Self::Own(lacks) = self else {
-            return Ok(());
+        let lacks = match self {
+            Self::Slots(slots) => return slots.post(qp, &mut (0..RECEIVES as u32)),
+            Self::Shared(_) => return Ok(()),
+            Self::Own(lacks) => lacks,
         };
         // SAFETY: a queue pair of a device, which is never closed; its table of functions does not change.
         let post = unsafe { (*qp.as_ref().context).ops.post_recv }.ok_or(Errno(libc::ENOTSUP))?;
@@ -166,11 +232,16 @@ impl Receives {
 /// Posts so many, [`AT_ONCE`] at most, by this call, which takes a list that lives until it returns.
 fn post_some(n: usize, post: impl Fn(*mut RecvWr, *mut *mut RecvWr) -> i32) -> Result<()> {
     let mut requests = [NOTHING; AT_ONCE];
+    let mut bad = ptr::null_mut();
+    ffi::check(post(link(&mut requests, n), &raw mut bad))
+}
+
+/// Has each of the first so many point to the one behind. The first; they must not move from here on.
+fn link(requests: &mut [RecvWr; AT_ONCE], n: usize) -> *mut RecvWr {
     let mut next: *mut RecvWr = ptr::null_mut();
     for request in requests.iter_mut().take(n).rev() {
         request.next = next;
         next = request;
     }
-    let mut bad = ptr::null_mut();
-    ffi::check(post(next, &raw mut bad))
+    next
 }

@@ -8,22 +8,25 @@
 //!
 //! Work is carried out while it is posted, and is as strict as an adapter is: about keys, bounds, room, and states. Words
 //! that are told wait at the other end ([`Tells`]), and are an event there (eventfd(2), of which the peer gets itself a
-//! descriptor by pidfd_getfd(2)) if that has been armed. There is room for so many that no peer has to be held up.
+//! descriptor by pidfd_getfd(2)) if that has been armed. Sends of octets and, where there are receives for these, words too each
+//! take the next receive ([`slots`]): where there is none the connection ends, since nobody asks again. There is room for so many that no peer has to be held up.
 
 mod choice;
 mod guests;
 pub(super) mod port;
+mod slots;
 
 use super::address::{BITS_24, Pair};
 use super::lock::Lock;
 use super::route::Here;
-use super::{Access, Adapter, Address, DEPTH, Done, INLINE, Operation, Registered, Work};
+use super::{Access, Adapter, Address, DEPTH, Done, INLINE, Operation, RECEIVES, Registered, Work};
 use crate::clock;
 use crate::sys::fd::{Fd, as_fd};
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result, vm};
 use crate::syscall;
 use guests::Guests;
+use slots::{Entry, Receives};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -60,6 +63,7 @@ impl Drop for Place {
 const LOCAL_PROTECTION: u32 = 4;
 const FLUSHED: u32 = 5;
 const REMOTE_ACCESS: u32 = 10;
+const NOT_READY: u32 = 13;
 const RETRY_EXCEEDED: u32 = 12;
 
 /// How long (µs) a peer may be at work while the door is being shut. It is in the middle of a few system calls, or dead.
@@ -81,14 +85,27 @@ struct Door {
     polled: AtomicU64,
     /// Not 0: the next word is an event. The peer clears it.
     armed: AtomicU64,
+    /// Octets of a receive's memory, 0: there are none; and receives that were posted.
+    slot: u64,
+    posted: AtomicU64,
     /// Not 0: the peer is at work. Written by the peer.
     busy: AtomicU64,
     /// Words that the peer has told. Written by the peer.
     told: AtomicU64,
     guests: Guests,
+    receives: Receives,
 }
 
 impl Door {
+    /// Posts a receive with this memory.
+    fn post(&self, slot: Option<u32>) {
+        if let Some(slot) = slot {
+            let posted = self.posted.load(Ordering::Relaxed);
+            self.receives.put(posted, slot);
+            self.posted.store(posted + 1, Ordering::SeqCst);
+        }
+    }
+
     /// Waits until the peer is not at work. What was taken from it before is not used after.
     fn rest(&self) {
         let until = clock::ticks().saturating_add(clock::us(AT_WORK_US));
@@ -101,8 +118,8 @@ impl Door {
 /// Words that can wait.
 const TELLS: usize = 32 * 1024;
 
-/// Words that the peer has told, by their numbers.
-type Tells = [AtomicU32; TELLS];
+/// What the peer has told, by their numbers: each an [`Entry`].
+type Tells = [AtomicU64; TELLS];
 
 /// [`Door`] as read from outside.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,13 +133,17 @@ struct Seen {
     event: u64,
     polled: u64,
     armed: u64,
+    slot: u64,
+    posted: u64,
 }
 
 const BUSY_AT: u64 = std::mem::offset_of!(Door, busy) as u64;
 const TOLD_AT: u64 = std::mem::offset_of!(Door, told) as u64;
+const RECEIVES_AT: u64 = std::mem::offset_of!(Door, receives) as u64;
 const GUESTS_AT: u64 = std::mem::offset_of!(Door, guests) as u64;
 const ARMED_AT: u64 = std::mem::offset_of!(Door, armed) as u64;
 const _: () = assert!(std::mem::offset_of!(Seen, armed) as u64 == ARMED_AT);
+const _: () = assert!(std::mem::offset_of!(Seen, posted) == std::mem::offset_of!(Door, posted));
 
 /// Work requests that have not been polled, and what to say of them.
 #[derive(Debug, Default)]
@@ -135,6 +156,8 @@ struct Queue {
     failed: bool,
     /// Words that were told to the peer.
     told: u64,
+    /// Receives of the peer's that were used.
+    drawn: u64,
     patience: choice::Patience,
 }
 
@@ -162,7 +185,7 @@ static NEXT: AtomicU32 = AtomicU32::new(2);
 
 impl StandIn {
     /// An end with this memory.
-    pub(super) fn new(memory: NonNull<u8>, len: usize) -> Option<Self> {
+    pub(super) fn new(memory: NonNull<u8>, len: usize, slot: Option<u32>) -> Option<Self> {
         let place = Place::take()?;
         let qpn = NEXT.fetch_add(1, Ordering::Relaxed) % (BITS_24 - 2) + 2;
         let psn = super::random()? & BITS_24;
@@ -180,9 +203,12 @@ impl StandIn {
             event: u64::from(event.raw().cast_unsigned()),
             polled: AtomicU64::new(0),
             armed: AtomicU64::new(0),
+            slot: u64::from(slot.unwrap_or(0)),
+            posted: AtomicU64::new(if slot.is_some() { RECEIVES as u64 } else { 0 }),
             busy: AtomicU64::new(0),
             told: AtomicU64::new(0),
             guests: Guests::new(),
+            receives: Receives::new(),
         }));
         let pid = u32::try_from(sys::pid()).ok()?;
         let at = std::ptr::from_ref(door).expose_provenance() as u64;
@@ -195,6 +221,7 @@ impl StandIn {
                 qpn,
                 psn,
                 gid,
+                takes: slot.is_some(),
             },
             port,
             peer: OnceLock::new(),
@@ -259,6 +286,7 @@ impl StandIn {
             match operation {
                 Operation::Write | Operation::WriteInline => vm::write(pid, local, remote, len),
                 Operation::Read => vm::read(pid, remote, local, len),
+                Operation::Send => return Err(LOCAL_PROTECTION), // (goes by `send`)
             }
         };
         if copied == Ok(len) {
@@ -268,10 +296,56 @@ impl StandIn {
         }
     }
 
-    /// Tells the peer a word, which has this number.
+    /// Takes the peer's next receive: its slot; none where receives have no memory.
+    fn draw(
+        &self,
+        drawn: &mut u64,
+        seen: &Seen,
+        (pid, at): (u32, u64),
+    ) -> Result<Option<u32>, u32> {
+        if seen.slot == 0 {
+            return Ok(None);
+        }
+        if *drawn >= seen.posted {
+            return Err(NOT_READY);
+        }
+        let slot = Receives::far(pid, at + RECEIVES_AT, *drawn).ok_or(RETRY_EXCEEDED)?;
+        *drawn += 1;
+        Ok(Some(slot))
+    }
+
+    /// Carries a Send of octets out.
+    fn send(
+        &self,
+        work: &Work,
+        queue: &mut Queue,
+        seen: &Seen,
+        peer: (u32, u64, u64),
+    ) -> Result<(), u32> {
+        let here = work.local.expose_provenance() as u64;
+        let own = self.door;
+        if work.lkey != self.key() || !within(here, work.len, own.base, own.len) {
+            return Err(LOCAL_PROTECTION);
+        }
+        let slot = self.draw(&mut queue.drawn, seen, (peer.0, peer.1))?;
+        let Some(slot) = slot.filter(|_| u64::from(work.len) <= seen.slot) else {
+            return Err(REMOTE_ACCESS); // (no memory, or not enough)
+        };
+        let to = seen.base + u64::from(slot) * seen.slot;
+        // SAFETY: the caller of `post` vouches for the local memory; the other process's the kernel checks.
+        let copied = unsafe { vm::write(peer.0, work.local, to, work.len as usize) };
+        if copied != Ok(work.len as usize) {
+            return Err(RETRY_EXCEEDED);
+        }
+        self.tell(Entry::landed(slot, work.len), queue.told, seen, peer)?;
+        queue.told += 1;
+        Ok(())
+    }
+
+    /// Tells the peer something, which has this number.
     fn tell(
         &self,
-        word: u32,
+        entry: Entry,
         number: u64,
         seen: &Seen,
         (pid, at, _): (u32, u64, u64),
@@ -279,7 +353,7 @@ impl StandIn {
         if number.wrapping_sub(seen.polled) >= TELLS as u64 {
             return Err(RETRY_EXCEEDED);
         }
-        let slot = seen.tells + number % TELLS as u64 * size_of::<u32>() as u64;
+        let slot = seen.tells + number % TELLS as u64 * size_of::<Entry>() as u64;
         // SAFETY: octets of locals; the other process's kernel checks.
         let put =
             |from: *const u8, to: u64, len: usize| match unsafe { vm::write(pid, from, to, len) } {
@@ -287,7 +361,7 @@ impl StandIn {
                 _ => Err(RETRY_EXCEEDED),
             };
         let told = number + 1;
-        put((&raw const word).cast(), slot, size_of::<u32>())?;
+        put((&raw const entry).cast(), slot, size_of::<Entry>())?;
         put((&raw const told).cast(), at + TOLD_AT, size_of::<u64>())?;
         fence(Ordering::SeqCst);
         let mut armed = 0u64;
@@ -409,9 +483,14 @@ impl Adapter for StandIn {
                         return Err(RETRY_EXCEEDED); // nothing has arrived
                     }
                     while let Some((first, rest)) = left.split_first() {
-                        self.carry_out(first, seen, (peer.0, peer.1))?;
+                        if first.operation == Operation::Send {
+                            self.send(first, queue, seen, peer)?;
+                        } else {
+                            self.carry_out(first, seen, (peer.0, peer.1))?;
+                        }
                         if let Some(word) = first.tell {
-                            self.tell(word, queue.told, seen, peer)?;
+                            let slot = self.draw(&mut queue.drawn, seen, (peer.0, peer.1))?;
+                            self.tell(Entry::word(word, slot), queue.told, seen, peer)?;
                             queue.told += 1;
                         }
                         if gives_up {
@@ -449,24 +528,31 @@ impl Adapter for StandIn {
             let told = self.door.told.load(Ordering::Acquire);
             let mut polled = self.door.polled.load(Ordering::Relaxed);
             for to in done.iter_mut().skip(n) {
-                let Some(word) = self
+                let Some(entry) = self
                     .tells
                     .get(polled as usize % TELLS)
                     .filter(|_| polled < told)
                 else {
                     break;
                 };
-                *to = Done {
-                    told: Some(word.load(Ordering::Relaxed)),
-                    ok: true,
-                    ..Done::default()
-                };
+                let entry = Entry::from_bits(entry.load(Ordering::Relaxed));
+                *to = entry.done();
+                if to.told.is_some() {
+                    // (a word's receive holds nothing)
+                    self.door.post(entry.slot());
+                }
                 polled += 1;
                 n += 1;
             }
             self.door.polled.store(polled, Ordering::Release);
             n
         })
+    }
+
+    fn receive(&self, slots: &mut dyn Iterator<Item = u32>) -> Result<()> {
+        self.queue
+            .with(|_| slots.for_each(|slot| self.door.post(Some(slot))));
+        Ok(())
     }
 
     fn event(&self) -> i32 {
@@ -525,6 +611,7 @@ impl Queue {
             let done = Done {
                 id,
                 told: None,
+                landed: None,
                 ok,
                 status,
             };

@@ -194,6 +194,12 @@ impl Common {
         u16::try_from(self.half.load(Ordering::Relaxed)).unwrap_or(u16::MAX)
     }
 
+    /// Whether this side keeps few receive buffers: what comes to it is to be controlled by credits.
+    #[must_use]
+    pub fn keeps_slots(&self) -> bool {
+        (1..super::set_up::MANY / 2).contains(&self.half())
+    }
+
     /// The peer has ended its direction.
     pub(super) fn note_finished(&self) {
         self.finished.store(true, Ordering::Release);

@@ -20,7 +20,7 @@ use flowctl::{Scheme, Terms};
 pub const LONGEST: usize = LARGEST;
 
 /// Messages under way that nobody counts: where no slots are kept, the connection itself is the limit.
-const MANY: u16 = 32_768;
+pub(super) const MANY: u16 = 32_768;
 /// Slots are at least so many, of so many bytes.
 const FEWEST: u16 = 4;
 const SMALLEST: u32 = 256;

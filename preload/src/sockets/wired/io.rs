@@ -9,6 +9,7 @@ use crate::signals::since::Since;
 use crate::signals::thread::Section;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
+use transport::record::{BY_SENDS, BY_WRITES};
 use transport::sdp::rx::How;
 use transport::sdp::{Got, Walk};
 use transport::sys::{Errno, Result, net, time};
@@ -443,6 +444,12 @@ pub(crate) fn note(s: &Socket) {
         let (read, written) = out.advertised();
         advertised += read + written;
         s.record.wire_messages.store(messages, Ordering::Relaxed);
+        let operation = match out.by_adapter() {
+            [0, 0] => 0,
+            [writes, sends] if sends > writes => BY_SENDS,
+            _ => BY_WRITES,
+        };
+        s.record.operation.store(operation, Ordering::Relaxed);
         s.record.no_credit.store(starved, Ordering::Relaxed);
     }
     if let Ok(_rx) = s.rx.lock() {

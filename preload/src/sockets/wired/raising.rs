@@ -283,8 +283,11 @@ pub(super) fn withdraw(s: &'static Socket, fd: i32, wire: &Wire) {
 /// down once the connection does not have it.
 fn open(rider: Rider, fd: i32, side: Side, size: usize) -> Option<NonNull<Ring>> {
     let local = std::net::Ipv6Addr::from(net::local(fd)?.ip).to_canonical();
-    let small = || (size > SMALL).then(|| Ring::open(&local, side, SMALL))?;
-    let Some(ring) = Ring::open(&local, side, size).or_else(small) else {
+    // (the credit scheme: what comes is sent, into receives of this side's)
+    let slots = rider.wire()?.0.common.keeps_slots();
+    let open = |size| Ring::open(&local, side, size, slots);
+    let small = || (size > SMALL).then(|| open(SMALL))?;
+    let Some(ring) = open(size).or_else(small) else {
         lacks_room(rider.socket, transport::verbs::lacks_room(&local));
         make_room(rider.socket);
         return None;

@@ -99,6 +99,7 @@ pub(super) fn another_kind(side: &mut Side) -> Result<(), String> {
             qpn: 7,
             psn: 1,
             gid: ip,
+            takes: false,
         })
     };
     let address = match own {

@@ -300,6 +300,8 @@ pub(in crate::verbs) struct RecvWr {
 
 /// `enum ibv_wc_opcode`: all that ends a receive, and the one that comes of a Write with immediate data.
 pub(in crate::verbs) const WC_RECV: c_int = 1 << 7;
+/// Of a completion's flags: it came with immediate data.
+pub(in crate::verbs) const WC_WITH_IMM: c_uint = 1 << 1;
 pub(in crate::verbs) const WC_RECV_RDMA_WITH_IMM: c_int = WC_RECV + 1;
 
 /// `struct ibv_wc`.

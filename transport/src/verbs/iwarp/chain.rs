@@ -54,7 +54,8 @@ impl Chain {
                 wr_id: held.number,
                 opcode: match work.operation {
                     Operation::Read => WR_RDMA_READ,
-                    Operation::Write | Operation::WriteInline => WR_RDMA_WRITE,
+                    // (Sends are words here: the address takes no others)
+                    Operation::Write | Operation::WriteInline | Operation::Send => WR_RDMA_WRITE,
                 },
                 send_flags: (if signaled { SEND_SIGNALED } else { 0 })
                     | (if inline && work.len > 0 {

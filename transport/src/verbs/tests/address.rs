@@ -17,6 +17,7 @@ fn roce() -> Pair {
         qpn: 0x12_3456,
         psn: 0xfe_dcba,
         gid: gid_of(&ip("10.77.0.1")),
+        takes: false,
     }
 }
 

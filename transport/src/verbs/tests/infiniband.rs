@@ -167,6 +167,7 @@ fn peer(lid: u16, pkey: u16, gid: [u8; 16]) -> Pair {
         qpn: 0x12_3456,
         psn: 1,
         gid,
+        takes: false,
     }
 }
 

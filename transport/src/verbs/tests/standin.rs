@@ -15,7 +15,7 @@ const LEN: usize = 4096;
 fn end() -> End {
     let at: &'static mut [u64] = vec![0; LEN / 8].leak();
     let at = NonNull::from(at).cast::<u8>();
-    let adapter = StandIn::new(at, LEN).unwrap();
+    let adapter = StandIn::new(at, LEN, None).unwrap();
     End {
         adapter,
         at: at.as_ptr(),
@@ -79,6 +79,7 @@ const fn well(id: u64) -> Done {
     Done {
         id,
         told: None,
+        landed: None,
         ok: true,
         status: 0,
     }
@@ -147,6 +148,7 @@ fn a_wrong_key_or_place_ends_the_queue_pair() {
         let failed = |id, status| Done {
             id,
             told: None,
+            landed: None,
             ok: false,
             status,
         };

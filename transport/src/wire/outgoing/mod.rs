@@ -263,6 +263,12 @@ impl Out {
         }
     }
 
+    /// Octets that went by an adapter's Writes, and by its Sends.
+    #[must_use]
+    pub const fn by_adapter(&self) -> [u64; 2] {
+        self.link.put()
+    }
+
     /// Messages that were sent, and how often credits were lacking.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {

@@ -1,0 +1,87 @@
+//! The receives of a stand-in that have memory, as a list that the peer looks at from outside; and what the peer tells of how it has
+//! used them.
+
+use crate::sys::vm;
+use crate::verbs::{Done, Landed, RECEIVES};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Places of the list.
+const PLACES: usize = 64;
+const _: () = assert!(PLACES > RECEIVES);
+
+/// Which slots were posted, by the number of the receive.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct Receives([AtomicU32; PLACES]);
+
+const fn place(number: u64) -> u64 {
+    number % PLACES as u64
+}
+
+impl Receives {
+    /// Each slot once, the first so many receives.
+    pub(super) fn new() -> Self {
+        Self(std::array::from_fn(|i| {
+            AtomicU32::new(u32::try_from(i).unwrap_or(0))
+        }))
+    }
+
+    pub(super) fn put(&self, number: u64, slot: u32) {
+        let place = usize::try_from(place(number)).ok();
+        if let Some(at) = place.and_then(|place| self.0.get(place)) {
+            at.store(slot, Ordering::Relaxed);
+        }
+    }
+
+    /// The slot of a receive of the peer's, whose list is there.
+    pub(super) fn far(pid: u32, at: u64, number: u64) -> Option<u32> {
+        let mut slot = 0u32;
+        let from = at + place(number) * size_of::<u32>() as u64;
+        // SAFETY: four octets of a local.
+        let n = unsafe { vm::read(pid, from, (&raw mut slot).cast(), size_of::<u32>()) };
+        (n == Ok(size_of::<u32>()) && (slot as usize) < RECEIVES).then_some(slot)
+    }
+}
+
+/// What the peer has told: a word, or that octets have landed.
+///
+/// | bits | what |
+/// |---|---|
+/// | 63 | octets |
+/// | 47 to 32 | the slot of the receive that was used, and one; 0: none |
+/// | 31 to 0 | the word, or how many octets |
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(super) struct Entry(u64);
+
+const OCTETS: u64 = 1 << 63;
+
+impl Entry {
+    pub(super) fn word(word: u32, slot: Option<u32>) -> Self {
+        let slot = slot.map_or(0, |slot| u64::from(slot) + 1);
+        Self(slot << 32 | u64::from(word))
+    }
+
+    pub(super) fn landed(slot: u32, len: u32) -> Self {
+        Self(Self::word(len, Some(slot)).0 | OCTETS)
+    }
+
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(super) fn slot(self) -> Option<u32> {
+        u32::try_from(self.0 >> 32 & 0xffff).ok()?.checked_sub(1)
+    }
+
+    pub(super) fn done(self) -> Done {
+        let value = u32::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(0);
+        let landed = self.slot().filter(|_| self.0 & OCTETS != 0);
+        Done {
+            told: landed.is_none().then_some(value),
+            landed: landed.map(|slot| Landed { slot, len: value }),
+            ok: true,
+            ..Done::default()
+        }
+    }
+}
