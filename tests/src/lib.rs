@@ -8,6 +8,7 @@
 
 pub mod adapter;
 pub mod apps;
+pub mod calls;
 pub mod cases;
 pub mod iwarp;
 pub mod json;

@@ -186,7 +186,7 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     time: *mut libc::timespec,
 ) -> c_int {
-    if table::socket(fd).is_none() {
+    let Some(s) = table::socket(fd) else {
         // SAFETY: the program's arguments, passed on.
         let r = unsafe { real::recvmmsg(fd, msgs, n, flags, time) };
         for i in 0..usize::try_from(r).unwrap_or(0) {
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn recvmmsg(
             }
         }
         return r;
-    }
+    };
     let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
     let mut flags = flags & !libc::MSG_WAITFORONE;
     // SAFETY: probed inside.
@@ -207,6 +207,12 @@ pub unsafe extern "C" fn recvmmsg(
         Ok(left) => left,
         Err(e) => return super::waiting::fail(e),
     };
+    // (the kernel tells an error that waits before any bytes, which recvmsg does not)
+    if flags & libc::MSG_ERRQUEUE == 0
+        && let Some(e) = crate::sockets::options::take_error(s, fd)
+    {
+        return super::waiting::fail(e.0);
+    }
     let now = transport::clock::monotonic_ns;
     let deadline = left.map_or(u64::MAX, |left| now().saturating_add(left));
     let one = |msg: *mut libc::msghdr| {
