@@ -21,11 +21,57 @@ fn told(r: Result<usize>) -> c_int {
     ret_int(r)
 }
 
+fn address(r: Result<usize>) -> *mut c_void {
+    match r {
+        Ok(at) => ptr::with_exposed_provenance_mut(at),
+        Err(e) => {
+            set_errno(e.0);
+            libc::MAP_FAILED
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     lift(at, len);
     // SAFETY: the program's arguments, passed on.
     told(unsafe { syscall!(munmap, at, len) })
+}
+
+/// What is mapped anew may lie where the allocator has given memory back, and pages of it that no program can touch, or that lie
+/// behind the end of a file, are told from those that were good there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    off: i64,
+) -> *mut c_void {
+    if flags & libc::MAP_FIXED != 0 {
+        lift(at, len);
+    }
+    // SAFETY: the program's arguments, passed on.
+    let r = unsafe { syscall!(mmap, at, len, prot, flags, fd, off) };
+    let plain = libc::PROT_READ | libc::PROT_WRITE;
+    if prot & plain != plain || flags & libc::MAP_ANONYMOUS == 0 {
+        probe::forget();
+    }
+    address(r)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    off: i64,
+) -> *mut c_void {
+    // SAFETY: an alias.
+    unsafe { mmap(at, len, prot, flags, fd, off) }
 }
 
 #[unsafe(no_mangle)]
@@ -63,11 +109,5 @@ pub unsafe extern "C" fn mremap(
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { syscall!(mremap, at, old, new, flags, to) };
     probe::forget();
-    match r {
-        Ok(at) => ptr::with_exposed_provenance_mut(at),
-        Err(e) => {
-            set_errno(e.0);
-            libc::MAP_FAILED
-        }
-    }
+    address(r)
 }

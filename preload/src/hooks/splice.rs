@@ -218,6 +218,7 @@ pub unsafe extern "C" fn splice(
     to_kernel(to, Reason::Splice);
     if let Some(s) = table::socket(from)
         && off_in.is_null()
+        && is_pipe(to)
         && let Some(r) = splice_kept(s, from, to, n, flags)
     {
         return ret(r);

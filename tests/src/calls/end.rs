@@ -202,6 +202,8 @@ impl End {
             quiet::ended(fd, 400);
             for _ in 0..3 {
                 let mut buf = vec![0; 100_000];
+                // (that the peer has been killed may show a moment later than the kernel connection's end)
+                let _ = crate::sys::wait::poll(&[(fd, libc::POLLIN)], 3000);
                 let r = io::recv(fd, &mut buf, libc::MSG_DONTWAIT);
                 self.told("left", r);
             }
