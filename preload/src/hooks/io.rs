@@ -2,7 +2,7 @@
 
 use super::{MOST, quick, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good, prefix};
-use crate::real::{self, set_errno};
+use crate::real;
 use crate::sockets::Socket;
 use crate::table;
 use std::ffi::{c_int, c_void};
@@ -50,8 +50,7 @@ unsafe fn give(
 ) -> isize {
     let n = n.min(MOST);
     if !is_good(buf.cast(), n, Access::Read) {
-        set_errno(libc::EFAULT);
-        return -1;
+        return super::vector::fail_to_read(fd, flags);
     }
     let from = buf.cast::<u8>().cast_mut();
     // SAFETY: probed; the walk of a sender is only read from.

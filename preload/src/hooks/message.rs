@@ -3,7 +3,7 @@
 //! A stream has no addresses and no control data of its own: what is asked for comes back empty, and
 //! whoever wants to send some is the kernel's. On other descriptors only those that are passed matter.
 
-use super::vector::{FAULTS_BELOW, fail, walk};
+use super::vector::{FAULTS_BELOW, fail, fail_to_read, walk};
 use super::waiting::{from_timespec, to_timespec};
 use super::{count_sent, receive, receive_bad, transmit};
 use crate::probe::{Access, is_good};
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const libc::msghdr, flags: c_i
     }
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(m.msg_iov, m.msg_iovlen, Access::Read, libc::EMSGSIZE) } {
-        Ok((w, false)) if w.left() < FAULTS_BELOW => fail(Errno::FAULT),
+        Ok((w, false)) if w.left() < FAULTS_BELOW => fail_to_read(fd, flags),
         // SAFETY: probed.
         Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
         Err(e) => fail(e),

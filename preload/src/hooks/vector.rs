@@ -53,6 +53,16 @@ pub(super) unsafe fn walk(
     Ok((unsafe { Walk::many(iov, n, total) }, true))
 }
 
+/// What is to be sent cannot be read, which the kernel says only of a stream that can send.
+#[cold]
+pub(super) fn fail_to_read(fd: c_int, flags: c_int) -> isize {
+    // SAFETY: no octets.
+    if unsafe { real::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) } < 0 {
+        return -1;
+    }
+    fail(Errno::FAULT)
+}
+
 pub(super) fn fail(e: Errno) -> isize {
     set_errno(e.0);
     -1
@@ -136,7 +146,7 @@ unsafe fn write_by(
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, Access::Read, libc::EINVAL) } {
         Ok((w, true)) if w.left() == 0 => kernel(),
-        Ok((w, false)) if w.left() < FAULTS_BELOW => fail(Errno::FAULT),
+        Ok((w, false)) if w.left() < FAULTS_BELOW => fail_to_read(fd, flags),
         // SAFETY: probed.
         Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
         Err(e) => fail(e),

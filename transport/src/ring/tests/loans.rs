@@ -33,7 +33,7 @@ fn course() -> impl Strategy<Value = Course> {
 }
 
 /// What each side says of it in the end: what the lender knows, and what the borrower has.
-fn go(course: &Course) -> ((usize, usize), Vec<u8>, Vec<u8>, [bool; 2]) {
+fn go(course: &Course, patience_us: u64) -> ((usize, usize), Vec<u8>, Vec<u8>, [bool; 2]) {
     let sides = pair();
     let [lender, borrower] = &sides;
     let sent: Vec<u8> = (0..course.len).map(|i| (i * 7 + i / 251) as u8).collect();
@@ -70,7 +70,7 @@ fn go(course: &Course) -> ((usize, usize), Vec<u8>, Vec<u8>, [bool; 2]) {
                 std::thread::yield_now();
             }
         });
-        lent.serve(3_000);
+        lent.serve(patience_us);
         let ended = lent.end();
         done.store(true, Ordering::Release);
         assert!(lender.near.guests.lock().unwrap().is_empty());
@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
     #[test]
     fn both_agree_on_what_was_read(course in course()) {
-        let ((read, perhaps), got, sent, over) = go(&course);
+        let ((read, perhaps), got, sent, over) = go(&course, 3_000);
         prop_assert_eq!(&got[..], &sent[..got.len()]);
         prop_assert!(read <= got.len() && got.len() <= perhaps, "{read} {} {perhaps}", got.len());
         prop_assert!(perhaps - read <= PIECE as usize);
@@ -104,7 +104,7 @@ fn a_buffer_is_read_whole() {
         reads: None,
         ends: None,
     };
-    let (ended, got, sent, over) = go(&course);
+    let (ended, got, sent, over) = go(&course, 5_000_000);
     assert_eq!((ended, over), ((1 << 20, 1 << 20), [false; 2]));
     assert!(got == sent);
 }
