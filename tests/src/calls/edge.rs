@@ -74,7 +74,7 @@ pub fn watch(e: &mut End, step: &Step, fd: Fd) {
 pub fn wait(e: &mut End, step: &Step) {
     let set = e.sets.open();
     let edges = e.sets.known.values().any(|edge| *edge);
-    if step.words[0] % 3 == 0 && !edges {
+    if step.words[0].is_multiple_of(3) && !edges {
         e.line(&format!("outer {}", wait::epoll_wait(e.sets.outer, 4, 0)));
     }
     let woken = wait::epoll_wait(set, 16, 0);

@@ -22,7 +22,7 @@ pub fn shutdown(e: &mut End, step: &Step, fd: Fd) {
 
 pub fn close(e: &mut End, step: &Step, fd: Fd) {
     let last = e.conns[step.conn].fds.len() == 1;
-    if last && step.words[0] % 3 == 0 {
+    if last && step.words[0].is_multiple_of(3) {
         let linger = net::linger(fd, true, 0);
         e.told("linger", linger);
         e.conns[step.conn].own.broken = 1;
@@ -31,7 +31,7 @@ pub fn close(e: &mut End, step: &Step, fd: Fd) {
         e.conns[step.conn].own.broken = 1;
     }
     e.sets.forget(fd);
-    let r = if step.words[1] % 3 == 0 {
+    let r = if step.words[1].is_multiple_of(3) {
         call!(libc::close_range(fd as u32, fd as u32, 0))
     } else {
         edge::close(e, fd)
@@ -116,7 +116,7 @@ pub fn exec(e: &mut End, step: &Step, fd: Fd) {
     let text = text(e, step);
     let most = (step.words[1] % 3000 + 1).to_string();
     // What a peer that is in no call of the library was not there to take back is lost to a program without it.
-    let loaded = step.words[2] % 2 == 0 || e.conns[step.conn].queued() > 0;
+    let loaded = step.words[2].is_multiple_of(2) || e.conns[step.conn].queued() > 0;
     in_child(e, step, "exec", |into| {
         net::fcntl(fd, libc::F_SETFD, 0);
         net::fcntl(into, libc::F_SETFD, 0);

@@ -16,7 +16,11 @@ pub fn look(e: &End, step: &Step) {
         .collect();
     let select = wait::Select {
         read: &all,
-        write: if step.words[3] % 2 == 0 { &all } else { &[] },
+        write: if step.words[3].is_multiple_of(2) {
+            &all
+        } else {
+            &[]
+        },
         except: &all,
     };
     let text = match step.words[0] % 5 {

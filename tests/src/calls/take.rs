@@ -26,15 +26,10 @@ pub fn take(e: &mut End, step: &Step, fd: Fd) {
     if c.waits(n.max(1), all) || n == 0 {
         flags |= libc::MSG_DONTWAIT;
         // Those without flags would wait; some of them do, for as long as they may.
-        if !matches!(by, 2..=6 | 11) {
-            if c.waits(n.max(1), false) || n == 0 {
-                let r = io::recv(
-                    fd,
-                    &mut [0; 100][..n.min(100)],
-                    libc::MSG_DONTWAIT | libc::MSG_PEEK,
-                );
-                return e.told("take nothing", r);
-            }
+        if !matches!(by, 2..=6 | 11) && (c.waits(n.max(1), false) || n == 0) {
+            let few = &mut [0; 100][..n.min(100)];
+            let r = io::recv(fd, few, libc::MSG_DONTWAIT | libc::MSG_PEEK);
+            return e.told("take nothing", r);
         }
     }
     let mut buf = vec![0u8; n];
