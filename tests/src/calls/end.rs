@@ -200,8 +200,6 @@ impl End {
                 continue;
             };
             quiet::ended(fd, 400);
-            // A program that only polls has the kernel asked every 10 ms (`sockets::shows`).
-            std::thread::sleep(std::time::Duration::from_millis(25));
             for _ in 0..3 {
                 let mut buf = vec![0; 100_000];
                 let r = io::recv(fd, &mut buf, libc::MSG_DONTWAIT);
