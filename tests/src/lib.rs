@@ -14,6 +14,7 @@ pub mod iwarp;
 pub mod json;
 pub mod matrix;
 pub mod netns;
+pub mod pair;
 pub mod remembered;
 pub mod report;
 pub mod run;

@@ -1,6 +1,6 @@
 //! read, recv, write, send and their aliases: one buffer. What is there at once is `quick`'s.
 
-use super::{MOST, quick, receive, receive_bad, transmit};
+use super::{MOST, quick, receive, receive_bad, transmit, transmit_bad};
 use crate::probe::{Access, is_good, prefix};
 use crate::real;
 use crate::sockets::Socket;
@@ -50,7 +50,7 @@ unsafe fn give(
 ) -> isize {
     let n = n.min(MOST);
     if !is_good(buf.cast(), n, Access::Read) {
-        return super::vector::fail_to_read(fd, flags);
+        return transmit_bad(s, fd, flags, kernel);
     }
     let from = buf.cast::<u8>().cast_mut();
     // SAFETY: probed; the walk of a sender is only read from.

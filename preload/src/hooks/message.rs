@@ -3,9 +3,9 @@
 //! A stream has no addresses and no control data of its own: what is asked for comes back empty, and
 //! whoever wants to send some is the kernel's. On other descriptors only those that are passed matter.
 
-use super::vector::{FAULTS_BELOW, fail, fail_to_read, walk};
+use super::vector::{FAULTS_BELOW, fail, walk};
 use super::waiting::{from_timespec, to_timespec};
-use super::{count_sent, receive, receive_bad, transmit};
+use super::{count_sent, is_kernels, receive, receive_bad, transmit, transmit_bad};
 use crate::probe::{Access, is_good};
 use crate::real;
 use crate::sockets::demote::{Unread, demote};
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const libc::msghdr, flags: c_i
     }
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(m.msg_iov, m.msg_iovlen, Access::Read, libc::EMSGSIZE) } {
-        Ok((w, false)) if w.left() < FAULTS_BELOW => fail_to_read(fd, flags),
+        Ok((w, false)) if w.left() < FAULTS_BELOW => transmit_bad(s, fd, flags, kernel),
         // SAFETY: probed.
         Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
         Err(e) => fail(e),
@@ -207,8 +207,10 @@ pub unsafe extern "C" fn recvmmsg(
         Ok(left) => left,
         Err(e) => return super::waiting::fail(e),
     };
-    // (the kernel tells an error that waits before any bytes, which recvmsg does not)
+    // (the kernel tells an error that waits before any bytes, which recvmsg does not; there is none while the peer goes on)
     if flags & libc::MSG_ERRQUEUE == 0
+        && (is_kernels(s, fd) || crate::sockets::options::has_ended(s))
+        && !crate::signals::is_sandboxed()
         && let Some(e) = crate::sockets::options::take_error(s, fd)
     {
         return super::waiting::fail(e.0);

@@ -126,6 +126,20 @@ unsafe fn receive_bad(
     }
 }
 
+/// Sends where the first octets cannot be read, which the kernel says only of a stream that can send: what it says of an
+/// empty send goes before.
+#[cold]
+fn transmit_bad(s: &'static Socket, fd: i32, flags: i32, kernel: impl FnOnce() -> isize) -> isize {
+    if is_kernels(s, fd) {
+        return count_sent(s, kernel());
+    }
+    // SAFETY: no octets, and no address.
+    match unsafe { crate::real::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) } {
+        0.. => ret(Err(transport::sys::Errno::FAULT)),
+        r => r,
+    }
+}
+
 /// Sends on one of our sockets; `kernel` is the call as the program made it.
 ///
 /// # Safety

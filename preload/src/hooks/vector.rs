@@ -3,7 +3,7 @@
 //! The rule, which the calls of `message` rely on too: a buffer that cannot be touched spoils a call just
 //! as far as it does in the kernel.
 
-use super::{MOST, receive, receive_bad, transmit};
+use super::{MOST, receive, receive_bad, transmit, transmit_bad};
 use crate::probe::{Access, is_address, is_good, prefix};
 use crate::real::{self, set_errno};
 use crate::sockets::Socket;
@@ -51,16 +51,6 @@ pub(super) unsafe fn walk(
     }
     // SAFETY: as above.
     Ok((unsafe { Walk::many(iov, n, total) }, true))
-}
-
-/// What is to be sent cannot be read, which the kernel says only of a stream that can send.
-#[cold]
-pub(super) fn fail_to_read(fd: c_int, flags: c_int) -> isize {
-    // SAFETY: no octets.
-    if unsafe { real::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) } < 0 {
-        return -1;
-    }
-    fail(Errno::FAULT)
 }
 
 pub(super) fn fail(e: Errno) -> isize {
@@ -146,7 +136,7 @@ unsafe fn write_by(
     // SAFETY: the program's array, probed inside.
     match unsafe { walk(iov, count, Access::Read, libc::EINVAL) } {
         Ok((w, true)) if w.left() == 0 => kernel(),
-        Ok((w, false)) if w.left() < FAULTS_BELOW => fail_to_read(fd, flags),
+        Ok((w, false)) if w.left() < FAULTS_BELOW => transmit_bad(s, fd, flags, kernel),
         // SAFETY: probed.
         Ok((mut w, _)) => unsafe { transmit(s, fd, &mut w, flags, kernel) },
         Err(e) => fail(e),

@@ -1,10 +1,8 @@
 //! Runs a seed on kernel TCP and under the library, compares, and makes a sequence that differs shorter.
 
 use super::plan::{self, Plan};
+use crate::pair;
 use crate::report::Report;
-use crate::run::{Folder, Launch, library};
-use crate::sys::net;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,47 +21,24 @@ fn program() -> PathBuf {
 
 /// These steps of a seed, each end a process.
 pub fn run(seed: u64, keep: &[usize], loaded: bool) -> Run {
-    // The same number in every run.
-    const CHANNEL: i32 = 63;
-    let folder = Folder::new();
-    let (left, right) = net::unix_pair(libc::SOCK_SEQPACKET);
     let keep: Vec<String> = keep.iter().map(usize::to_string).collect();
-    let jobs = [left, right].into_iter().enumerate().map(|(end, channel)| {
-        let words = [
+    let words = |end: usize| {
+        vec![
             "@end".into(),
             seed.to_string(),
             end.to_string(),
-            CHANNEL.to_string(),
+            pair::CHANNEL.to_string(),
             keep.join(","),
-        ];
-        let mut start = Launch::new(program()).args(words);
-        // SAFETY: dup2 is async-signal-safe; the descriptor stays open until after the spawn.
-        unsafe {
-            start.command().pre_exec(move || {
-                libc::dup2(channel, CHANNEL);
-                Ok(())
-            });
-        }
-        if loaded {
-            start = start.under(&library(), folder.path(&format!("report-{end}")));
-        }
-        start.start()
-    });
-    let jobs: Vec<_> = jobs.collect();
-    net::close(left).ok();
-    net::close(right).ok();
-    let waits: Vec<_> = jobs
-        .into_iter()
-        .map(|job| std::thread::spawn(move || job.finish(LIMIT)))
-        .collect();
+        ]
+    };
+    let outcomes = pair::run(program, words, |_| loaded, LIMIT);
     let mut run = Run {
         transcript: Vec::new(),
         notes: String::new(),
         reports: Vec::new(),
     };
     let mut endings = Vec::new();
-    for (end, wait) in waits.into_iter().enumerate() {
-        let outcome = wait.join().unwrap();
+    for (end, outcome) in outcomes.into_iter().enumerate() {
         run.transcript
             .extend(outcome.stdout.lines().map(String::from));
         endings.push(format!("end {end} {}", outcome.ending()));

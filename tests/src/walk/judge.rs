@@ -3,10 +3,9 @@
 use super::generate;
 use super::plan::Plan;
 use crate::matrix::deviation;
+use crate::pair;
 use crate::report::Report;
-use crate::run::{Folder, Launch, Outcome, library};
-use crate::sys::net;
-use std::os::unix::process::CommandExt;
+use crate::run::Outcome;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,40 +43,21 @@ pub struct Run {
 
 /// Runs it in a mode, on kernel TCP alone or with the library where the mode has it.
 pub fn run(seed: u64, mode: Mode, loaded: bool) -> Run {
-    let folder = Folder::new();
-    let (left, right) = net::unix_pair(libc::SOCK_SEQPACKET);
-    let jobs = [left, right].into_iter().enumerate().map(|(end, channel)| {
-        // A number of its own, so that the others do not depend on what else this process has open.
-        const CHANNEL: i32 = 63;
-        let swap = u8::from(mode == Mode::Swap).to_string();
-        let words = [
-            "@end",
-            &seed.to_string(),
-            &end.to_string(),
-            &swap,
-            &CHANNEL.to_string(),
-        ];
-        let mut start = Launch::new(program()).args(words);
-        // SAFETY: dup2 is async-signal-safe; the descriptor stays open until after the spawn.
-        unsafe {
-            start.command().pre_exec(move || {
-                libc::dup2(channel, CHANNEL);
-                Ok(())
-            });
-        }
-        if loaded && mode.loads(end) {
-            start = start.under(&library(), folder.path(&format!("report-{end}")));
-        }
-        start.start()
-    });
-    let jobs: Vec<_> = jobs.collect();
-    net::close(left).ok();
-    net::close(right).ok();
-    let waits: Vec<_> = jobs
-        .into_iter()
-        .map(|job| std::thread::spawn(move || job.finish(LIMIT)))
-        .collect();
-    gather(waits.into_iter().map(|w| w.join().unwrap()).collect())
+    let words = |end: usize| {
+        vec![
+            "@end".into(),
+            seed.to_string(),
+            end.to_string(),
+            u8::from(mode == Mode::Swap).to_string(),
+            pair::CHANNEL.to_string(),
+        ]
+    };
+    gather(pair::run(
+        program,
+        words,
+        |end| loaded && mode.loads(end),
+        LIMIT,
+    ))
 }
 
 fn program() -> PathBuf {

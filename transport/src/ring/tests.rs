@@ -525,54 +525,14 @@ fn word(word: u32) -> Done {
     }
 }
 
-/// Small messages that the peer does not read burn a credit each, and nothing more; what one call has fills slots.
-#[test]
-fn a_send_burns_a_credit_however_small_and_fills_its_slot_where_more_waits() {
-    let mut sides = pair_of([(SMALL, false), (SMALL, true)]);
-    let (size, slot) = (SMALL, SMALL / SLOTS);
-    for i in 0..SLOTS {
-        assert_eq!(sides[0].ring().room(), size - i * slot);
-        sides[0].send(10, 1);
-    }
-    sides[0].send(10, 2);
-    assert_eq!(
-        (sides[0].sent.len(), sides[0].ring().room()),
-        (10 * SLOTS, 0)
-    );
-    sides[0].settle();
-    // A reader gives back what it has read once that is worth it.
-    let few = slots::BACK as usize - 1;
-    assert_eq!(sides[1].receive(10 * few), 10 * few);
-    sides[1].settle();
-    assert_eq!(sides[0].ring().room(), 0);
-    assert_eq!(sides[1].receive(10), 10);
-    sides[1].settle();
-    assert_eq!(sides[0].ring().room(), (few + 1) * slot);
-    // (a place at the end of the ring cuts one)
-    let octets = few * slot;
-    sides[0].send(octets, 3);
-    sides[0].settle();
-    assert!(sides[0].ring().room() <= slot);
-    assert_eq!(sides[0].tx.put(), [0, (10 * SLOTS + octets) as u64]);
-    assert_eq!(sides[1].tx.put(), [0; 2]);
-    while sides[1].receive(SMALL) > 0 {}
-    assert_eq!(sides[1].got, sides[0].sent);
-}
-
-#[test]
-fn a_peer_that_gives_back_more_credits_than_were_burnt_is_refused() {
-    let mut sides = pair_of([(RING, false), (RING, true)]);
-    sides[0].send(10, 1);
-    sides[0].settle();
-    let taken = tell::Tell::Taken(2).to_word();
-    sides[0].near.told.lock().unwrap().push_back(word(taken));
-    sides[0].settle();
+/// A send finds that the ring has ended in a way that no peer of ours ends it.
+fn assert_refused(side: &mut Side) {
     let mut list = [libc::iovec {
         iov_base: [0u8; 4].as_mut_ptr().cast(),
         iov_len: 4,
     }];
-    let (ring, fd) = (sides[0].ring(), sides[0].fd.as_raw_fd());
-    let sent = unsafe { sides[0].tx.send(Some(ring), fd, &mut list, 0) };
+    let (ring, fd) = (side.ring(), side.fd.as_raw_fd());
+    let sent = unsafe { side.tx.send(Some(ring), fd, &mut list, 0) };
     assert_eq!(sent, Err(Errno::CONNRESET));
 }
 
@@ -582,14 +542,7 @@ fn a_peer_that_takes_what_was_never_put_is_refused() {
     let taken = tell::Tell::Taken(1).to_word();
     sides[0].near.told.lock().unwrap().push_back(word(taken));
     sides[0].settle();
-    let mut list = [libc::iovec {
-        iov_base: [0u8; 4].as_mut_ptr().cast(),
-        iov_len: 4,
-    }];
-    let fd = sides[0].fd.as_raw_fd();
-    let ring = sides[0].ring();
-    let sent = unsafe { sides[0].tx.send(Some(ring), fd, &mut list, 0) };
-    assert_eq!(sent, Err(Errno::CONNRESET));
+    assert_refused(&mut sides[0]);
 }
 
 #[test]
@@ -617,4 +570,5 @@ fn terms_that_cannot_be_are_none() {
     }
 }
 
+mod by_slots;
 mod loans;

@@ -1,8 +1,12 @@
 //! The receives of a stand-in that have memory, as a list that the peer looks at from outside; and what the peer tells of how it has
 //! used them.
 
+use super::{
+    LOCAL_PROTECTION, NOT_READY, Queue, RECEIVES_AT, REMOTE_ACCESS, RETRY_EXCEEDED, Seen, StandIn,
+    within,
+};
 use crate::sys::vm;
-use crate::verbs::{Done, Landed, RECEIVES};
+use crate::verbs::{Done, Landed, RECEIVES, Work};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Places of the list.
@@ -83,5 +87,53 @@ impl Entry {
             ok: true,
             ..Done::default()
         }
+    }
+}
+
+impl StandIn {
+    /// Takes the peer's next receive: its slot; none where receives have no memory.
+    pub(super) fn draw(
+        &self,
+        drawn: &mut u64,
+        seen: &Seen,
+        (pid, at): (u32, u64),
+    ) -> Result<Option<u32>, u32> {
+        if seen.slot == 0 {
+            return Ok(None);
+        }
+        if *drawn >= seen.posted {
+            return Err(NOT_READY);
+        }
+        let slot = Receives::far(pid, at + RECEIVES_AT, *drawn).ok_or(RETRY_EXCEEDED)?;
+        *drawn += 1;
+        Ok(Some(slot))
+    }
+
+    /// Carries a Send of octets out.
+    pub(super) fn send(
+        &self,
+        work: &Work,
+        queue: &mut Queue,
+        seen: &Seen,
+        peer: (u32, u64, u64),
+    ) -> Result<(), u32> {
+        let here = work.local.expose_provenance() as u64;
+        let own = self.door;
+        if work.lkey != self.key() || !within(here, work.len, own.base, own.len) {
+            return Err(LOCAL_PROTECTION);
+        }
+        let slot = self.draw(&mut queue.drawn, seen, (peer.0, peer.1))?;
+        let Some(slot) = slot.filter(|_| u64::from(work.len) <= seen.slot) else {
+            return Err(REMOTE_ACCESS); // (no memory, or not enough)
+        };
+        let to = seen.base + u64::from(slot) * seen.slot;
+        // SAFETY: the caller of `post` vouches for the local memory; the other process's the kernel checks.
+        let copied = unsafe { vm::write(peer.0, work.local, to, work.len as usize) };
+        if copied != Ok(work.len as usize) {
+            return Err(RETRY_EXCEEDED);
+        }
+        self.tell(Entry::landed(slot, work.len), queue.told, seen, peer)?;
+        queue.told += 1;
+        Ok(())
     }
 }
