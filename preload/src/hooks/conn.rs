@@ -292,6 +292,7 @@ pub unsafe extern "C" fn connect(
         let r = kernel();
         let e = real::errno();
         let begun = r == 0 || matches!(e, libc::EINPROGRESS | libc::EINTR);
+        let target = engage::looked_again(s, fd, target, begun);
         engage::connected(s, target, begun);
         set_errno(e);
         r

@@ -478,6 +478,27 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
     Ok(target)
 }
 
+/// Nobody listened when [`connecting`] looked, and yet the kernel has let this connect in: at an address of this host the server has
+/// begun to listen in between. It is looked up once more; what a listener accepts in its first moments waits for that.
+#[inline]
+pub(crate) fn looked_again(
+    s: &'static Socket,
+    fd: i32,
+    found: Result<u32, Reason>,
+    ok: bool,
+) -> Result<u32, Reason> {
+    if !ok || found != Err(Reason::PeerRemote) || s.phase() != Phase::Idle {
+        return found;
+    }
+    let (_, peer) = s.record.names();
+    let is_here = peer.is_loopback() || net::local(fd).is_some_and(|l| l.ip == peer.ip);
+    if !is_here {
+        return found;
+    }
+    world::lock().targets().forget_plain(&peer);
+    connecting(s, &peer)
+}
+
 /// The outcome of a connect that [`connecting`] prepared.
 pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: bool) {
     if s.phase() != Phase::Idle {

@@ -75,6 +75,39 @@ fn one_that_was_refused_just_before_is_attached() {
     check(&["python3", "server.py"]);
 }
 
+/// The library looks and finds nobody, the server begins to listen, and the kernel lets the connection in.
+#[test]
+fn one_whose_server_begins_to_listen_meanwhile_is_attached() {
+    if !have(&["strace", "python3"]) {
+        return;
+    }
+    let server = SERVER.replace(
+        "s.listen(5)",
+        "time.sleep(0.1); s.listen(5); time.sleep(0.5)",
+    );
+    let client = CLIENT.replace(
+        "while True:",
+        "open(\"refused\", \"w\").close()\nwhile True:",
+    );
+    let late = "-f -o trace -e trace=connect -e inject=connect:delay_enter=300000:when=1";
+    for how in ["blocking", "nonblocking"] {
+        let mut stage = Stage::new(true);
+        stage.file("server.py", server.as_bytes());
+        stage.file("client.py", client.as_bytes());
+        let server = stage.launch("python3").args(["server.py"]).start();
+        let client = stage
+            .launch("strace")
+            .args(late.split(' '))
+            .args(["python3", "client.py", how])
+            .start();
+        let client = client.finish(LONG);
+        client.expect_ok(how);
+        server.finish(LONG).expect_ok("server");
+        let found = client.report.check_shm(1, 9);
+        found.unwrap_or_else(|e| panic!("{how}: {e}"));
+    }
+}
+
 #[test]
 fn one_that_comes_before_listen_has_returned_is_attached() {
     let late = [

@@ -9,6 +9,7 @@ mod members;
 mod notices;
 
 use super::{board_names, permits};
+use crate::clock;
 use crate::doorbell;
 use crate::provider::Provider as _;
 use crate::reason::Reason;
@@ -43,6 +44,8 @@ pub struct Family {
     connections: u32,
     /// This process has closed the listener.
     closed: bool,
+    /// When the board was put up.
+    born: u64,
 }
 
 /// A client that has left a notice, and the arena that it brought.
@@ -101,6 +104,7 @@ impl Family {
             seen: 0,
             connections: 0,
             closed: false,
+            born: clock::ticks(),
         };
         family.join();
         Ok(family)
@@ -244,7 +248,8 @@ impl Family {
                 word,
             });
         }
-        let hope = hope || !self.arriving.is_empty() || self.members.others_are_busy();
+        let hope =
+            hope || self.is_young() || !self.arriving.is_empty() || self.members.others_are_busy();
         if hope || self.members.taken() != self.seen {
             Look::Later
         } else {

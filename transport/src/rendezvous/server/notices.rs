@@ -13,6 +13,8 @@ use crate::sys::{self, Errno, unix};
 /// How long (µs) a client may take from connecting to its notice, and how many are waited for at a time.
 const ARRIVAL_US: u64 = 1_000_000;
 const ARRIVALS: usize = 64;
+/// How long (µs) a listener is young: a client that looked before listen(2) took effect, and was let in after it, looks again.
+const YOUNG_US: u64 = 100_000;
 
 /// Somebody between connecting and leaving a notice.
 #[derive(Debug)]
@@ -158,13 +160,19 @@ impl Family {
             .retain(|p| p.users > 0 || !unix::hung_up(&p.channel));
     }
 
+    /// Whether clients may be on their way that the kernel has let in before they could know of the board.
+    pub(super) fn is_young(&self) -> bool {
+        clock::ticks().wrapping_sub(self.born) < clock::us(YOUNG_US)
+    }
+
     /// Whether no client with Shunt has ever been heard of here: the commonest answer, quickly given.
     pub fn hears_nobody(&mut self) -> bool {
         if !self.peers.is_empty() {
             return false;
         }
         self.collect();
-        self.peers.is_empty()
+        !self.is_young()
+            && self.peers.is_empty()
             && self.arriving.is_empty()
             && !self.members.others_are_busy()
             && self.members.taken() == self.seen
@@ -174,13 +182,34 @@ impl Family {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rendezvous::board_name;
+    use crate::reason::Reason;
+    use crate::rendezvous::{board_name, server::Look};
+    use crate::settings::PeerUsers;
     use std::os::fd::AsRawFd as _;
+
+    fn open_long_ago(listener: &std::net::TcpListener) -> Family {
+        let mut family = Family::open(listener.as_raw_fd()).unwrap();
+        family.born = family.born.wrapping_sub(clock::us(YOUNG_US));
+        family
+    }
+
+    #[test]
+    fn at_first_nobody_is_held_for_unknown() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut family = Family::open(listener.as_raw_fd()).unwrap();
+        let any = crate::sys::net::local(listener.as_raw_fd()).unwrap();
+        let mut look = |f: &mut Family| f.look(&(any, any), &mut None, &mut None, PeerUsers::Same);
+        assert!(!family.hears_nobody());
+        assert!(matches!(look(&mut family), Look::Later));
+        family.born = family.born.wrapping_sub(clock::us(YOUNG_US));
+        assert!(family.hears_nobody());
+        assert!(matches!(look(&mut family), Look::Never(Reason::PeerPlain)));
+    }
 
     #[test]
     fn a_notice_that_comes_late_is_not_lost() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut family = Family::open(listener.as_raw_fd()).unwrap();
+        let mut family = open_long_ago(&listener);
         assert!(family.hears_nobody());
         let channel = unix::connect_abstract(&board_name(family.inode(), 0)).unwrap();
         assert!(
@@ -196,7 +225,7 @@ mod tests {
     #[test]
     fn who_only_looks_whether_anybody_is_there_is_forgotten() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut family = Family::open(listener.as_raw_fd()).unwrap();
+        let mut family = open_long_ago(&listener);
         drop(unix::connect_abstract(&board_name(family.inode(), 0)).unwrap());
         assert!(family.hears_nobody());
         assert!(family.arriving.is_empty());
