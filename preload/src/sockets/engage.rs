@@ -5,7 +5,7 @@
 //! willing opens its fast leg. Until then bytes go by the kernel, counted.
 
 use super::demote::become_plain;
-use super::{Phase, Socket, Way, fences, seats, wired};
+use super::{Phase, Socket, Way, brief, fences, seats, wired};
 use crate::epoll::registered::{self, Joining};
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -75,6 +75,9 @@ pub(crate) fn glance(s: &'static Socket, fd: i32) {
 
 #[cold]
 fn first_use(s: &'static Socket, fd: i32) {
+    if brief::waits(s) {
+        return;
+    }
     let mut w = world::lock();
     let mut accepted = None;
     if matches!(super::demote::way(s), Way::Caller { mapped: true, .. }) {
@@ -87,7 +90,10 @@ fn first_use(s: &'static Socket, fd: i32) {
     }
     // SAFETY: under the registry lock.
     match unsafe { *s.way.get() } {
-        Way::Client { target, .. } => announce(&mut w, s, fd, target),
+        Way::Client { target, .. } => {
+            brief::lasts(&mut w, s, target);
+            announce(&mut w, s, fd, target);
+        }
         Way::Inherited => find_server(&mut w, s, fd),
         Way::Caller { mapped: true, .. } if accepted.is_none() => {} // not connected yet
         Way::Caller { rides, .. } => wired::ask(&mut w, s, fd, accepted, rides),
@@ -253,9 +259,17 @@ fn look(
     let Some(Some(f)) = families.get_mut(family as usize) else {
         return become_plain(w, s, fd, Reason::NotListened);
     };
-    let claim = match f.look(&(peer, local), &mut owner, diag, settings.peer_users) {
+    let known = !looks.is_multiple_of(brief::NOTICES_EVERY);
+    let found = f.look(
+        &(peer, local),
+        &mut owner,
+        diag,
+        (settings.peer_users, known),
+    );
+    brief::note(s, matches!(found, Look::Brief));
+    let claim = match found {
         Look::Found(claim) => claim,
-        Look::Later if looks < LOOKS || s.looks_for() < clock::us(LOOK_US) => {
+        Look::Later | Look::Brief if looks < LOOKS || s.looks_for() < clock::us(LOOK_US) => {
             // SAFETY: under the registry lock.
             unsafe {
                 *s.way.get() = Way::Server {
@@ -267,7 +281,7 @@ fn look(
             };
             return;
         }
-        Look::Later => return become_plain(w, s, fd, Reason::PeerSilent),
+        Look::Later | Look::Brief => return become_plain(w, s, fd, Reason::PeerSilent),
         Look::Never(why) => return become_plain(w, s, fd, why),
     };
     if s.lowat.load(Ordering::Relaxed) > 1 {
@@ -450,7 +464,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
         ..
     } = super::demote::way(s)
     {
-        targets.expect(target, -1);
+        brief::unexpect(targets, s, target);
         // SAFETY: under the registry lock.
         unsafe { *s.way.get() = Way::None };
     }
@@ -466,7 +480,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
             return between_hosts(why);
         }
     };
-    targets.expect(target, 1);
+    brief::expect(targets, s, target);
     // SAFETY: under the registry lock.
     unsafe {
         *s.way.get() = Way::Client {
@@ -524,7 +538,7 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
         }
         Ok(target) => {
             let mut w = world::lock();
-            w.targets().expect(target, -1);
+            brief::unexpect(w.targets(), s, target);
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::None };
         }

@@ -10,6 +10,7 @@
 //! the listener, and the owner of an announced connection must be the one who left the notice.
 
 pub mod client;
+mod habit;
 pub mod server;
 mod target;
 

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0009;
+pub const MAGIC: u64 = 0x5348_554e_5400_000a;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -34,6 +34,8 @@ pub struct Header {
     pub region: AtomicU64,
     /// Connections of the client that are on their way and may still be announced here.
     pub pending: AtomicU32,
+    /// Not 0: the client has connections that it announces only if they last. (Set once: both ends have it in their caches.)
+    pub brief: AtomicU32,
     /// Announcements made so far.
     pub logged: AtomicU64,
     /// Slot numbers in order of announcement.
