@@ -17,6 +17,7 @@ use super::ffi::types::{
 use super::ffi::{self, Library};
 use super::infiniband::{self, Interface};
 use super::lock::Lock;
+use super::on_demand::OnDemand;
 use super::receives::Shared;
 use super::route::Here;
 use crate::clock;
@@ -42,6 +43,8 @@ pub(super) struct Device {
     is_iwarp: bool,
     /// The receives of all of its queue pairs, once there was room for them.
     receives: Lock<Option<&'static Shared>>,
+    /// Registrations that it keeps.
+    pub(super) on_demand: OnDemand,
 }
 
 // SAFETY: libibverbs may be called from any thread with the same device and protection domain (verbs(7)).
@@ -152,7 +155,7 @@ pub(super) fn named(name: &[i8; 64], port: u8) -> Option<(&'static Device, u32)>
                 let longest = is_it.then(|| device.query(port).map(|attr| attr.max_msg_sz));
                 match longest {
                     None => true,
-                    Some(Err(_)) => false,
+                    Some(Err(_)) => device.is_gone(),
                     Some(Ok(longest)) => {
                         found = Some((*device, longest));
                         true
@@ -200,7 +203,7 @@ impl Devices {
                         found = port;
                         true
                     }
-                    Err(_) => false,
+                    Err(_) => device.is_gone(),
                 }
         });
         found
@@ -265,6 +268,8 @@ impl Device {
             name,
             is_iwarp,
             receives: Lock::new(None),
+            // SAFETY: just opened.
+            on_demand: unsafe { OnDemand::of(context) },
         })))
     }
 
@@ -276,6 +281,12 @@ impl Device {
             }
             *shared
         })
+    }
+
+    /// It has been removed: nothing of it is kept, itself neither (false).
+    fn is_gone(&self) -> bool {
+        drop(self.on_demand.end());
+        false
     }
 
     fn query(&self, port: u8) -> Result<PortAttr> {
