@@ -20,6 +20,7 @@ use super::lock::Lock;
 use super::on_demand::OnDemand;
 use super::receives::Shared;
 use super::route::Here;
+use super::trial;
 use crate::clock;
 use crate::sys::fd::Fd;
 use crate::sys::{self, Result};
@@ -116,16 +117,21 @@ pub(super) fn for_local(ip: &IpAddr) -> Option<Port> {
         .with(|devices| devices.find_or_look(|devices| devices.find(ip)))
 }
 
-/// Fills the queues that receives are drawn from.
+/// Fills the queues that receives are drawn from, and tries what is to be tried.
 pub(super) fn replenish() {
     // SAFETY: null, or what was leaked below.
     let known = unsafe { KNOWN.load(Ordering::Acquire).as_ref() };
     if let Some(known) = known.filter(|known| known.pid == sys::pid()) {
-        known.devices.with(|devices| {
+        let wanted: Vec<Port> = known.devices.with(|devices| {
             for device in &devices.open {
                 device.receives.with(|shared| shared.inspect(|s| s.fill()));
             }
+            let open = devices.open.iter();
+            open.filter_map(|d| d.on_demand.wanted()).collect()
         });
+        for port in wanted {
+            port.device.on_demand.tried(trial::proves(port));
+        }
     }
 }
 

@@ -281,8 +281,8 @@ pub type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
 /// Starts a thread that runs this; whether it could.
 pub type Start = fn(Routine, *mut c_void) -> bool;
 
-/// Sees to it that what peers tell finds receives, whichever connections are polled. Now and then, by the thread that makes the
-/// control calls.
+/// Sees to it that what peers tell finds receives, whichever connections are polled, and that devices are tried that are to be. Now and
+/// then, by the thread that makes the control calls.
 pub fn replenish() {
     device::replenish();
 }

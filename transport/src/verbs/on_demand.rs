@@ -6,10 +6,11 @@
 //!   by it but this side, for as long as a call has named it.
 //! - A page that is not there when the adapter comes is an error of its queue pair: the ring ends, and the kernel carries on.
 //!
-//! Rules: a device is asked whether it does that, and its word is not enough: it is tried once ([`super::trial`]). Whose registrations fail
-//! repeatedly is not believed any longer. All of it is the device's, so of one process: a child of fork has opened its own.
+//! Rules: a device is asked whether it does that, and its word is not enough: it is tried once ([`super::trial`]), when somebody could have used
+//! it, by the thread that makes the control calls. Whose registrations fail repeatedly is not believed any longer. All of it is the device's, so of one process: a child of fork has opened its own.
 
 use super::Access;
+use super::device::Port;
 use super::ffi::on_demand_types::{
     DeviceAttrEx, Extended, IS_EXTENDED, ODP_SUPPORT, ODP_SUPPORT_READ, WholeContext,
 };
@@ -31,15 +32,18 @@ const BOUNDS: Bounds = Bounds {
 /// Failures of what is kept after which none is.
 const FAILURES: u32 = 8;
 
-/// Says that it does not; or that it does, and was not tried; or has proved it.
+/// Says that it does not, or has not proved it; or says that it does, and was not tried; or is to be; or has proved it.
 const NO: u32 = 0;
 const UNTRIED: u32 = 1;
-const YES: u32 = 2;
+const WANTED: u32 = 2;
+const YES: u32 = 3;
 
 /// A device's.
 #[derive(Debug)]
 pub(super) struct OnDemand {
     state: AtomicU32,
+    /// By which port it is to be tried.
+    port: Lock<Option<Port>>,
     failures: AtomicU32,
     kept: Lock<Kept<Region>>,
 }
@@ -54,22 +58,36 @@ impl OnDemand {
         let says = unsafe { says_so(context) };
         Self {
             state: AtomicU32::new(if says { UNTRIED } else { NO }),
+            port: Lock::new(None),
             failures: AtomicU32::new(0),
             kept: Lock::new(Kept::new(BOUNDS)),
         }
     }
 
-    /// Tries it if that was not done, by the thread that makes the control calls.
-    pub(super) fn try_once(&self, proves: impl FnOnce() -> bool) {
-        if self.state.load(Ordering::Acquire) == UNTRIED {
-            let state = if proves() { YES } else { NO };
-            self.state.store(state, Ordering::Release);
+    /// Whether registrations are kept. If that is not known yet it will be, by way of this port.
+    pub(super) fn is_on(&self, port: Port) -> bool {
+        match self.state.load(Ordering::Acquire) {
+            YES => true,
+            UNTRIED => {
+                self.port.with(|wanted| *wanted = Some(port));
+                let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);
+                let _ = self.state.compare_exchange(UNTRIED, WANTED, yes, no);
+                false
+            }
+            _ => false,
         }
     }
 
-    /// Whether registrations are kept.
-    pub(super) fn is_on(&self) -> bool {
-        self.state.load(Ordering::Acquire) == YES
+    /// By which port it is to be tried, if it is.
+    pub(super) fn wanted(&self) -> Option<Port> {
+        let is_wanted = self.state.load(Ordering::Acquire) == WANTED;
+        self.port.with(|port| port.take_if(|_| is_wanted))
+    }
+
+    /// It was.
+    pub(super) fn tried(&self, proves: bool) {
+        let state = if proves { YES } else { NO };
+        self.state.store(state, Ordering::Release);
     }
 
     /// One that is kept and has this.

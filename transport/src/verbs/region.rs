@@ -7,7 +7,7 @@
 //! Where the device registers addresses instead ([`on_demand`](super::on_demand)), those for this side's own Reads are kept. One by which the
 //! peer reads is made for its loan in any case: by one that was kept it could go on to read whatever the program puts there.
 
-use super::device::Device;
+use super::device::{Device, Port};
 use super::ffi;
 use super::ffi::types::{Mr, access};
 use super::kept::Range;
@@ -83,10 +83,6 @@ impl Region {
         Ok(Self { device, mr })
     }
 
-    pub(super) const fn device(&self) -> &'static Device {
-        self.device
-    }
-
     pub(super) const fn lkey(&self) -> u32 {
         // SAFETY: lives until it is deregistered, and is not changed.
         unsafe { self.mr.as_ref() }.lkey
@@ -113,19 +109,20 @@ struct Guest(Option<Region>);
 #[derive(Debug)]
 struct Within(Option<Arc<Region>>);
 
-/// Registers memory of the program's, on any thread. None: there is no room for it.
+/// Registers memory of the program's with this port's device, on any thread. None: there is no room for it.
 ///
 /// # Safety
 /// As [`super::Adapter::register`].
 pub(super) unsafe fn guest(
-    device: &'static Device,
+    port: Port,
     memory: NonNull<u8>,
     len: usize,
     access: Access,
 ) -> Option<Box<dyn Registered>> {
+    let device = port.device;
     let at = memory.as_ptr().expose_provenance();
     if access == Access::Takes
-        && device.on_demand.is_on()
+        && device.on_demand.is_on(port)
         && let Some(region) = within(device, Range::new(at, len)?)
     {
         return Some(Box::new(Within(Some(region))));
