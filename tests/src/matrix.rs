@@ -276,6 +276,9 @@ fn launch(
         if let Some(setting) = trial.zcopy.setting() {
             start = start.env("SHUNT_ZCOPY", setting);
             start = start.env("SHUNT_ZCOPY_MIN", "4k");
+            if let Some(adapter) = crate::run::stand_in_that_keeps() {
+                start = start.env("SHUNT_STANDIN_ADAPTER", adapter);
+            }
         }
         if let Some(setting) = trial.zcopy.write() {
             start = start.env("SHUNT_ZCOPY_WRITE", setting);

@@ -75,6 +75,14 @@ pub fn transport() -> Option<String> {
     std::env::var("SHUNT_TEST_TRANSPORT").ok()
 }
 
+/// The stand-in for an adapter that programs are to have where they lend their buffers: one that keeps registrations. None where
+/// they have none, or the one that somebody asks for.
+pub fn stand_in_that_keeps() -> Option<&'static str> {
+    let asked = ["SHUNT_TEST_ADAPTER", "SHUNT_TEST_STANDIN"];
+    let is_asked = asked.iter().any(|name| std::env::var_os(name).is_some());
+    (transport().as_deref() == Some("verbs") && !is_asked).then_some("1^")
+}
+
 /// In a case's program: whether its connections go as those between hosts do.
 pub fn goes_far() -> bool {
     std::env::var_os("SHUNT_RULES").is_some()

@@ -57,6 +57,7 @@ mod timeouts;
 mod zcopy;
 mod zcopy_life;
 mod zcopy_memory;
+mod zcopy_pages;
 mod zcopy_read;
 mod zcopy_send;
 
@@ -221,6 +222,7 @@ pub fn all() -> Vec<Case> {
         zcopy_read::CASES,
         zcopy_send::CASES,
         zcopy_memory::CASES,
+        zcopy_pages::CASES,
         zcopy_life::CASES,
     ]
     .concat()

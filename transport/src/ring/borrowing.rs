@@ -97,6 +97,7 @@ impl Borrowed {
             let at = unsafe { to.add(done as usize) };
             // SAFETY: as above.
             if !unsafe { self.read_piece(ring, at, n, &*registered) } {
+                registered.failed();
                 self.live = false;
                 ring.halt();
                 return done as usize;

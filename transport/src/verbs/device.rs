@@ -17,8 +17,10 @@ use super::ffi::types::{
 use super::ffi::{self, Library};
 use super::infiniband::{self, Interface};
 use super::lock::Lock;
+use super::on_demand::OnDemand;
 use super::receives::Shared;
 use super::route::Here;
+use super::trial;
 use crate::clock;
 use crate::sys::fd::Fd;
 use crate::sys::{self, Result};
@@ -42,6 +44,8 @@ pub(super) struct Device {
     is_iwarp: bool,
     /// The receives of all of its queue pairs, once there was room for them.
     receives: Lock<Option<&'static Shared>>,
+    /// Registrations that it keeps.
+    pub(super) on_demand: OnDemand,
 }
 
 // SAFETY: libibverbs may be called from any thread with the same device and protection domain (verbs(7)).
@@ -113,16 +117,21 @@ pub(super) fn for_local(ip: &IpAddr) -> Option<Port> {
         .with(|devices| devices.find_or_look(|devices| devices.find(ip)))
 }
 
-/// Fills the queues that receives are drawn from.
+/// Fills the queues that receives are drawn from, and tries what is to be tried.
 pub(super) fn replenish() {
     // SAFETY: null, or what was leaked below.
     let known = unsafe { KNOWN.load(Ordering::Acquire).as_ref() };
     if let Some(known) = known.filter(|known| known.pid == sys::pid()) {
-        known.devices.with(|devices| {
+        let wanted: Vec<Port> = known.devices.with(|devices| {
             for device in &devices.open {
                 device.receives.with(|shared| shared.inspect(|s| s.fill()));
             }
+            let open = devices.open.iter();
+            open.filter_map(|d| d.on_demand.wanted()).collect()
         });
+        for port in wanted {
+            port.device.on_demand.tried(trial::proves(port));
+        }
     }
 }
 
@@ -152,7 +161,7 @@ pub(super) fn named(name: &[i8; 64], port: u8) -> Option<(&'static Device, u32)>
                 let longest = is_it.then(|| device.query(port).map(|attr| attr.max_msg_sz));
                 match longest {
                     None => true,
-                    Some(Err(_)) => false,
+                    Some(Err(_)) => device.is_gone(),
                     Some(Ok(longest)) => {
                         found = Some((*device, longest));
                         true
@@ -200,7 +209,7 @@ impl Devices {
                         found = port;
                         true
                     }
-                    Err(_) => false,
+                    Err(_) => device.is_gone(),
                 }
         });
         found
@@ -265,6 +274,8 @@ impl Device {
             name,
             is_iwarp,
             receives: Lock::new(None),
+            // SAFETY: just opened.
+            on_demand: unsafe { OnDemand::of(context) },
         })))
     }
 
@@ -276,6 +287,12 @@ impl Device {
             }
             *shared
         })
+    }
+
+    /// It has been removed: nothing of it is kept, itself neither (false).
+    fn is_gone(&self) -> bool {
+        drop(self.on_demand.end());
+        false
     }
 
     fn query(&self, port: u8) -> Result<PortAttr> {

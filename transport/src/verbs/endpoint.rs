@@ -101,7 +101,7 @@ impl Adapter for Endpoint {
         access: Access,
     ) -> Option<Box<dyn Registered>> {
         // SAFETY: passed on.
-        unsafe { region::guest(self.region.device(), memory, len, access) }
+        unsafe { region::guest(self.queue_pair.port(), memory, len, access) }
     }
 
     fn halt(&self) -> bool {

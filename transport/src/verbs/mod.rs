@@ -7,6 +7,7 @@
 //! | `ffi` | the few functions and structures of libibverbs and librdmacm, found by `dlopen` at their first use |
 //! | `device` | devices, opened once a process; which of them carries a local address |
 //! | `region`, `channel` | the registration of memory; the event of a completion queue |
+//! | `on_demand`, `kept`, `trial` | registrations that mean addresses and not pages, which outlast their call; whether a device has them |
 //! | `ledger`, `message`, `counted` | what the peer has room for and what is held back: who tells counts; the same for both kinds |
 //! | `queue_pair`, `endpoint` | a queue pair over RoCE or InfiniBand, and that with its memory as an [`Adapter`] |
 //! | `route`, `infiniband` | the way from one to another; which InfiniBand port an address is at |
@@ -32,9 +33,11 @@ mod endpoint;
 mod ffi;
 mod infiniband;
 mod iwarp;
+mod kept;
 mod ledger;
 mod lock;
 mod message;
+mod on_demand;
 mod queue_pair;
 mod receives;
 mod region;
@@ -43,6 +46,7 @@ mod route;
 mod standin;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use crate::sys::fd::Fd;
 use crate::sys::{Errno, Result, udp};
@@ -143,14 +147,17 @@ pub enum Access {
     Takes,
 }
 
-/// Memory that is registered as long as this is there: what has ended it is that nobody reads it or writes to it by its keys any
-/// more.
+/// Memory that is registered as long as this is there. Where it has gone the peer neither reads it nor writes to it; this side's own key
+/// may still name the same addresses, for whoever registers them next.
 pub trait Registered: Debug {
     /// Its key for this side's own work requests.
     fn lkey(&self) -> u32;
 
     /// Its key for the peer's.
     fn rkey(&self) -> u32;
+
+    /// Work with it has failed: it is not to be used again.
+    fn failed(&self) {}
 }
 
 /// A queue pair of the reliable connected kind, and the registration of one range of memory for it.
@@ -274,8 +281,8 @@ pub type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
 /// Starts a thread that runs this; whether it could.
 pub type Start = fn(Routine, *mut c_void) -> bool;
 
-/// Sees to it that what peers tell finds receives, whichever connections are polled. Now and then, by the thread that makes the
-/// control calls.
+/// Sees to it that what peers tell finds receives, whichever connections are polled, and that devices are tried that are to be. Now and
+/// then, by the thread that makes the control calls.
 pub fn replenish() {
     device::replenish();
 }

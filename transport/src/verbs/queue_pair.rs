@@ -117,6 +117,10 @@ impl QueuePair {
         Ok(made)
     }
 
+    pub(super) const fn port(&self) -> Port {
+        self.port
+    }
+
     pub(super) const fn event(&self) -> i32 {
         self.channel.fd()
     }

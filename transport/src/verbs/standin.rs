@@ -17,6 +17,7 @@ pub(super) mod port;
 mod slots;
 
 use super::address::{BITS_24, Pair};
+use super::kept::Kept;
 use super::lock::Lock;
 use super::route::Here;
 use super::{Access, Adapter, Address, DEPTH, Done, INLINE, Operation, RECEIVES, Registered, Work};
@@ -25,7 +26,7 @@ use crate::sys::fd::{Fd, as_fd};
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result, vm};
 use crate::syscall;
-use guests::Guests;
+use guests::{Guest, Guests};
 use slots::{Entry, Receives};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -171,6 +172,8 @@ pub(super) struct StandIn {
     /// The peer's process and its door; no process before `connect`.
     peer: OnceLock<(u32, u64, u64)>,
     queue: Lock<Queue>,
+    /// Registrations that it keeps, if it is one that does.
+    kept: Option<Lock<Kept<Guest>>>,
     shut: AtomicBool,
     tells: &'static Tells,
     event: Fd,
@@ -229,6 +232,7 @@ impl StandIn {
                 patience: choice::Patience::new(),
                 ..Queue::default()
             }),
+            kept: choice::is_on_demand().then(|| Lock::new(Kept::new(guests::BOUNDS))),
             shut: AtomicBool::new(false),
             // SAFETY: fresh memory of that size, page aligned, and never given back; atomics of zeros.
             tells: unsafe { tells.cast::<Tells>().as_ref() },
@@ -242,6 +246,12 @@ impl StandIn {
     #[allow(clippy::cast_possible_truncation)]
     const fn key(&self) -> u32 {
         self.door.key as u32
+    }
+
+    /// Has it keep registrations, whatever the environment wants.
+    #[cfg(test)]
+    pub(super) fn keeps(&mut self) {
+        self.kept = Some(Lock::new(Kept::new(guests::BOUNDS)));
     }
 
     /// Carries one work request out.
@@ -538,7 +548,12 @@ impl Adapter for StandIn {
         len: usize,
         access: Access,
     ) -> Option<Box<dyn Registered>> {
-        guests::register(self.door, memory, len, access)
+        match &self.kept {
+            Some(kept) if access == Access::Takes => {
+                guests::register_kept(self.door, kept, memory, len)
+            }
+            _ => guests::register(self.door, memory, len, access),
+        }
     }
 
     fn halt(&self) -> bool {

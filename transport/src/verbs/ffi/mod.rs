@@ -8,6 +8,7 @@
 //! poll, notify) are the only ones for every thread.
 
 pub(super) mod cm_types;
+pub(super) mod on_demand_types;
 pub(super) mod types;
 
 use crate::sys::Errno;

@@ -172,6 +172,7 @@ pub(in crate::verbs) mod access {
     pub(in crate::verbs) const LOCAL_WRITE: c_int = 1;
     pub(in crate::verbs) const REMOTE_WRITE: c_int = 1 << 1;
     pub(in crate::verbs) const REMOTE_READ: c_int = 1 << 2;
+    pub(in crate::verbs) const ON_DEMAND: c_int = 1 << 6;
 }
 
 /// `union ibv_gid`, aligned as its numbers.

@@ -8,6 +8,7 @@
 //! | `1!50` | each queue pair gives up after some work requests, 50 on average, as one does whose peer's machine stands still |
 //! | `1?3000` | each takes some time to connect, 3000 ms at most |
 //! | `1@` | each is at a port of InfiniBand ([`super::port`]) |
+//! | `1^` | one that reaches the program's memory on demand, and keeps registrations of it ([`super::guests`]) |
 
 use crate::clock;
 use std::sync::OnceLock;
@@ -20,6 +21,7 @@ pub(super) struct Choice {
     lasts: Option<u32>,
     slow_ms: u32,
     pub(super) infiniband: bool,
+    pub(super) on_demand: bool,
 }
 
 impl Choice {
@@ -28,6 +30,7 @@ impl Choice {
         lasts: None,
         slow_ms: 0,
         infiniband: false,
+        on_demand: false,
     };
 
     fn from_value(value: &str) -> Option<Self> {
@@ -53,6 +56,10 @@ impl Choice {
                 infiniband: true,
                 ..whole
             }),
+            Some('^') if rest.as_str().is_empty() => Some(Self {
+                on_demand: true,
+                ..whole
+            }),
             Some(_) => None,
         }
     }
@@ -67,6 +74,11 @@ pub(super) fn get() -> Option<Choice> {
 /// The same; in unit tests, which ask nobody, one without shortcomings.
 fn own() -> Choice {
     get().unwrap_or(Choice::WHOLE)
+}
+
+/// Whether it reaches the program's memory on demand.
+pub(super) fn is_on_demand() -> bool {
+    own().on_demand
 }
 
 /// Up to twice this.
@@ -114,12 +126,15 @@ mod tests {
         let at_port = |value| Choice::from_value(value).map(|choice| choice.infiniband);
         assert_eq!(at_port("1@"), Some(true));
         assert_eq!(at_port("1/4"), Some(false));
+        let keeps = |value| Choice::from_value(value).map(|choice| choice.on_demand);
+        assert_eq!(keeps("1^"), Some(true));
+        assert_eq!(keeps("1"), Some(false));
         assert_eq!(of("1"), Some((usize::MAX, None, 0)));
         assert_eq!(of("1/4"), Some((4, None, 0)));
         assert_eq!(of("1!50"), Some((usize::MAX, Some(50), 0)));
         assert_eq!(of("1?3000"), Some((usize::MAX, None, 3000)));
         for none in [
-            "", "0", "2", "11", "1/", "1/x", "1!", "1?-1", "1é", " 1", "1@x",
+            "", "0", "2", "11", "1/", "1/x", "1!", "1?-1", "1é", " 1", "1@x", "1^x",
         ] {
             assert_eq!(of(none), None, "{none:?}");
         }

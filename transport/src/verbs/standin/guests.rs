@@ -1,11 +1,17 @@
 //! Memory of the program's that is registered with a stand-in for a while: a table that the peer looks at from outside.
 //!
 //! Who takes an entry away waits until the peer is not at work, as who shuts the door does: nothing of it is copied after.
+//!
+//! What is copied lies at the addresses by then, as with adapters that reach memory on demand. So one of that kind (`on_demand`) keeps
+//! registrations for its own Reads, few, as real ones do many.
 
 use super::Door;
 use crate::sys::vm;
+use crate::verbs::kept::{Bounds, Kept, Range};
+use crate::verbs::lock::Lock;
 use crate::verbs::{Access, Registered};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Registrations of one queue pair at a time.
@@ -91,13 +97,24 @@ fn chosen(entries: &[Seen; ENTRIES], key: u32, access: Access) -> Option<(u64, u
     (key != 0).then_some((found.base, found.len))
 }
 
+/// Those that are kept: fewer than there is room for.
+pub(super) const BOUNDS: Bounds = Bounds {
+    count: 4,
+    bytes: 12 << 20,
+};
+const _: () = assert!(BOUNDS.count < ENTRIES);
+
 /// One registration.
 #[derive(Debug)]
-struct Guest {
+pub(super) struct Guest {
     door: &'static Door,
     place: usize,
     key: u32,
 }
+
+/// One that others have as well, or will.
+#[derive(Debug)]
+struct Shared(Arc<Guest>);
 
 /// Registers memory; none if there is no room.
 pub(super) fn register(
@@ -106,21 +123,58 @@ pub(super) fn register(
     len: usize,
     access: Access,
 ) -> Option<Box<dyn Registered>> {
-    let key = crate::verbs::random()? | 1;
-    let place = door.guests.0.iter().position(|entry| {
-        // (taken, and not for anybody to find yet)
-        let taken = entry
-            .access
-            .compare_exchange(0, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
-        taken.is_ok()
+    let range = Range::new(memory.as_ptr().expose_provenance(), len)?;
+    Some(Box::new(Guest::new(door, range, access)?))
+}
+
+/// The same for this side's own Reads, by one that is kept or is from here on.
+pub(super) fn register_kept(
+    door: &'static Door,
+    kept: &Lock<Kept<Guest>>,
+    memory: NonNull<u8>,
+    len: usize,
+) -> Option<Box<dyn Registered>> {
+    let range = Range::new(memory.as_ptr().expose_provenance(), len)?;
+    let guest = kept.with(|kept| {
+        if let Some(found) = kept.find(range, Access::Takes) {
+            return Some(found);
+        }
+        let range = range.widened().unwrap_or(range);
+        let made = Arc::new(Guest::new(door, range, Access::Takes)?);
+        drop(kept.keep(range, Access::Takes, Arc::clone(&made)));
+        Some(made)
     })?;
-    let entry = door.guests.0.get(place)?;
-    let base = memory.as_ptr().expose_provenance() as u64;
-    entry.base.store(base, Ordering::Relaxed);
-    entry.len.store(len as u64, Ordering::Relaxed);
-    entry.access.store(number(access), Ordering::Relaxed);
-    entry.key.store(key.into(), Ordering::SeqCst);
-    Some(Box::new(Guest { door, place, key }))
+    Some(Box::new(Shared(guest)))
+}
+
+impl Guest {
+    fn new(door: &'static Door, range: Range, access: Access) -> Option<Self> {
+        let key = crate::verbs::random()? | 1;
+        let place = door.guests.0.iter().position(|entry| {
+            // (taken, and not for anybody to find yet)
+            let taken =
+                entry
+                    .access
+                    .compare_exchange(0, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+            taken.is_ok()
+        })?;
+        let entry = door.guests.0.get(place)?;
+        entry.base.store(range.from as u64, Ordering::Relaxed);
+        entry.len.store(range.len() as u64, Ordering::Relaxed);
+        entry.access.store(number(access), Ordering::Relaxed);
+        entry.key.store(key.into(), Ordering::SeqCst);
+        Some(Self { door, place, key })
+    }
+}
+
+impl Registered for Shared {
+    fn lkey(&self) -> u32 {
+        self.0.key
+    }
+
+    fn rkey(&self) -> u32 {
+        0
+    }
 }
 
 impl Registered for Guest {

@@ -2,6 +2,7 @@
 //! a C compiler.
 
 use crate::verbs::ffi::cm_types::{CmEvent, CmId, ConnParam, EventChannel, PS_TCP, event};
+use crate::verbs::ffi::on_demand_types::{self, DeviceAttrEx, Extended, IS_EXTENDED, WholeContext};
 use crate::verbs::ffi::types::{
     self, AhAttr, CompChannel, Context, Cq, Device, GidEntry, GlobalRoute, Mr, Ops, Pd, PortAttr,
     Qp, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, SrqAttr, SrqInitAttr, Wc, access, mask,
@@ -58,6 +59,10 @@ fn numbers() -> Numbers {
             poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv
         }
         part "struct ibv_context" => Context { device, ops, cmd_fd, async_fd }
+        whole "struct ibv_context" => WholeContext { num_comp_vectors, mutex, abi_compat }
+        whole "struct ibv_device_attr_ex" => DeviceAttrEx {
+            comp_mask, odp_general = "odp_caps.general_caps", odp_rc = "odp_caps.per_transport_caps.rc_odp_caps"
+        }
         whole "struct ibv_pd" => Pd { context, handle }
         whole "struct ibv_mr" => Mr { context, pd, addr, length, handle, lkey, rkey }
         part "struct ibv_cq" => Cq { context }
@@ -103,6 +108,26 @@ fn numbers() -> Numbers {
             gid, gid_index, port_num, gid_type, ndev_ifindex
         }
     }
+    // (from what is called on)
+    for (field, own) in [
+        ("sz", offset_of!(Extended, sz)),
+        ("context", offset_of!(Extended, context)),
+    ] {
+        let from = "offsetof(struct verbs_context, query_device_ex)";
+        numbers.add(
+            format!("offsetof(struct verbs_context, {field}) - {from}"),
+            own as u64,
+        );
+    }
+    numbers.add(
+        "(uintptr_t)__VERBS_ABI_IS_EXTENDED".to_owned(),
+        IS_EXTENDED as u64,
+    );
+    numbers.add("IBV_ODP_SUPPORT".to_owned(), on_demand_types::ODP_SUPPORT);
+    numbers.add(
+        "IBV_ODP_SUPPORT_READ".to_owned(),
+        on_demand_types::ODP_SUPPORT_READ.into(),
+    );
     let signed = [
         ("TRANSPORT_IB", types::TRANSPORT_IB),
         ("TRANSPORT_IWARP", types::TRANSPORT_IWARP),
@@ -129,6 +154,7 @@ fn numbers() -> Numbers {
         ("ACCESS_LOCAL_WRITE", access::LOCAL_WRITE),
         ("ACCESS_REMOTE_WRITE", access::REMOTE_WRITE),
         ("ACCESS_REMOTE_READ", access::REMOTE_READ),
+        ("ACCESS_ON_DEMAND", access::ON_DEMAND),
         ("WR_RDMA_WRITE", types::WR_RDMA_WRITE),
         ("WR_RDMA_WRITE_WITH_IMM", types::WR_RDMA_WRITE_WITH_IMM),
         ("WR_SEND", types::WR_SEND),

@@ -22,6 +22,13 @@ fn end() -> End {
     }
 }
 
+/// One that keeps registrations.
+fn keeping_end() -> End {
+    let mut end = end();
+    end.adapter.keeps();
+    end
+}
+
 fn pair() -> (End, End) {
     let (a, b) = (end(), end());
     let exchanged = |x: &End| Address::from_bytes(&x.adapter.address().to_bytes()).unwrap();
@@ -335,4 +342,68 @@ fn memory_for_a_while_is_for_that_alone() {
             (0, 7)
         );
     }
+}
+
+/// What one that reaches memory on demand keeps: found again whatever lies there by then, and no more than there is room for.
+#[test]
+fn what_is_kept_is_found_again_and_is_no_right_of_the_peers() {
+    const MIB: usize = 1 << 20;
+    let (a, b) = (keeping_end(), end());
+    a.adapter.connect(&b.adapter.address()).unwrap();
+    b.adapter.connect(&a.adapter.address()).unwrap();
+    let room = crate::sys::mem::Mapping::private(32 * MIB).unwrap();
+    let at = |from: usize| room.base().as_ptr().wrapping_add(from);
+    let register = |from: usize, len| {
+        let memory = NonNull::new(at(from)).unwrap();
+        // SAFETY: memory that stays mapped for longer.
+        unsafe { a.adapter.register(memory, len, Access::Takes) }.unwrap()
+    };
+    let first = register(100, MIB);
+    let key = first.lkey();
+    assert_eq!(
+        (register(100, MIB).lkey(), register(500, 7).lkey()),
+        (key, key)
+    );
+    assert_eq!(first.rkey(), 0);
+    drop(first);
+    assert_eq!(register(2000, 1000).lkey(), key);
+    let read = |lkey, to| Work {
+        operation: Operation::Read,
+        local: to,
+        len: 8,
+        lkey,
+        remote: b.at as u64,
+        rkey: b.adapter.rkey(),
+        signaled: true,
+        tell: None,
+        id: 1,
+    };
+    b.fill(0, b"12345678");
+    a.post(&[read(key, at(300))]).unwrap();
+    assert_eq!(a.done(), [well(1)]);
+    // SAFETY: within the mapping, which is aligned.
+    unsafe { assert_eq!(*at(300).cast::<[u8; 8]>(), *b"12345678") };
+    // (one that is held is there however many came after it)
+    let held = register(100, 1);
+    let others: Vec<u32> = (1..8).map(|i| register(4 * i * MIB, 1).lkey()).collect();
+    assert_eq!(register(28 * MIB, 1).lkey(), others[6]);
+    assert_ne!(register(100, 1).lkey(), key);
+    a.post(&[read(held.lkey(), at(300))]).unwrap();
+    assert_eq!(a.done(), [well(1)]);
+    drop(held);
+    // the peer has no right to it, by whatever key; and what is not kept any more is nobody's
+    let theirs = Work {
+        local: b.at,
+        lkey: b.adapter.lkey(),
+        remote: at(300) as u64,
+        rkey: register(300, 8).lkey(),
+        ..read(0, b.at)
+    };
+    b.post(&[theirs]).unwrap();
+    assert_eq!(
+        (b.done()[0].ok, b.octets(0, 8)),
+        (false, b"12345678".to_vec())
+    );
+    a.post(&[read(key, at(300))]).unwrap();
+    assert!(!a.done()[0].ok);
 }
