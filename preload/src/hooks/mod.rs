@@ -133,6 +133,11 @@ fn transmit_bad(s: &'static Socket, fd: i32, flags: i32, kernel: impl FnOnce() -
     if is_kernels(s, fd) {
         return count_sent(s, kernel());
     }
+    if s.phase() == Phase::Attached {
+        // SAFETY: no octets.
+        let r = unsafe { send::send(s, fd, &mut Walk::one(std::ptr::null_mut(), 0), flags) };
+        return ret(r.and(Err(transport::sys::Errno::FAULT)));
+    }
     // SAFETY: no octets, and no address.
     match unsafe { crate::real::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) } {
         0.. => ret(Err(transport::sys::Errno::FAULT)),

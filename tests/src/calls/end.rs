@@ -22,6 +22,8 @@ pub struct Told {
     pub shut_rd: u64,
     /// Its end was reset, or resets the other.
     pub broken: u64,
+    /// It has made the stream the kernel's.
+    pub left: u64,
 }
 
 #[derive(Debug, Default)]
@@ -145,6 +147,10 @@ impl End {
         let Some(fd) = self.conns[step.conn].fd(step.words[4]) else {
             return;
         };
+        let is_async = step.op == Op::Option && misuse::is_async(step);
+        if is_async || matches!(step.op, Op::Exec | Op::Pass | Op::Stdio) {
+            self.conns[step.conn].own.left = 1;
+        }
         match step.op {
             Op::Give => give::give(self, step, fd),
             Op::Take => take::take(self, step, fd),
@@ -196,9 +202,15 @@ impl End {
     fn after_death(&mut self) {
         while hear::<[Told; CONNS]>(self.channel).is_some() {}
         for conn in 0..CONNS {
-            let Some(fd) = self.conns[conn].fd(0) else {
+            let c = &self.conns[conn];
+            let Some(fd) = c.fd(0) else {
                 continue;
             };
+            // What one that is killed after that has not read is known to nobody: it ends as if all were, or, for an unread bell, as if
+            // something were not.
+            if c.own.left + c.peer.left > 0 {
+                continue;
+            }
             quiet::ended(fd, 400);
             for _ in 0..3 {
                 let mut buf = vec![0; 100_000];

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_0009;
+pub const MAGIC: u64 = 0x5348_554e_5400_000a;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -191,6 +191,8 @@ pub struct Busy {
     /// Bytes read, to the byte: unlike [`Rx::consumed`] never late, and looked at only when this side
     /// is gone, to tell an orderly end from one with bytes unread.
     pub taken: AtomicU64,
+    /// Bytes read of those that came by the kernel before the fast leg, likewise.
+    pub taken_first: AtomicU64,
     /// See `flowctl::Note`, of which each is one.
     pub freed: AtomicU64,
     pub acknowledged: AtomicU64,
