@@ -46,8 +46,8 @@ pub(crate) unsafe fn ctl(
             let ev = unsafe { event.read_unaligned() };
             set.keep_plain(fd);
             let Some(subject) = subject(fd) else {
-                note_edges(set, ev.events);
-                return other(set, op, fd, ev, kernel);
+                let _adding = set.adding();
+                return noting_edges(set, ev.events, other(set, op, fd, ev, kernel));
             };
             let _adding = set.adding();
             if let Subject::Socket(s, _) = subject {
@@ -118,6 +118,14 @@ fn note_edges(set: &Set, events: u32) {
     }
 }
 
+/// As [`note_edges`], if the kernel has taken it.
+fn noting_edges(set: &Set, events: u32, done: Result<usize>) -> Result<usize> {
+    if done.is_ok() {
+        note_edges(set, events);
+    }
+    done
+}
+
 /// A registration that only the kernel knows, unless its data would be taken for one of our tags.
 fn other(
     set: &'static Set,
@@ -157,11 +165,13 @@ fn modify(
     };
     let Some(index) = l.index_of(fd) else {
         drop(l);
-        note_edges(set, events);
-        if data & TAG_MASK == TAG {
-            return other(set, libc::EPOLL_CTL_MOD, fd, ev, kernel);
-        }
-        return kernel();
+        let _adding = set.adding();
+        let done = if data & TAG_MASK == TAG {
+            other(set, libc::EPOLL_CTL_MOD, fd, ev, kernel)
+        } else {
+            kernel()
+        };
+        return noting_edges(set, events, done);
     };
     let Some(e) = l.entry(index) else {
         return kernel();

@@ -4,7 +4,7 @@
 //!
 //! Rule: the kernel's registration and ours change together, under the set's lock.
 
-use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
+use super::entry::{ALWAYS, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, TAG};
 use super::ticket::{self, Taker};
 use crate::sockets::{Phase, Socket, ready, residual, rouse, wired};
@@ -306,6 +306,12 @@ pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<boo
     Some(!std::mem::replace(&mut e.parked, true))
 }
 
+/// What may stand beside EPOLLEXCLUSIVE.
+const WITH_EXCLUSIVE: u32 = EXCLUSIVE
+    | super::entry::ET
+    | ALWAYS
+    | (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLWAKEUP).cast_unsigned();
+
 /// Adds again what was parked. `Some(false)`: it is there already.
 pub(crate) fn unpark(
     set: &'static Set,
@@ -314,6 +320,9 @@ pub(crate) fn unpark(
     events: u32,
     data: u64,
 ) -> Option<bool> {
+    if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 {
+        return None; // which the kernel refuses, before it looks whether it is there
+    }
     let mut l = set.lock()?;
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;

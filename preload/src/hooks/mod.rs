@@ -117,6 +117,8 @@ unsafe fn receive_bad(
         return ret(Err(e));
     }
     match options::unread(s, fd) {
+        // SAFETY: the caller's promise.
+        0 if good.left() > 0 => ret(unsafe { recv::recv(s, fd, good, flags) }),
         0 => 0,
         n if n <= good.left() || good.left() >= PREFIX => {
             // SAFETY: the caller's promise.

@@ -1,7 +1,7 @@
 //! Options, and calls that are wrong for a connected stream.
 
 use super::end::End;
-use super::plan::Step;
+use super::plan::{Kind, Step};
 use crate::sys::{Fd, call, net};
 
 /// Whether the step has the kernel send signals, for which the stream has to be its own.
@@ -13,6 +13,11 @@ pub fn option(e: &mut End, step: &Step, fd: Fd) {
     let [which, value, _, _, _] = step.words;
     let (tcp, sol) = (libc::IPPROTO_TCP, libc::SOL_SOCKET);
     let on = (value % 2) as i32;
+    // (streams that do not wait, and small buffers, stay so)
+    let which = match (e.kind, which % 15) {
+        (Kind::Urgent, 0 | 1) | (Kind::Small, 4 | 5) => 6,
+        (_, which) => which,
+    };
     let both = |level, name, value| {
         let set = net::setopt(fd, level, name, value);
         let (get, value) = net::getopt(fd, level, name);
