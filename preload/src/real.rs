@@ -123,7 +123,6 @@ next! {
     sendmmsg(fd: c_int, msgs: *mut libc::mmsghdr, n: u32, flags: c_int) -> c_int, sendmmsg;
     sendfile(out: c_int, from: c_int, offset: *mut i64, n: Size) -> Ssize, sendfile;
     splice(from: c_int, off_in: *mut i64, to: c_int, off_out: *mut i64, n: Size, flags: u32) -> Ssize, splice;
-    tee(from: c_int, to: c_int, n: Size, flags: u32) -> Ssize, tee;
     preadv2(fd: c_int, iov: *const libc::iovec, n: c_int, offset: i64, flags: c_int) -> Ssize, preadv2;
     pwritev2(fd: c_int, iov: *const libc::iovec, n: c_int, offset: i64, flags: c_int) -> Ssize, pwritev2;
     socket(family: c_int, kind: c_int, protocol: c_int) -> c_int, socket;

@@ -44,11 +44,12 @@ pub(crate) unsafe fn ctl(
         libc::EPOLL_CTL_ADD => {
             // SAFETY: not null; the program's.
             let ev = unsafe { event.read_unaligned() };
-            note_edges(set, ev.events);
             set.keep_plain(fd);
             let Some(subject) = subject(fd) else {
-                return other(set, op, fd, ev, kernel);
+                let _adding = set.adding();
+                return noting_edges(set, ev.events, other(set, op, fd, ev, kernel));
             };
+            let _adding = set.adding();
             if let Subject::Socket(s, _) = subject {
                 match registered::unpark(set, fd, s, ev.events, ev.u64) {
                     Some(true) => return Ok(0),
@@ -74,7 +75,6 @@ pub(crate) unsafe fn ctl(
         libc::EPOLL_CTL_MOD => {
             // SAFETY: not null; the program's.
             let ev = unsafe { event.read_unaligned() };
-            note_edges(set, ev.events);
             modify(set, fd, ev, kernel)
         }
         libc::EPOLL_CTL_DEL => {
@@ -111,11 +111,19 @@ fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) 
     }
 }
 
-/// Notes a registration that the kernel tells of once only.
+/// Notes a registration that the kernel tells of once only, and that is not known here, or goes to the program as it is.
 fn note_edges(set: &Set, events: u32) {
     if events & (ET | ONESHOT) != 0 {
         set.edgy.store(true, Ordering::Relaxed);
     }
+}
+
+/// As [`note_edges`], if the kernel has taken it.
+fn noting_edges(set: &Set, events: u32, done: Result<usize>) -> Result<usize> {
+    if done.is_ok() {
+        note_edges(set, events);
+    }
+    done
 }
 
 /// A registration that only the kernel knows, unless its data would be taken for one of our tags.
@@ -152,20 +160,25 @@ fn modify(
 ) -> Result<usize> {
     let (events, data) = (ev.events, ev.u64);
     let Some(mut l) = set.lock() else {
+        note_edges(set, events);
         return kernel();
     };
     let Some(index) = l.index_of(fd) else {
         drop(l);
-        if data & TAG_MASK == TAG {
-            return other(set, libc::EPOLL_CTL_MOD, fd, ev, kernel);
-        }
-        return kernel();
+        let _adding = set.adding();
+        let done = if data & TAG_MASK == TAG {
+            other(set, libc::EPOLL_CTL_MOD, fd, ev, kernel)
+        } else {
+            kernel()
+        };
+        return noting_edges(set, events, done);
     };
     let Some(e) = l.entry(index) else {
         return kernel();
     };
     let stale = matches!(e.subject, Subject::Socket(..)) && !is_same(e, fd);
     if stale {
+        note_edges(set, events);
         return kernel();
     }
     match e.subject {
@@ -184,6 +197,7 @@ fn modify(
             Ok(0)
         }
         Subject::Other => {
+            note_edges(set, events);
             if set.kernel(libc::EPOLL_CTL_MOD, fd, events, TAG | index as u64) {
                 e.modify(events, data);
                 return Ok(0);

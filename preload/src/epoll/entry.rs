@@ -137,6 +137,16 @@ impl Entry {
         !self.disabled && !self.parked && asks != 0
     }
 
+    /// Whether it is told of data that arrives.
+    pub(crate) const fn asks_for_data(&self) -> bool {
+        self.events & DATA != 0
+    }
+
+    /// Whether the kernel tells of it once only, and by the program's own registration: what is told to us is lost to the program.
+    pub(crate) const fn is_kernels_edge(&self) -> bool {
+        (!self.managed || self.orphan) && self.events & (ET | ONESHOT) != 0
+    }
+
     /// Takes a modification.
     pub(crate) const fn modify(&mut self, events: u32, data: u64) {
         self.events = events;

@@ -4,10 +4,10 @@
 //!
 //! Rule: the kernel's registration and ours change together, under the set's lock.
 
-use super::entry::{EXCLUSIVE, Entry, ONESHOT, Subject};
+use super::entry::{ALWAYS, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, TAG};
 use super::ticket::{self, Taker};
-use crate::sockets::{Phase, Socket, residual, rouse, wired};
+use crate::sockets::{Phase, Socket, ready, residual, rouse, wired};
 use crate::table;
 use crate::world::World;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -306,6 +306,12 @@ pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<boo
     Some(!std::mem::replace(&mut e.parked, true))
 }
 
+/// What may stand beside EPOLLEXCLUSIVE.
+const WITH_EXCLUSIVE: u32 = EXCLUSIVE
+    | super::entry::ET
+    | ALWAYS
+    | (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLWAKEUP).cast_unsigned();
+
 /// Adds again what was parked. `Some(false)`: it is there already.
 pub(crate) fn unpark(
     set: &'static Set,
@@ -314,6 +320,9 @@ pub(crate) fn unpark(
     events: u32,
     data: u64,
 ) -> Option<bool> {
+    if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 {
+        return None; // which the kernel refuses, before it looks whether it is there
+    }
     let mut l = set.lock()?;
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;
@@ -378,6 +387,20 @@ pub(crate) fn shut(s: &'static Socket) {
 
 /// Edge-triggered sets are told of the socket once more, if there is anything to tell.
 pub(crate) fn tell_again(s: &'static Socket) {
+    tell_those(s, |_| true);
+}
+
+/// As [`tell_again`], of bytes that can be read, if there are any: those that ask for such.
+pub(crate) fn tell_of_data(s: &'static Socket, fd: i32) {
+    if s.set_count.load(Ordering::Acquire) > 0
+        && ready::is_ours(s)
+        && ready::bits(s, fd, libc::POLLIN, false) & libc::POLLIN != 0
+    {
+        tell_those(s, Entry::asks_for_data);
+    }
+}
+
+fn tell_those(s: &'static Socket, which: impl Fn(&Entry) -> bool) {
     if s.set_count.load(Ordering::Acquire) == 0 {
         return;
     }
@@ -385,11 +408,14 @@ pub(crate) fn tell_again(s: &'static Socket) {
     // SAFETY: under the registry lock.
     for m in unsafe { &*s.sets.get() } {
         let Some(mut l) = m.set.lock() else { continue };
-        if let Some(e) = l.entry(m.index).filter(|e| e.managed || e.hot) {
+        if let Some(e) = l
+            .entry(m.index)
+            .filter(|e| (e.managed || e.hot) && which(e))
+        {
             e.stir_anew();
             l.heat(m.index);
         }
-        if let Some(e) = l.entry(m.index) {
+        if let Some(e) = l.entry(m.index).filter(|e| which(e)) {
             m.set.kick(e, m.index);
         }
     }

@@ -82,9 +82,11 @@ pub(crate) struct Set {
     /// Longest busy look before a sleep, as learnt (µs).
     pub(crate) budget: Budget,
     pub(crate) company: Company,
-    /// Something is registered with the kernel that it tells of once only: nobody but the program's own
+    /// Something that is not known here is registered with the kernel, which tells of it once only: nobody but the program's own
     /// wait may ask for it.
     pub(crate) edgy: AtomicBool,
+    /// Threads that are about to register something, which is not known here yet.
+    adding: AtomicU32,
     /// Other processes are heard.
     pub(super) hears: AtomicBool,
     /// Made before this process was forked: its kernel half is the parent's too.
@@ -114,6 +116,7 @@ impl Set {
             budget: Budget::new(),
             company: Company::new(),
             edgy: AtomicBool::new(false),
+            adding: AtomicU32::new(0),
             hears: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
             is_others_too: AtomicBool::new(false),
@@ -124,6 +127,7 @@ impl Set {
     /// In a child after fork, where no other thread exists.
     pub(crate) fn reset(&self) {
         self.lock.reset();
+        self.adding.store(0, Ordering::Relaxed);
         self.waiters.store(0, Ordering::Relaxed);
         self.ticket.store(0, Ordering::Relaxed);
         self.crowded.store(0, Ordering::Relaxed);
@@ -162,12 +166,10 @@ impl Set {
         if transport::sys::net::ready_now(fd, libc::POLLIN) == 0 {
             return false;
         }
-        // The kernel's word may stem from a bell alone. What it tells of level-triggered registrations
-        // it tells again; with others in the set its word has to do: too much at times, never too little.
-        if !self.is_engaged() || self.edgy.load(Ordering::Relaxed) {
-            return true;
-        }
-        self.harvest(fd) || self.has_ready_user()
+        // The kernel's word may stem from a bell alone, or from what a registration of ours that is silent does not show. What it
+        // tells of level-triggered registrations it tells again; with others of the program's own in the set its word has to do: too
+        // much at times, never too little.
+        !self.is_engaged() || self.harvest(fd) || self.has_ready_user()
     }
 
     fn has_ready_user(&'static self) -> bool {
@@ -220,15 +222,29 @@ impl Set {
         self.has_ready()
     }
 
-    /// Takes our own events off the kernel's list. True if there are others.
+    /// From before the program's registration is made until it is known here.
+    pub(super) fn adding(&self) -> Adding<'_> {
+        self.adding.fetch_add(1, Ordering::SeqCst);
+        Adding(self)
+    }
+
+    /// Takes our own events off the kernel's list. True if there are others, or would be lost by that.
     fn harvest(&'static self, ep: i32) -> bool {
+        // (under the lock under which registrations become the program's own again)
+        let Some(mut l) = self.lock() else {
+            return true;
+        };
+        let lost = |e: &Entry| e.is_kernels_edge();
+        if self.edgy.load(Ordering::Relaxed)
+            || self.adding.load(Ordering::SeqCst) > 0
+            || l.entries.iter().flatten().any(lost)
+        {
+            return true;
+        }
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: room for as many events; no mask.
         let n = unsafe {
             transport::syscall!(epoll_pwait, ep, events.as_mut_ptr(), events.len(), 0, 0, 8)
-        };
-        let Some(mut l) = self.lock() else {
-            return true;
         };
         ticket::disturb_held(self, &mut l, Taker::Wait);
         let mut others = false;
@@ -366,6 +382,15 @@ impl Set {
 
 /// Looks at a set whose sockets have to be brought up to date in between.
 const TURNS: u32 = 4;
+
+/// See [`Set::adding`].
+pub(super) struct Adding<'a>(&'a Set);
+
+impl Drop for Adding<'_> {
+    fn drop(&mut self) {
+        self.0.adding.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// A locked set.
 pub(crate) struct Locked {

@@ -2,7 +2,7 @@
 
 use super::{MOST, quick, receive, receive_bad, transmit, transmit_bad};
 use crate::probe::{Access, is_good, prefix};
-use crate::real;
+use crate::real::{self, set_errno};
 use crate::sockets::Socket;
 use crate::table;
 use std::ffi::{c_int, c_void};
@@ -147,9 +147,21 @@ pub unsafe extern "C" fn recvfrom(
         // SAFETY: the program's buffer; `kernel` is the call.
         unsafe { take(s, fd, buf, n, flags, kernel) }
     });
-    if r >= 0 && !addr.is_null() && is_good(len.cast(), 4, Access::Write) {
-        // SAFETY: probed. A connected stream has no address to give.
-        unsafe { len.write_unaligned(0) };
+    if r < 0 || addr.is_null() {
+        return r;
+    }
+    // As in the kernel, the bytes have been taken by the time that this is found wrong.
+    if !is_good(len.cast(), 4, Access::Write) {
+        set_errno(libc::EFAULT);
+        return -1;
+    }
+    // SAFETY: probed. A connected stream has no address to give.
+    unsafe {
+        if len.read_unaligned().cast_signed() < 0 {
+            set_errno(libc::EINVAL);
+            return -1;
+        }
+        len.write_unaligned(0);
     }
     r
 }

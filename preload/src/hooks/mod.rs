@@ -117,6 +117,8 @@ unsafe fn receive_bad(
         return ret(Err(e));
     }
     match options::unread(s, fd) {
+        // SAFETY: the caller's promise.
+        0 if good.left() > 0 => ret(unsafe { recv::recv(s, fd, good, flags) }),
         0 => 0,
         n if n <= good.left() || good.left() >= PREFIX => {
             // SAFETY: the caller's promise.
@@ -132,6 +134,11 @@ unsafe fn receive_bad(
 fn transmit_bad(s: &'static Socket, fd: i32, flags: i32, kernel: impl FnOnce() -> isize) -> isize {
     if is_kernels(s, fd) {
         return count_sent(s, kernel());
+    }
+    if s.phase() == Phase::Attached {
+        // SAFETY: no octets.
+        let r = unsafe { send::send(s, fd, &mut Walk::one(std::ptr::null_mut(), 0), flags) };
+        return ret(r.and(Err(transport::sys::Errno::FAULT)));
     }
     // SAFETY: no octets, and no address.
     match unsafe { crate::real::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) } {

@@ -1,15 +1,17 @@
-//! splice and tee. An unnamed pipe into an attached socket is read into what the socket sends; for anything else the
-//! kernel itself has to have the stream, so that goes back there first.
+//! splice. An unnamed pipe into an attached socket is read into what the socket sends, and what the socket has received is written into
+//! a pipe; a pipe with a name has to be the kernel's to read, so there the stream goes back first. (tee takes pipes only.)
 //!
-//! Rule: what was taken out of a pipe cannot be put back, so no more is taken than there is room for.
+//! Rule: what was taken out of a pipe cannot be put back, so no more is taken than there is room for; what a pipe has no room for
+//! is still in the stream.
 
 use super::transfer::to_kernel;
 use super::{MOST, is_kernels};
 use crate::real::{self, ret};
 use crate::signals::since::Since;
-use crate::sockets::{Socket, engage, recv, residual, send, wired};
+use crate::sockets::{Socket, engage, recv, residual, send};
 use crate::table;
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::sdp::Walk;
 use transport::sys::{Errno, Result, net};
@@ -19,12 +21,16 @@ use transport::syscall;
 const FLAGS: u32 =
     libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
-fn is_pipe(fd: c_int) -> bool {
+/// How a pipe was opened, by the flags of open(2). `None`: it is none.
+fn pipe_mode(fd: c_int) -> Option<c_int> {
     let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `st` is writable memory of the size that fstat fills.
-    let r = unsafe { syscall!(fstat, fd, st.as_mut_ptr()) };
+    unsafe { syscall!(fstat, fd, st.as_mut_ptr()) }.ok()?;
     // SAFETY: zeroed, then filled by the kernel.
-    r.is_ok() && unsafe { st.assume_init() }.st_mode & libc::S_IFMT == libc::S_IFIFO
+    let kind = unsafe { st.assume_init() }.st_mode & libc::S_IFMT;
+    // SAFETY: no pointers.
+    let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFL) }.ok()?;
+    (kind == libc::S_IFIFO).then_some(c_int::try_from(flags).ok()?)
 }
 
 /// Waits until the pipe has something, outside any lock. How much; 0 at its end.
@@ -34,9 +40,21 @@ fn await_pipe(pipe: c_int, waits: bool, since: Since) -> Result<usize> {
         if there > 0 {
             return Ok(there);
         }
+        // (bytes may have come between the two questions)
+        if await_events(pipe, libc::POLLIN, waits, since)? & libc::POLLIN == 0
+            && net::unread(pipe) == 0
+        {
+            return Ok(0);
+        }
+    }
+}
+
+/// Waits until the pipe shows this, or its other end's end, outside any lock.
+fn await_events(pipe: c_int, events: i16, waits: bool, since: Since) -> Result<i16> {
+    loop {
         let mut entry = libc::pollfd {
             fd: pipe,
-            events: libc::POLLIN,
+            events,
             revents: 0,
         };
         let none = libc::timespec {
@@ -55,9 +73,7 @@ fn await_pipe(pipe: c_int, waits: bool, since: Since) -> Result<usize> {
             Err(Errno::INTR) => {}
             Err(e) => return Err(e),
             Ok(0) => return Err(Errno::AGAIN),
-            // (bytes may have come between the two questions)
-            Ok(_) if entry.revents & libc::POLLIN == 0 && net::unread(pipe) == 0 => return Ok(0),
-            Ok(_) => {}
+            Ok(_) => return Ok(entry.revents),
         }
     }
 }
@@ -83,9 +99,15 @@ fn read_pipe(pipe: c_int, at: *mut u8, len: usize) -> Result<usize> {
 }
 
 /// From a pipe to an attached socket.
-fn pipe_to(s: &'static Socket, pipe: c_int, to: c_int, n: usize, flags: u32) -> Result<usize> {
+fn pipe_to(
+    s: &'static Socket,
+    pipe: c_int,
+    to: c_int,
+    n: usize,
+    flags: u32,
+    waits: bool,
+) -> Result<usize> {
     let since = Since::now();
-    let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && !net::is_nonblocking(pipe);
     loop {
         let there = await_pipe(pipe, waits, since)?;
         if there == 0 {
@@ -139,41 +161,73 @@ fn splice_kept(
     Some(r)
 }
 
-/// From a connection on software iWARP into a pipe, by a copy: what frames the bytes has to be taken off. `None` if it
-/// is not one.
-fn splice_wired(
+/// From a connection whose bytes are not the kernel's alone into a pipe, by a copy: what frames them has to be taken off, or they lie
+/// in shared memory. `None` if it is not one.
+fn splice_out(
     s: &'static Socket,
     from: c_int,
     to: c_int,
     n: usize,
-    flags: u32,
+    waits: bool,
 ) -> Option<Result<usize>> {
     engage::step(s, from);
-    if !wired::is_wired(s) {
+    if is_kernels(s, from) {
         return None;
-    }
-    let dont_wait = flags & libc::SPLICE_F_NONBLOCK != 0;
-    if dont_wait && net::ready_now(to, libc::POLLOUT) & libc::POLLOUT == 0 {
-        return Some(Err(Errno::AGAIN));
     }
     // As much as goes into the pipe at once; a part of it may.
     let mut buf = vec![0u8; n.min(PIPE)];
-    let waits = if dont_wait { libc::MSG_DONTWAIT } else { 0 };
-    let mut walk = Walk::one(buf.as_mut_ptr(), buf.len());
-    // SAFETY: the buffer is that long.
-    let there = match unsafe { recv::recv(s, from, &mut walk, libc::MSG_PEEK | waits) } {
-        Ok(0) => return Some(Ok(0)),
-        Ok(there) => there,
-        Err(e) => return Some(Err(e)),
-    };
-    // SAFETY: the buffer holds that many bytes.
-    let written = unsafe { syscall!(write, to, buf.as_ptr(), there) };
-    if let Ok(written) = written {
-        let mut walk = Walk::one(buf.as_mut_ptr(), written);
-        // SAFETY: as above.
-        let _ = unsafe { recv::recv(s, from, &mut walk, libc::MSG_DONTWAIT) };
+    let since = Since::now();
+    loop {
+        // (as in the kernel, the pipe comes first)
+        if let Err(e) = await_events(to, libc::POLLOUT, waits, since) {
+            return Some(Err(e));
+        }
+        // SAFETY: the buffer is that long.
+        let look = |buf: &mut [u8], how: i32| unsafe {
+            let mut walk = Walk::one(buf.as_mut_ptr(), buf.len());
+            recv::recv(s, from, &mut walk, libc::MSG_PEEK | how)
+        };
+        // What is there will do, however little it is.
+        let there = match look(&mut buf, libc::MSG_DONTWAIT) {
+            Err(Errno::AGAIN) if !s.nonblock.load(Ordering::Relaxed) => look(&mut buf, 0),
+            r => r,
+        };
+        let bytes = match there {
+            Ok(n) => buf.get(..n).unwrap_or_default(),
+            Err(e) => return Some(Err(e)),
+        };
+        if bytes.is_empty() {
+            return Some(Ok(0));
+        }
+        match write_pipe(to, bytes) {
+            Err(Errno::AGAIN) if waits => {} // (somebody else has filled it)
+            Ok(written) => {
+                let mut walk = Walk::one(buf.as_mut_ptr(), written);
+                let how = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+                // SAFETY: nothing is written; the buffer is longer.
+                let _ = unsafe { recv::recv(s, from, &mut walk, how) };
+                return Some(Ok(written));
+            }
+            r => return Some(r),
+        }
     }
-    Some(written)
+}
+
+/// Writes what the pipe has room for, without waiting for more.
+fn write_pipe(pipe: c_int, bytes: &[u8]) -> Result<usize> {
+    let put = |len: usize, flags: c_int| {
+        let piece = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: len,
+        };
+        // SAFETY: one vector of readable memory; -1 is "no position", as in `read_pipe`.
+        unsafe { syscall!(pwritev2, pipe, &raw const piece, 1, -1isize, -1isize, flags) }
+    };
+    match put(bytes.len(), libc::RWF_NOWAIT) {
+        // A pipe with a name knows of no such thing. It has room for so much, as it has said.
+        Err(Errno(libc::EOPNOTSUPP)) => put(bytes.len().min(libc::PIPE_BUF), 0),
+        r => r,
+    }
 }
 
 /// Bytes that go into a pipe at once: what one holds.
@@ -188,52 +242,48 @@ pub unsafe extern "C" fn splice(
     n: usize,
     flags: u32,
 ) -> isize {
-    if let Some(s) = table::socket(to)
-        && off_in.is_null()
-        && off_out.is_null()
-        && n > 0
-        && flags & !FLAGS == 0
-        && !is_kernels(s, to)
-        && is_pipe(from)
-    {
+    // SAFETY: the program's arguments, passed on.
+    let kernel = || unsafe { real::splice(from, off_in, to, off_out, n, flags) };
+    let (source, sink) = (table::socket(from), table::socket(to));
+    // What the kernel refuses whatever it finds, or has nothing to do for, changes nothing.
+    let refused = n == 0 || flags & !FLAGS != 0 || !off_in.is_null() || !off_out.is_null();
+    let pipe = match (source, sink) {
+        (None, Some(_)) => from,
+        (Some(_), None) => to,
+        _ => return kernel(),
+    };
+    let is_open = |mode: c_int| {
+        mode & libc::O_ACCMODE
+            != if pipe == from {
+                libc::O_WRONLY
+            } else {
+                libc::O_RDONLY
+            }
+    };
+    let Some(mode) = pipe_mode(pipe).filter(|mode| !refused && is_open(*mode)) else {
+        return kernel();
+    };
+    let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && mode & libc::O_NONBLOCK == 0;
+    if let Some(s) = sink.filter(|s| !is_kernels(s, to)) {
         engage::step(s, to);
         if s.phase().is_fast() {
-            match pipe_to(s, from, to, n.min(MOST), flags) {
+            match pipe_to(s, from, to, n.min(MOST), flags, waits) {
                 // A pipe with a name cannot be read without waiting; nothing has gone.
                 Err(Errno(libc::EOPNOTSUPP)) => {}
                 r => return ret(r),
             }
         }
     }
-    if let Some(s) = table::socket(from)
-        && off_in.is_null()
-        && off_out.is_null()
-        && n > 0
-        && is_pipe(to)
-        && let Some(r) = splice_wired(s, from, to, n.min(MOST), flags)
+    if let Some(s) = source
+        && let Some(r) = splice_out(s, from, to, n.min(MOST), waits)
     {
         return ret(r);
     }
-    if !is_pipe(from) && !is_pipe(to) {
-        // SAFETY: the program's arguments, passed on: the kernel refuses them, and nothing has to change for that.
-        return unsafe { real::splice(from, off_in, to, off_out, n, flags) };
-    }
-    to_kernel(from, Reason::Splice);
     to_kernel(to, Reason::Splice);
-    if let Some(s) = table::socket(from)
-        && off_in.is_null()
+    if let Some(s) = source
         && let Some(r) = splice_kept(s, from, to, n, flags)
     {
         return ret(r);
     }
-    // SAFETY: the program's arguments, passed on.
-    unsafe { real::splice(from, off_in, to, off_out, n, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tee(from: c_int, to: c_int, n: usize, flags: u32) -> isize {
-    to_kernel(from, Reason::Splice);
-    to_kernel(to, Reason::Splice);
-    // SAFETY: the program's arguments, passed on.
-    unsafe { real::tee(from, to, n, flags) }
+    kernel()
 }

@@ -92,9 +92,14 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
     }
     let mut n = look(all, false);
     // (The look may have sent one back to the kernel, that stands here twice.)
-    if has_foreign(all) || !mask.is_null() {
-        ask(all, &mut copy, Some(0), mask)?;
-        n = told(all);
+    // As in the kernel, a signal that the mask lets in interrupts where nothing is ready.
+    let mask_now = if n > 0 { std::ptr::null() } else { mask };
+    if has_foreign(all) || !mask_now.is_null() {
+        match ask(all, &mut copy, Some(0), mask_now) {
+            Ok(found) => n = found,
+            Err(e) if n == 0 && look(all, true) == 0 => return Err(e),
+            Err(_) => n = told(all),
+        }
     }
     if n > 0 {
         return Ok(n);

@@ -4,8 +4,8 @@ use super::lock::is_single_threaded;
 use super::{Phase, Socket};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
-use transport::sdp::{Leg, Tx};
-use transport::shm::layout::{FIN_ABORTED, FIN_CLOSED, FIN_NONE, FIN_RESET};
+use transport::sdp::Tx;
+use transport::shm::layout::{FIN_ABORTED, FIN_CLOSED, FIN_NONE, FIN_RESET, FIN_SHUT};
 use transport::sys::Errno;
 
 /// What follows the last byte that the peer has sent.
@@ -26,6 +26,7 @@ pub(crate) fn ending(s: &Socket, p: &impl Provider) -> Ending {
         FIN_RESET | FIN_ABORTED => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
         FIN_NONE => s.tx.lock().map_or(Ending::Eof, |tx| ending_with(s, &tx, p)),
+        FIN_SHUT if s.is_over() => s.tx.lock().map_or(Ending::Eof, |tx| ending_with(s, &tx, p)),
         _ => Ending::Eof,
     }
 }
@@ -36,8 +37,13 @@ pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
         FIN_RESET | FIN_ABORTED => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
         // It died; with bytes of ours unread the kernel would have answered with a reset. (One that sends
-        // by the kernel may just have shut its half there.)
-        FIN_NONE if tx.leg() != Leg::First && p.stated(End::Fast).is_none() && tx.unread(p) > 0 => {
+        // by the kernel may just have shut its half there, and so may one that has heard of the end of ours.)
+        fin @ (FIN_NONE | FIN_SHUT)
+            if s.is_over()
+                && p.stated(End::Fast).is_none()
+                && (fin == FIN_NONE || !s.tx_shut.load(Ordering::Acquire))
+                && tx.was_left_unread(p) =>
+        {
             Ending::Reset
         }
         _ => Ending::Eof,
@@ -47,7 +53,7 @@ pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
 /// What a call is told of a reset, once: behind an end of file that the peer had said before, EPIPE; no read is told then.
 pub(crate) fn reset_error(p: &impl Provider) -> Errno {
     match p.finished() {
-        FIN_ABORTED => Errno::PIPE,
+        FIN_ABORTED | FIN_SHUT => Errno::PIPE,
         _ => Errno::CONNRESET,
     }
 }

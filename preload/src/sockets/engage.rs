@@ -385,6 +385,7 @@ pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
         if tx.leg() == transport::sdp::Leg::First {
             tx.attach(segment, &s.terms()); // (unless another process that holds it was faster)
         }
+        rx.note_first(segment);
         s.mirror_tx(&tx);
         s.mirror_rx(&rx);
     }

@@ -147,6 +147,8 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 }
                 _ => {}
             }
+            // The kernel tells whoever watches for data of what is enough now, each time.
+            registered::tell_of_data(s, fd);
         }
         (libc::IPPROTO_TCP, TCP_INQ) => tell(s, TELLS_LEFT, is_on),
         (

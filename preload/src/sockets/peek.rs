@@ -5,6 +5,7 @@ use super::ending::{Ending, ending};
 use super::shows::check_kernel;
 use super::{Phase, Socket, ready, wired};
 use crate::epoll::registered;
+use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::provider::{End, Provider};
 use transport::sdp::Walk;
@@ -57,7 +58,9 @@ pub(super) fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
         }
         check_kernel(s, fd);
         let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
-        let over = if wired::is_wired(s) {
+        let over = if s.rx_shut.load(Ordering::Acquire) {
+            true // (by this side itself, which the peer has not heard of)
+        } else if wired::is_wired(s) {
             ready::bits(s, fd, libc::POLLIN | libc::POLLRDHUP, true) & ends != 0
         } else if let Some(p) = s.segment() {
             ending(s, p) != Ending::Open

@@ -336,7 +336,19 @@ unsafe fn inside(
                 }
             }
             Got::Eof => {
-                if let Some(p) = s.segment() {
+                if s.phase() == Phase::Attached
+                    && let Some(p) = s.segment()
+                {
+                    if !s.is_over() {
+                        check_kernel(s, fd); // (a peer that has said its end may be gone since, which its sender is to know)
+                    }
+                    // The kernel's end of the first leg, of a peer that left bytes of the fast one unread: it knew of no reset.
+                    if s.rx_leg() == Leg::First
+                        && ending(s, p) == Ending::Reset
+                        && reset_error(p) == Errno::CONNRESET
+                    {
+                        return end_by_reset(s, fd, walk, how);
+                    }
                     settle_both_shut(s, p, fd);
                 }
                 if !how.peek {
@@ -379,6 +391,10 @@ unsafe fn inside(
             Got::Empty => {}
         }
         if s.rx_shut.load(Ordering::Acquire) {
+            // (a reset comes first, as in the kernel)
+            if !s.is_over() && check_kernel(s, fd) {
+                continue;
+            }
             return done(walk);
         }
         if looks < LOOKS && !(dont_wait && walk.done() > 0) {

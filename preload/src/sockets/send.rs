@@ -356,36 +356,88 @@ unsafe fn once(
 }
 
 fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
+    let quiet = flags & libc::MSG_NOSIGNAL != 0;
+    let ending = before_kernel(s, tx, fd, walk.done() > 0, quiet)?;
+    // An error that came while this call waited is the next call's, once some of this one's bytes have gone: asking the kernel
+    // to send would take it.
+    if walk.done() > 0 && net::ready_now(fd, 0) & libc::POLLERR != 0 {
+        return Err(Errno::CONNRESET);
+    }
     // Before both have agreed the kernel's word is all there is.
     let p = s.segment().filter(|_| s.phase() == Phase::Attached);
+    let sent = tx.write_kernel(p, fd, walk, flags);
+    kernel_said(s, ending, sent, quiet).map(|sent| match sent {
+        Said::Sent(_) => Step::Moved,
+        Said::NoRoom => Step::NoRoom,
+        Said::Taken => {
+            let left = walk.left();
+            walk.skip(left);
+            Step::Moved
+        }
+    })
+}
+
+/// Before the kernel is to send: what the peer's end has left to be told instead. Else that end, where the connection is
+/// attached.
+fn before_kernel(
+    s: &Socket,
+    tx: &Tx,
+    fd: i32,
+    has_moved: bool,
+    quiet: bool,
+) -> Result<Option<Ending>> {
+    let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
+        return Ok(None);
+    };
+    let ending = ending_with(s, tx, p);
     // A peer that died with bytes unread: the kernel saw no more than an orderly end.
-    if let Some(p) = p
-        && ending_with(s, tx, p) == Ending::Reset
-        && !s.broken.load(Ordering::Acquire)
-    {
-        if walk.done() > 0 {
-            return Err(Errno::CONNRESET); // what was sent is told now, and the error by the next call
-        }
-        let mut error = Errno::PIPE;
-        if !s.reset_told.swap(true, Ordering::AcqRel) {
-            // The kernel may have it too, and would tell it once more, to whoever asks next.
-            let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-            error = reset_error(p);
-        }
-        if error == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
-            time::raise(libc::SIGPIPE);
-        }
-        return Err(error);
+    if ending != Ending::Reset || s.broken.load(Ordering::Acquire) {
+        return Ok(Some(ending));
     }
-    match tx.write_kernel(p, fd, walk, flags) {
-        Ok(_) => {
-            s.sent_late
-                .store(p.is_some_and(|p| is_gone(s, p)), Ordering::Release);
-            Ok(Step::Moved)
+    if has_moved {
+        return Err(Errno::CONNRESET); // what was sent is told now, and the error by the next call
+    }
+    let mut error = Errno::PIPE;
+    if !s.reset_told.swap(true, Ordering::AcqRel) {
+        // The kernel may have it too, and would tell it once more, to whoever asks next.
+        let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+        error = reset_error(p);
+    }
+    if error == Errno::PIPE && !quiet {
+        time::raise(libc::SIGPIPE);
+    }
+    Err(error)
+}
+
+/// What the kernel has said to a send, as the program is to hear it.
+enum Said {
+    Sent(usize),
+    NoRoom,
+    /// All of it counts as sent.
+    Taken,
+}
+
+/// After the kernel was to send, with what [`before_kernel`] has said.
+fn kernel_said(
+    s: &Socket,
+    ending: Option<Ending>,
+    sent: Result<usize>,
+    quiet: bool,
+) -> Result<Said> {
+    match sent {
+        Ok(n) => {
+            if n == 0 {
+                return Ok(Said::Sent(0));
+            }
+            let late = s
+                .segment()
+                .is_some_and(|p| ending.is_some() && is_gone(s, p));
+            s.sent_late.store(late, Ordering::Release);
+            Ok(Said::Sent(n))
         }
-        Err(Errno::AGAIN) => Ok(Step::NoRoom),
+        Err(Errno::AGAIN) => Ok(Said::NoRoom),
         Err(Errno::CONNRESET) if s.reset_told.load(Ordering::Acquire) => {
-            if flags & libc::MSG_NOSIGNAL == 0 {
+            if !quiet {
                 time::raise(libc::SIGPIPE);
             }
             Err(Errno::PIPE)
@@ -393,12 +445,9 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
         // A dead peer that had read everything has sent a FIN, after which one send still succeeds; that
         // its kernel connection was reset is the doing of bells it had not taken.
         Err(Errno::CONNRESET)
-            if p.is_some_and(|p| ending_with(s, tx, p) == Ending::Eof)
-                && !s.sent_late.swap(true, Ordering::AcqRel) =>
+            if ending == Some(Ending::Eof) && !s.sent_late.swap(true, Ordering::AcqRel) =>
         {
-            let left = walk.left();
-            walk.skip(left);
-            Ok(Step::Moved)
+            Ok(Said::Taken)
         }
         Err(e) => {
             if e == Errno::CONNRESET {

@@ -8,7 +8,7 @@
 
 use shunt_tests::calls::end::End;
 use shunt_tests::calls::{hold, judge, plan};
-use shunt_tests::sys::proc;
+use shunt_tests::sys::{net, proc};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -26,6 +26,19 @@ fn main() -> ExitCode {
                 channel.parse().unwrap(),
                 true,
             );
+            ExitCode::SUCCESS
+        }
+        ["@both", seed, keep] => {
+            begin();
+            let keep: Vec<usize> = keep.split(',').filter_map(|n| n.parse().ok()).collect();
+            let plan = plan::plan(number(seed));
+            let (left, right) = net::unix_pair(libc::SOCK_SEQPACKET);
+            std::thread::scope(|scope| {
+                for (end, channel) in [left, right].into_iter().enumerate() {
+                    let (plan, keep) = (&plan, &keep);
+                    scope.spawn(move || End::run(plan, keep, end, channel, false));
+                }
+            });
             ExitCode::SUCCESS
         }
         ["@serve", fd, into, hex, most] => {

@@ -3,8 +3,8 @@
 //! Called by the binary `calls`, as a process an end or a thread an end. What an end tells the other when they meet (`Told`) is
 //! all that either knows of the other; whether a call would block for ever is decided from that.
 
-use super::plan::{CONNS, Op, Plan, Step};
-use super::{edge, give, hold, misuse, quiet, ready, take, together};
+use super::plan::{CONNS, Kind, Op, Plan, Step};
+use super::{edge, give, hold, misuse, more, quiet, ready, take, together, urgent};
 use crate::side;
 use crate::sys::{Fd, Ret, io, net, proc};
 
@@ -22,6 +22,8 @@ pub struct Told {
     pub shut_rd: u64,
     /// Its end was reset, or resets the other.
     pub broken: u64,
+    /// It has made the stream the kernel's.
+    pub left: u64,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +74,9 @@ pub struct End {
     pub conns: [Conn; CONNS],
     pub sets: edge::Sets,
     pub step: usize,
+    pub kind: Kind,
+    /// The other end is a thread of the same process.
+    pub is_thread: bool,
     pub listener: Fd,
     channel: Fd,
     port: u16,
@@ -86,6 +91,8 @@ impl End {
             conns: Default::default(),
             sets: edge::Sets::default(),
             step: 0,
+            kind: plan.kind,
+            is_thread: !alone,
             listener,
             channel,
             port: 0,
@@ -95,7 +102,10 @@ impl End {
         for conn in 0..CONNS {
             e.open(conn, conn % 2 == end);
             if plan.warm {
-                side::exchange(e.conns[conn].fds[0], conn % 2 == end);
+                let (fd, waits) = (e.conns[conn].fds[0], e.conns[conn].nonblock);
+                net::set_nonblocking(fd, false).ok();
+                side::exchange(fd, conn % 2 == end);
+                net::set_nonblocking(fd, waits).ok();
             }
         }
         e.meet();
@@ -124,10 +134,19 @@ impl End {
             net::accept(self.listener).fd()
         };
         net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).ok();
+        if self.kind == Kind::Small {
+            net::setopt(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 0).ok();
+            net::setopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, 0).ok();
+        }
+        let waits = self.kind != Kind::Urgent;
+        if !waits {
+            net::set_nonblocking(fd, true).ok();
+        }
         let c = &mut self.conns[conn];
         *c = Conn {
             fds: vec![fd],
             lowat: 1,
+            nonblock: !waits,
             round: c.round + 1,
             ..Conn::default()
         };
@@ -145,6 +164,10 @@ impl End {
         let Some(fd) = self.conns[step.conn].fd(step.words[4]) else {
             return;
         };
+        let is_async = step.op == Op::Option && misuse::is_async(step);
+        if is_async || matches!(step.op, Op::Exec | Op::Pass | Op::Stdio | Op::Urgent) {
+            self.conns[step.conn].own.left = 1;
+        }
         match step.op {
             Op::Give => give::give(self, step, fd),
             Op::Take => take::take(self, step, fd),
@@ -161,6 +184,8 @@ impl End {
             Op::Exec => hold::exec(self, step, fd),
             Op::Pass => hold::pass(self, step, fd),
             Op::Stdio => hold::stdio(self, step, fd),
+            Op::Urgent => urgent::urgent(self, step, fd),
+            Op::More => more::more(self, step, fd),
             Op::Stream | Op::Sleep | Op::Anew => {}
         }
     }
@@ -196,9 +221,15 @@ impl End {
     fn after_death(&mut self) {
         while hear::<[Told; CONNS]>(self.channel).is_some() {}
         for conn in 0..CONNS {
-            let Some(fd) = self.conns[conn].fd(0) else {
+            let c = &self.conns[conn];
+            let Some(fd) = c.fd(0) else {
                 continue;
             };
+            // What one that is killed after that has not read is known to nobody: it ends as if all were, or, for an unread bell, as if
+            // something were not.
+            if c.own.left + c.peer.left > 0 {
+                continue;
+            }
             quiet::ended(fd, 400);
             for _ in 0..3 {
                 let mut buf = vec![0; 100_000];

@@ -1,7 +1,7 @@
 //! Every call that sends, with good and bad arguments. SIGPIPE is ignored in all runs.
 
 use super::end::{End, MOST};
-use super::plan::Step;
+use super::plan::{Kind, Step};
 use crate::sys::{Fd, Ret, call, io, net};
 use crate::walk::plan::bytes;
 
@@ -41,7 +41,8 @@ pub fn header(list: &mut [libc::iovec]) -> libc::msghdr {
 pub fn give(e: &mut End, step: &Step, fd: Fd) {
     let [by, n, flag, more, _] = step.words;
     let c = &e.conns[step.conn];
-    let room = MOST.saturating_sub(c.own.sent.saturating_sub(c.peer.read)) as usize;
+    let most = if e.kind == Kind::Small { 1000 } else { MOST };
+    let room = most.saturating_sub(c.own.sent.saturating_sub(c.peer.read)) as usize;
     let mut n = size(n).min(room);
     if c.ends() || c.own.shut_wr > 0 {
         // What a sender is told of an end that is gone is asked with one small call.

@@ -1,8 +1,9 @@
 //! Runs a seed on kernel TCP and under the library, compares, and makes a sequence that differs shorter.
 
-use super::plan::{self, Plan};
+use super::plan::{self, Kind, Plan};
 use crate::pair;
 use crate::report::Report;
+use crate::run::{Folder, Launch, Outcome, library};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,7 +32,11 @@ pub fn run(seed: u64, keep: &[usize], loaded: bool) -> Run {
             keep.join(","),
         ]
     };
-    let outcomes = pair::run(program, words, |_| loaded, LIMIT);
+    let outcomes = if plan::kind(seed) == Kind::Threads {
+        vec![both(seed, &keep.join(","), loaded)]
+    } else {
+        pair::run(program, words, |_| loaded, LIMIT)
+    };
     let mut run = Run {
         transcript: Vec::new(),
         notes: String::new(),
@@ -51,6 +56,16 @@ pub fn run(seed: u64, keep: &[usize], loaded: bool) -> Run {
         .sort_by_key(|line| line.chars().take(6).collect::<String>());
     run.transcript.extend(endings);
     run
+}
+
+/// Both ends as threads of one process.
+fn both(seed: u64, keep: &str, loaded: bool) -> Outcome {
+    let folder = Folder::new();
+    let mut start = Launch::new(program()).args(["@both", &seed.to_string(), keep]);
+    if loaded {
+        start = start.under(&library(), folder.path("report"));
+    }
+    start.start().finish(LIMIT)
 }
 
 /// What differs, with the lines before. An edge may be told more often than by the kernel, never less.

@@ -1,13 +1,23 @@
 //! Options, and calls that are wrong for a connected stream.
 
 use super::end::End;
-use super::plan::Step;
+use super::plan::{Kind, Step};
 use crate::sys::{Fd, call, net};
+
+/// Whether the step has the kernel send signals, for which the stream has to be its own.
+pub fn is_async(step: &Step) -> bool {
+    step.words[0] % 15 == 2
+}
 
 pub fn option(e: &mut End, step: &Step, fd: Fd) {
     let [which, value, _, _, _] = step.words;
     let (tcp, sol) = (libc::IPPROTO_TCP, libc::SOL_SOCKET);
     let on = (value % 2) as i32;
+    // (streams that do not wait, and small buffers, stay so)
+    let which = match (e.kind, which % 15) {
+        (Kind::Urgent, 0 | 1) | (Kind::Small, 4 | 5) => 6,
+        (_, which) => which,
+    };
     let both = |level, name, value| {
         let set = net::setopt(fd, level, name, value);
         let (get, value) = net::getopt(fd, level, name);
@@ -49,7 +59,14 @@ pub fn option(e: &mut End, step: &Step, fd: Fd) {
             net::getopt(fd, sol, libc::SO_ACCEPTCONN),
             net::getopt(fd, sol, libc::SO_DOMAIN)
         ),
-        12 => format!("state {}", crate::sys::aside::tcp_state(fd)),
+        // (when the peer's kernel acknowledges an end is its affair: FIN_WAIT1 is as good as FIN_WAIT2)
+        12 => format!(
+            "state {}",
+            match crate::sys::aside::tcp_state(fd) {
+                4 => 5,
+                state => state,
+            }
+        ),
         13 => {
             let there = net::getpeername(fd).map_or_else(|r| r.to_string(), |a| a.ip().to_string());
             format!("{} {there}", net::getsockname(fd).ip())

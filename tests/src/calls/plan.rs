@@ -28,6 +28,48 @@ pub enum Op {
     Sleep,
     /// Both ends: a connection of which nothing is left is made anew.
     Anew,
+    Urgent,
+    /// Rarer forms (`more`).
+    More,
+}
+
+/// What a run is about, beside the calls of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Plain,
+    /// Both ends are threads of one process.
+    Threads,
+    Urgent,
+    /// The buffers of the sockets are as small as the kernel lets them be.
+    Small,
+    More,
+}
+
+/// Seeds of a kind: from so many times its number on.
+pub const KINDS: u64 = 1_000_000;
+
+pub fn kind(seed: u64) -> Kind {
+    match seed / KINDS {
+        1 => Kind::Threads,
+        2 => Kind::Urgent,
+        3 => Kind::Small,
+        4 => Kind::More,
+        _ => Kind::Plain,
+    }
+}
+
+impl Kind {
+    /// The step that is done in place of another; none is done for some.
+    fn instead(self, op: Op, r: &mut Random) -> Option<Op> {
+        match (self, op) {
+            // (a timer's signal may come to either)
+            (Self::Threads, Op::InVain) => None,
+            (Self::Urgent, Op::InVain | Op::Stream | Op::Sleep | Op::Stdio) => None,
+            (Self::Urgent, op) => Some(if r.below(4) == 0 { Op::Urgent } else { op }),
+            (Self::More, op) => Some(if r.below(4) == 0 { Op::More } else { op }),
+            (_, op) => Some(op),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +87,7 @@ pub struct Plan {
     pub warm: bool,
     /// The end that is killed when all is done.
     pub killed: Option<usize>,
+    pub kind: Kind,
 }
 
 pub const CONNS: usize = 2;
@@ -75,9 +118,12 @@ pub fn plan(seed: u64) -> Plan {
     let length = 8 + r.below(50);
     // Most have none of what sends a stream back to the kernel for good, so that later steps are about the library.
     let calm = r.below(3) > 0;
+    let kind = kind(seed);
     let mut steps = Vec::new();
     while steps.len() < length {
-        let op = draw(&mut r);
+        let Some(op) = kind.instead(draw(&mut r), &mut r) else {
+            continue;
+        };
         let leaves = matches!(op, Op::Exec | Op::Pass | Op::Stdio);
         let step = Step {
             end: r.below(2),
@@ -91,7 +137,9 @@ pub fn plan(seed: u64) -> Plan {
     }
     let warm = r.below(4) > 0;
     let killed = [Some(0), Some(1), None, None][r.below(4)];
+    let killed = killed.filter(|_| matches!(kind, Kind::Plain | Kind::More));
     Plan {
+        kind,
         steps,
         warm,
         killed,

@@ -1,7 +1,7 @@
 //! Steps of both ends at once: what they tell does not depend on who is faster.
 
 use super::end::End;
-use super::plan::Step;
+use super::plan::{Kind, Step};
 use crate::side::hash;
 use crate::sys::{io, net, wait};
 use crate::walk::calls;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The step's end sends, the other reads until it has all.
 pub fn stream(e: &mut End, step: &Step, gives: bool) {
-    let n = 1 + step.words[1] % 300_000;
+    let n = 1 + step.words[1] % if e.kind == Kind::Small { 9000 } else { 300_000 };
     let c = &mut e.conns[step.conn];
     if !c.whole() || c.nonblock {
         // (the other end goes by the same words, but for what only this one knows)

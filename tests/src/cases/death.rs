@@ -10,6 +10,12 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("killed_after_send", killed_after_send).processes_only(),
     Case::pair("killed_after_bulk", killed_after_bulk).processes_only(),
     Case::pair("killed_with_unread", killed_with_unread).processes_only(),
+    Case::pair("killed_with_unread_half_closed", |s| unread_behind(s, true)).processes_only(),
+    Case::pair("killed_with_unread_of_who_shut", |s| {
+        unread_behind(s, false)
+    })
+    .processes_only(),
+    Case::pair("killed_with_unread_of_the_first", unread_of_the_first).processes_only(),
     Case::pair("killed_while_peer_reads", killed_while_peer_reads).processes_only(),
     Case::pair("killed_while_peer_polls", killed_while_peer_polls).processes_only(),
     Case::pair("killed_while_peer_in_epoll", killed_while_peer_in_epoll).processes_only(),
@@ -264,4 +270,49 @@ fn aborted(s: &Side) {
     }
     s.wait_gone();
     end(s, fd);
+}
+
+/// The one that is killed has not read all, and has ended its own direction before; or the other reads no more.
+fn unread_behind(s: &Side, by_dead: bool) {
+    let fd = s.pair();
+    if s.a() {
+        if by_dead {
+            net::shutdown(fd, libc::SHUT_WR).ok();
+        }
+        s.sync("shut");
+        s.sync("sent");
+        proc::die();
+    }
+    s.sync("shut");
+    if by_dead {
+        log!(s, "{}", io::recv(fd, &mut [0; 10], 0));
+    } else {
+        net::shutdown(fd, libc::SHUT_RD).ok();
+    }
+    io::send_all(fd, &[1; 100]).ok();
+    s.sync("sent");
+    s.wait_gone();
+    wait::wait_for(fd, libc::POLLHUP | libc::POLLRDHUP);
+    log!(s, "{}", io::recv(fd, &mut [0; 10], libc::MSG_DONTWAIT));
+    let send = || io::send(fd, b"x", libc::MSG_NOSIGNAL);
+    log!(s, "{} {}", send(), send());
+}
+
+/// Bytes that have come before both ends had agreed are unread.
+fn unread_of_the_first(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        io::send_all(fd, b"seen").ok();
+        s.sync("sent");
+        log!(s, "{}", io::recv(fd, &mut [0; 3], 0));
+        s.sync("looked");
+        proc::die();
+    }
+    io::send_all(fd, b"unread").ok();
+    s.sync("sent");
+    s.sync("looked");
+    s.wait_gone();
+    std::thread::sleep(wait::millis(20));
+    log!(s, "{:?}", io::recv_to_end(fd));
+    log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
 }

@@ -16,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_nested_level", |s| nested(s, 0)),
     Case::pair("sets_nested_edge", |s| nested(s, EPOLLET)),
     Case::pair("sets_nested_sleeper", sets_nested_sleeper),
+    Case::pair("sets_nested_silent", sets_nested_silent),
     Case::pair("sets_in_poll_and_select", sets_in_poll_and_select),
     Case::pair("sets_poll_on_set_sleeps", sets_poll_on_set_sleeps),
     Case::pair("sets_loops", sets_loops),
@@ -85,6 +86,37 @@ fn sets_alias_outlives(s: &Side) {
     s.sync("looked");
     net::close(alias).ok();
     log!(s, "{}", epoll_wait(set, 4, 0));
+    s.sync("done");
+}
+
+/// A registration that has fired once says nothing to a set around its own, not even of the end; beside an edge that still counts.
+fn sets_nested_silent(s: &Side) {
+    let fd = s.pair();
+    let (inner, outer) = (wait::epoll(), wait::epoll());
+    add(inner, fd, EPOLLOUT | libc::EPOLLONESHOT, 1).ok();
+    add(outer, inner, EPOLLIN, 2).ok();
+    log!(s, "{}", epoll_wait(inner, 4, -1));
+    s.sync("fired");
+    if s.a() {
+        net::close(fd).ok();
+        s.sync("closed");
+    } else {
+        s.sync("closed");
+        wait::wait_for(fd, libc::POLLRDHUP);
+        let look = |what: &str| {
+            let poll = wait::poll(&[(inner, POLLIN)], 0);
+            log!(s, "{what} {} {poll}", epoll_wait(outer, 4, 0));
+        };
+        look("silent");
+        modify(inner, fd, EPOLLIN | EPOLLET, 3).ok();
+        look("modified");
+        log!(s, "{}", epoll_wait(inner, 4, 0));
+        look("told");
+        let event = crate::sys::proc::eventfd(1);
+        add(inner, event, EPOLLIN | EPOLLET, 4).ok();
+        look("another");
+        log!(s, "{}", epoll_wait(inner, 4, 0));
+    }
     s.sync("done");
 }
 

@@ -3,7 +3,8 @@
 use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash};
-use crate::sys::{Fd, Ret, io, net, wait};
+use crate::sys::{Fd, Ret, call, io, net, wait};
+use std::ptr;
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("send_by_write", |s| sends(s, io::write)),
@@ -29,6 +30,7 @@ pub(super) const CASES: &[Case] = &[
         receives(s, |fd, b| io::recvfrom_null(fd, b, 0))
     }),
     Case::pair("recv_by_recvfrom_address", recvfrom_address),
+    Case::pair("recvfrom_bad_length", recvfrom_bad_length),
     Case::pair("recv_by_readv", |s| receives(s, by_readv)),
     Case::pair("recv_by_recvmsg", |s| receives(s, by_recvmsg)),
     Case::pair("recv_by_recvmmsg", |s| receives(s, by_recvmmsg)),
@@ -275,4 +277,26 @@ fn closed_descriptor(s: &Side) {
     log!(s, "same number {}", file == left);
     log!(s, "file read {} {buf:?}", io::read(file, &mut buf));
     log!(s, "file recv {}", io::recv(file, &mut buf, 0));
+}
+
+/// An address is asked for, and the place for its length is bad: told once the bytes have been taken.
+fn recvfrom_bad_length(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"abcdef").ok();
+    } else {
+        wait::wait_queued(fd, 6);
+        let (mut buf, mut addr) = ([0u8; 2], [0u8; 16]);
+        let mut negative = u32::MAX;
+        for len in [
+            ptr::null_mut(),
+            ptr::with_exposed_provenance_mut(8),
+            &raw mut negative,
+        ] {
+            let (to, at) = (buf.as_mut_ptr().cast(), addr.as_mut_ptr().cast());
+            let r = call!(libc::recvfrom(fd, to, 2, 0, at, len));
+            log!(s, "{r} {}", net::queued(fd));
+        }
+    }
+    s.sync("done");
 }

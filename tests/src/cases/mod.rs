@@ -49,6 +49,7 @@ mod sharing_load;
 mod shutdown;
 mod signals;
 mod splice;
+mod splice_out;
 mod stdio;
 mod storms;
 mod streaks;
@@ -188,6 +189,7 @@ pub fn all() -> Vec<Case> {
         one_bell::CASES,
         signals::CASES,
         splice::CASES,
+        splice_out::CASES,
         handlers::CASES,
         held::CASES,
         held_stream::CASES,

@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("lowat_poll", lowat_poll),
     Case::pair("lowat_epoll", lowat_epoll),
     Case::pair("lowat_changed", lowat_changed),
+    Case::pair("lowat_tells_edges", lowat_tells_edges),
     Case::pair("fionread", fionread),
     Case::pair("siocoutq", siocoutq),
     Case::pair("tcp_info", tcp_info),
@@ -126,6 +127,29 @@ fn lowat_epoll(s: &Side) {
         log!(s, "{}", wait::epoll_wait(set, 4, 20));
         s.sync("looked");
         log!(s, "{}", wait::epoll_wait(set, 4, -1));
+    }
+    s.sync("done");
+}
+
+/// Each time the mark is set, sets that watch for edges of data are told of what is enough.
+fn lowat_tells_edges(s: &Side) {
+    let fd = s.pair();
+    io::send_all(fd, b"abc").ok();
+    wait::wait_queued(fd, 3);
+    let (data, room) = (wait::epoll(), wait::epoll());
+    wait::add(data, fd, libc::EPOLLIN | libc::EPOLLET, 1).ok();
+    wait::add(room, fd, libc::EPOLLOUT | libc::EPOLLET, 2).ok();
+    let look = || {
+        format!(
+            "{} {}",
+            wait::epoll_wait(data, 4, 0),
+            wait::epoll_wait(room, 4, 0)
+        )
+    };
+    log!(s, "{} | {}", look(), look());
+    for value in [1, 3, 4, 2] {
+        net::setopt(fd, SOL_SOCKET, libc::SO_RCVLOWAT, value).ok();
+        log!(s, "{value} {} | {}", look(), look());
     }
     s.sync("done");
 }

@@ -31,6 +31,10 @@ pub(super) const CASES: &[Case] = &[
         half_close_told(s, by_set(libc::EPOLLET))
     }),
     Case::pair("read_after_shutdown_read", read_after_shutdown_read),
+    Case::pair(
+        "look_at_all_after_shutdown_read",
+        look_at_all_after_shutdown_read,
+    ),
     Case::pair("poll_for_room_after_shutdown_read", |s| {
         room_after_shutdown_read(s, |fd| wait::poll(&[(fd, libc::POLLOUT)], -1))
     }),
@@ -417,5 +421,20 @@ fn both_while_peer_closes(s: &Side) {
         net::close(fd).ok();
     }
     log!(s, "{good}");
+    s.sync("done");
+}
+
+/// Nothing more comes than is there, so a look at more than that does not wait.
+fn look_at_all_after_shutdown_read(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"abc").ok();
+    } else {
+        wait::wait_queued(fd, 3);
+        net::shutdown(fd, SHUT_RD).ok();
+        let all = libc::MSG_PEEK | libc::MSG_WAITALL;
+        log!(s, "{}", io::recv(fd, &mut [0; 10], all));
+        log!(s, "{}", io::recv(fd, &mut [0; 10], libc::MSG_WAITALL));
+    }
     s.sync("done");
 }

@@ -10,6 +10,7 @@ use libc::{POLLIN, SIGUSR1};
 use std::thread::JoinHandle;
 
 pub(super) const CASES: &[Case] = &[
+    Case::pair("mask_lets_in_behind_what_is_ready", lets_in_behind).processes_only(),
     Case::pair("eintr_recv", |s| {
         reader(s, false, |fd| io::recv(fd, &mut [0; 8], 0).to_string())
     }),
@@ -324,5 +325,46 @@ fn signals_during_transfer(s: &Side) {
     }
     stop.store(true, std::sync::atomic::Ordering::SeqCst);
     storm.join().unwrap();
+    s.sync("done");
+}
+
+/// A signal waits that the call's mask lets in: what is ready comes first, and the handler does not run for it.
+fn lets_in_behind(s: &Side) {
+    let fd = s.pair();
+    proc::count(libc::SIGUSR1, false);
+    proc::block(&[libc::SIGUSR1]);
+    let raise = || proc::kill(std::process::id() as i32, libc::SIGUSR1).ok();
+    let time = Some(wait::millis(50));
+    let select = Select {
+        read: &[fd],
+        write: &[],
+        except: &[],
+    };
+    for ready in [false, true] {
+        if ready {
+            io::send_all(fd, b"x").ok();
+            wait::wait_queued(fd, 1);
+        }
+        raise();
+        let text = wait::ppoll(&[(fd, libc::POLLIN)], time, Some(&[]));
+        log!(s, "{text} {}", proc::caught(libc::SIGUSR1));
+        raise();
+        log!(
+            s,
+            "{} {}",
+            select.pselect(time, Some(&[])),
+            proc::caught(libc::SIGUSR1)
+        );
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN, 1).ok();
+        raise();
+        log!(
+            s,
+            "{} {}",
+            wait::epoll_pwait(set, 4, 50, &[]),
+            proc::caught(libc::SIGUSR1)
+        );
+        s.sync("looked");
+    }
     s.sync("done");
 }

@@ -21,18 +21,18 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("splice_in_named", named).any_path("a pipe with a name goes by the kernel"),
 ];
 
-fn splice(pipe: Fd, to: Fd, n: usize, flags: u32) -> Ret {
+pub(super) fn splice(pipe: Fd, to: Fd, n: usize, flags: u32) -> Ret {
     let null = ptr::null_mut();
     call!(libc::splice(pipe, null, to, null, n, flags))
 }
 
-fn write_all(fd: Fd, mut bytes: &[u8]) {
+pub(super) fn write_all(fd: Fd, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         bytes = &bytes[io::write(fd, bytes).ok()..];
     }
 }
 
-fn content(len: usize) -> Vec<u8> {
+pub(super) fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Random::new(211).fill(&mut bytes);
     bytes

@@ -57,6 +57,12 @@ pub trait Provider: Outbox + Inbox + Direct {
     /// What the peer has read, to the byte.
     fn taken(&self) -> u64;
 
+    /// As [`Self::took`], of the bytes that came by the kernel before the fast leg.
+    fn took_first(&self, bytes: u64);
+
+    /// What the peer has read of those.
+    fn taken_first(&self) -> u64;
+
     /// States where a leg of this side's sending ends.
     fn state(&self, end: End, at: u64);
 

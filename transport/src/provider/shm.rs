@@ -155,6 +155,15 @@ impl Provider for Segment {
         self.peer().busy.taken.load(Ordering::Acquire)
     }
 
+    fn took_first(&self, bytes: u64) {
+        let word = &self.mine().busy.taken_first;
+        word.store(bytes, Ordering::Release);
+    }
+
+    fn taken_first(&self) -> u64 {
+        self.peer().busy.taken_first.load(Ordering::Acquire)
+    }
+
     fn state(&self, end: End, at: u64) {
         let tx = &self.mine().tx;
         match end {

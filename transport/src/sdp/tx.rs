@@ -411,6 +411,12 @@ impl Tx {
         self.flow.accepted().saturating_sub(p.taken()) + p.held()
     }
 
+    /// Whether the peer, which is gone, has left bytes unread: of the fast leg, or of the first.
+    #[must_use]
+    pub fn was_left_unread(&self, p: &impl Provider) -> bool {
+        self.unread(p) > 0 || self.kernel > p.taken_first()
+    }
+
     /// Whether nothing of the region is in use: all was read, and nothing waits there to go.
     #[must_use]
     pub fn has_nothing_there(&self, p: &impl Provider) -> bool {

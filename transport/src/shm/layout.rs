@@ -193,6 +193,8 @@ pub struct Busy {
     /// Bytes read, to the byte: unlike [`Rx::consumed`] never late, and looked at only when this side
     /// is gone, to tell an orderly end from one with bytes unread.
     pub taken: AtomicU64,
+    /// Bytes read of those that came by the kernel before the fast leg, likewise.
+    pub taken_first: AtomicU64,
     /// See `flowctl::Note`, of which each is one.
     pub freed: AtomicU64,
     pub acknowledged: AtomicU64,

@@ -220,6 +220,7 @@ impl Segment {
                 &rx.evented,
                 &rx.events,
                 &busy.taken,
+                &busy.taken_first,
                 &busy.freed,
                 &busy.acknowledged,
                 &busy.controls,

@@ -3,7 +3,7 @@
 //! The rule: no byte that was read is lost. What finds no room goes back to where it came from; a source that takes nothing back (a
 //! pipe) is read only as far as there is room.
 
-use super::{How, Step, drive, moved, send};
+use super::{How, Said, Step, before_kernel, drive, kernel_said, moved, send};
 use crate::signals::since::Since;
 use crate::sockets::ending::is_gone;
 use crate::sockets::{Phase, Socket, demote, engage, wired};
@@ -52,9 +52,18 @@ pub(crate) fn send_from(
                 tx.end_fast(p);
             }
             if tx.leg() == Leg::Last {
+                let ending = before_kernel(s, &tx, fd, walk.done() > 0, false)?;
                 drop(tx);
-                s.sent_late.store(gone, Ordering::Release);
-                return moved(walk, by_kernel(fd, walk.left()));
+                let sent = by_kernel(fd, walk.left());
+                return match kernel_said(s, ending, sent, false)? {
+                    Said::Sent(n) => moved(walk, Ok(n)),
+                    Said::NoRoom => Ok(Step::NoRoom),
+                    Said::Taken => {
+                        let mut buf = [0u8; 16384];
+                        let n = fill(buf.as_mut_ptr(), walk.left().min(buf.len()));
+                        moved(walk, n)
+                    }
+                };
             }
             if walk.left() == 0 {
                 return Ok(Step::End);

@@ -93,11 +93,17 @@ impl Rx {
                 }
                 if !how.peek {
                     self.kernel += data as u64;
+                    self.note_first(p);
                 }
                 walk.skip(data);
                 Ok((data > 0).then_some(Got::Bytes(data)))
             }
         }
+    }
+
+    /// Tells the peer how far the first leg has been read, for when this side is gone.
+    pub fn note_first(&self, p: &impl Provider) {
+        p.took_first(self.kernel);
     }
 
     /// Bells that have been counted by the peer and not taken here.

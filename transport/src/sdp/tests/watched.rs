@@ -125,6 +125,14 @@ impl<F: FnOnce()> Provider for Watched<F> {
         self.after(Provider::taken(&self.inner))
     }
 
+    fn took_first(&self, bytes: u64) {
+        Provider::took_first(&self.inner, bytes);
+    }
+
+    fn taken_first(&self) -> u64 {
+        self.after(Provider::taken_first(&self.inner))
+    }
+
     fn state(&self, end: End, at: u64) {
         Provider::state(&self.inner, end, at);
         self.after(());
