@@ -147,7 +147,10 @@ pub unsafe extern "C" fn recvfrom(
         // SAFETY: the program's buffer; `kernel` is the call.
         unsafe { take(s, fd, buf, n, flags, kernel) }
     });
-    if r >= 0 && !addr.is_null() && is_good(len.cast(), 4, Access::Write) {
+    if r >= 0 && !addr.is_null() {
+        if !is_good(len.cast(), 4, Access::Write) {
+            return real::ret(Err(transport::sys::Errno::FAULT)); // (as by the kernel, what was received is gone)
+        }
         // SAFETY: probed. A connected stream has no address to give.
         unsafe { len.write_unaligned(0) };
     }
