@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -88,29 +88,38 @@ pub fn goes_far() -> bool {
     std::env::var_os("SHUNT_RULES").is_some()
 }
 
+/// Likewise: whether what they carry may go by an adapter.
+pub fn rides() -> bool {
+    let rules = std::env::var_os("SHUNT_RULES").map(std::fs::read_to_string);
+    rules.is_some_and(|text| text.is_ok_and(|text| text.contains("verbs")))
+}
+
 /// A file of rules that say so of every connection, also of those on this host.
 fn rules() -> PathBuf {
-    static FILE: OnceLock<PathBuf> = OnceLock::new();
-    let file = FILE.get_or_init(|| {
-        let path = rules_path();
-        let transport = transport().unwrap_or_default();
+    static FILES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let transport = transport().unwrap_or_default();
+    let path = rules_path(&transport);
+    let mut files = FILES.lock().unwrap();
+    if !files.contains(&path) {
         let lines = ["connect", "listen"].map(|role| format!("use {transport} {role} * *:*\n"));
         std::fs::write(&path, lines.concat()).unwrap();
         // SAFETY: a function without arguments, as it is to be.
         unsafe { libc::atexit(forget_rules) };
-        path
-    });
-    file.clone()
+        files.push(path.clone());
+    }
+    path
 }
 
-/// Where this process has them.
-fn rules_path() -> PathBuf {
-    std::env::temp_dir().join(format!("shunt-rules-{}", std::process::id()))
+/// Where this process has those for a transport.
+fn rules_path(transport: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("shunt-rules-{}-{transport}", std::process::id()))
 }
 
 /// Once all that was started has ended. (In a child that was forked it is another path.)
 extern "C" fn forget_rules() {
-    let _ = std::fs::remove_file(rules_path());
+    for transport in ["iwarp", "verbs"] {
+        let _ = std::fs::remove_file(rules_path(transport));
+    }
 }
 
 /// A program about to be started.

@@ -9,27 +9,53 @@ use std::time::{Duration, Instant};
 
 /// The time for all of them together; seeds that do not fit in are left out, the first never.
 const TIME: Duration = Duration::from_secs(15);
+/// The same for those of each transport between hosts.
+const FAR_TIME: Duration = Duration::from_secs(8);
 /// Those that have told something.
 const KNOWN: [u64; 14] = [
     60, 71, 100, 142, 300, 5, 136, 365, 384, 1034, 1090, 1067, 1216, 1250,
 ];
+/// The same between hosts: an error that a look had taken (38, 143), sendfile that went on for ever (58), a read that a bad buffer
+/// kept asleep (206), the end of a stream that nobody said (448), an end that was forgotten on the way back to the kernel (151).
+const KNOWN_FAR: [u64; 6] = [38, 58, 143, 151, 206, 448];
+/// (Known to differ, and not looked into, between hosts: 67, a client
+/// that leaves RDMA mode before its server's program has looked at the request; 83 and 259, an error that was not told before the
+/// stream went back to the kernel; 310, what comes for an end that is shut is answered one call later; 55, 387 and 437, ends and resets of a
+/// connection whose first bytes are on their way. By an adapter also 72, 161, 290 and 334: what is sent to an end that is gone is answered
+/// later.)
 const SEEDS: std::ops::Range<u64> = 301..364;
+const FAR: std::ops::Range<u64> = 1..32;
 
-#[test]
-fn seeds() {
+fn judge_all(seeds: impl Iterator<Item = u64>, time: Duration) {
     if std::env::var_os("SHUNT_CALLS").is_none() {
-        // SAFETY: nothing else runs yet.
+        // SAFETY: nothing else runs: the tests of this file are one.
         unsafe { std::env::set_var("SHUNT_CALLS", env!("CARGO_BIN_EXE_calls")) };
     }
     let begun = Instant::now();
-    let lives = |seed: &u64| plan::plan(*seed).killed.is_none();
-    let mut left = KNOWN.into_iter().chain(SEEDS.filter(lives));
+    let mut left = seeds;
     let failures: Vec<String> = std::iter::from_fn(|| {
-        let seed = left.next().filter(|_| begun.elapsed() < TIME)?;
+        let seed = left.next().filter(|_| begun.elapsed() < time)?;
         Some(judge::seed(seed).err())
     })
     .flatten()
     .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     println!("{} seeds left out", left.count());
+}
+
+/// One test, as the transport is a variable of this process.
+#[test]
+fn seeds() {
+    let lives = |seed: &u64| plan::plan(*seed).killed.is_none();
+    judge_all(KNOWN.into_iter().chain(SEEDS.filter(lives)), TIME);
+    if std::env::var_os("SHUNT_TEST_TRANSPORT").is_some() {
+        return; // (these were by it)
+    }
+    for transport in ["iwarp", "verbs"] {
+        println!("by {transport}");
+        // SAFETY: as above.
+        unsafe { std::env::set_var("SHUNT_TEST_TRANSPORT", transport) };
+        let more = FAR.filter(|seed| lives(seed) && *seed != 5);
+        judge_all(KNOWN_FAR.into_iter().chain(more), FAR_TIME);
+    }
 }

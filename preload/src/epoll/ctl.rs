@@ -53,7 +53,7 @@ pub(crate) unsafe fn ctl(
             if let Subject::Socket(s, _) = subject {
                 match registered::unpark(set, fd, s, ev.events, ev.u64) {
                     Some(true) => return Ok(0),
-                    Some(false) => return Err(Errno(libc::EEXIST)),
+                    Some(false) => return Err(Errno(refused(ev.events))),
                     None => {}
                 }
             }
@@ -95,6 +95,19 @@ pub(crate) unsafe fn ctl(
             Ok(0)
         }
         _ => kernel(),
+    }
+}
+
+/// What adding what is there already is told: the kernel looks at what is to go with EPOLLEXCLUSIVE first.
+const fn refused(events: u32) -> i32 {
+    const WITH_EXCLUSIVE: u32 = EXCLUSIVE
+        | ET
+        | (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP)
+            .cast_unsigned();
+    if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 {
+        libc::EINVAL
+    } else {
+        libc::EEXIST
     }
 }
 

@@ -209,9 +209,9 @@ pub unsafe extern "C" fn recvmmsg(
     };
     // (the kernel tells an error that waits before any bytes, which recvmsg does not; there is none while the peer goes on)
     if flags & libc::MSG_ERRQUEUE == 0
-        && (is_kernels(s, fd) || crate::sockets::options::has_ended(s))
+        && (is_kernels(s, fd) || s.phase() != Phase::Attached || options::has_ended(s))
         && !crate::signals::is_sandboxed()
-        && let Some(e) = crate::sockets::options::take_error(s, fd)
+        && let Some(e) = options::take_error(s, fd)
     {
         return super::waiting::fail(e.0);
     }

@@ -124,7 +124,13 @@ unsafe fn receive_bad(
             // SAFETY: the caller's promise.
             ret(unsafe { recv::recv(s, fd, good, flags & !libc::MSG_WAITALL) })
         }
-        _ => ret(Err(transport::sys::Errno::FAULT)),
+        _ => {
+            // (what can be written is, as by the kernel, and stays unread)
+            let peek = flags & libc::MSG_TRUNC | libc::MSG_PEEK | libc::MSG_DONTWAIT;
+            // SAFETY: the caller's promise.
+            let _ = unsafe { recv::recv(s, fd, good, peek) };
+            ret(Err(transport::sys::Errno::FAULT))
+        }
     }
 }
 
@@ -140,10 +146,20 @@ fn transmit_bad(s: &'static Socket, fd: i32, flags: i32, kernel: impl FnOnce() -
         let r = unsafe { send::send(s, fd, &mut Walk::one(std::ptr::null_mut(), 0), flags) };
         return ret(r.and(Err(transport::sys::Errno::FAULT)));
     }
+    if wired::is_wired(s) {
+        return ret(Err(
+            wired::error_of_nothing(s, fd, flags).unwrap_or(transport::sys::Errno::FAULT)
+        ));
+    }
     // SAFETY: no octets, and no address.
     match unsafe { crate::real::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) } {
         0.. => ret(Err(transport::sys::Errno::FAULT)),
-        r => r,
+        r => {
+            if crate::real::errno() == libc::ECONNRESET {
+                s.reset_told.store(true, Ordering::Release);
+            }
+            r
+        }
     }
 }
 

@@ -68,11 +68,14 @@ pub(crate) fn go_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reason, 
     }
     if was == Phase::Attached {
         super::options::restore_delays(s, fd);
-        if s.rx_shut.load(Ordering::Acquire) && !s.woken_hard.swap(true, Ordering::AcqRel) {
-            // What was this side's own knowledge has to be the kernel's now.
-            // SAFETY: no pointers.
-            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
-        }
+    }
+    if was.is_fast()
+        && s.rx_shut.load(Ordering::Acquire)
+        && !s.woken_hard.swap(true, Ordering::AcqRel)
+    {
+        // What was this side's own knowledge has to be the kernel's now.
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
     }
     s.note_direct();
     if was == Phase::Fresh {

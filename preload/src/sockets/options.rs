@@ -226,7 +226,7 @@ fn size(fd: i32, name: i32) -> u32 {
 }
 
 /// What an option holds, where the kernel's answer is not what the program has set or would see.
-pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
+pub(crate) fn correct(s: &'static Socket, level: i32, name: i32, value: i32) -> i32 {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => s.lowat.load(Ordering::Relaxed).cast_signed(),
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) if s.phase() == Phase::Attached => {
@@ -248,9 +248,12 @@ pub(crate) fn correct(s: &Socket, level: i32, name: i32, value: i32) -> i32 {
             reset.map_or(value, |p| reset_error(p).0)
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Wired => {
-            // (a read of ours may have taken it from the kernel)
+            // (a read or a send of ours may have taken it from the kernel)
+            if value != 0 {
+                wired::hear(s); // (whether the peer had ended before)
+            }
             let aborted = wired::is_aborted(s);
-            let reset = value != 0 || aborted || wired::is_reset(s);
+            let reset = value != 0 || wired::has_failed(s);
             if !reset || s.reset_told.swap(true, Ordering::AcqRel) {
                 return 0;
             }
@@ -302,7 +305,7 @@ pub(crate) fn has_ended(s: &Socket) -> bool {
 }
 
 /// Takes the error that waits to be told, as SO_ERROR does.
-pub(crate) fn take_error(s: &Socket, fd: i32) -> Option<Errno> {
+pub(crate) fn take_error(s: &'static Socket, fd: i32) -> Option<Errno> {
     let value = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
     let e = correct(s, libc::SOL_SOCKET, libc::SO_ERROR, value);
     (e != 0).then_some(Errno(e))

@@ -373,7 +373,7 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
                 retire(at);
             }
         }
-        return (n > 0).then_some(n);
+        return (n > 0 || from < r.len).then_some(n); // (who wants nothing hears that there is something)
     }
 }
 

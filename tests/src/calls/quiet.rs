@@ -1,4 +1,5 @@
-//! Waits until the kernel has delivered what was sent, by bare system calls: the library sees nothing of it.
+//! Waits until the kernel has delivered what was sent, by bare system calls: the library sees nothing of it, but for the first bytes of a
+//! connection between hosts.
 
 use crate::sys::Fd;
 use std::arch::asm;
@@ -50,4 +51,16 @@ pub fn ended(fd: Fd, limit: u64) {
         };
         bare(libc::SYS_poll, (&raw mut p).addr(), 1, 0) != 0
     });
+}
+
+/// So many bytes can be read, as the library says: a look that it sees. Between hosts that is how the first bytes of a connection come, also
+/// for a program that has heard by other ways that they were sent. (A client asks first, and its server answers at a call of its
+/// program's.)
+pub fn come(fd: Fd, bytes: usize, limit: u64) -> bool {
+    until(limit, || {
+        let mut here = 0i32;
+        // SAFETY: the number is writable.
+        let r = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut here) };
+        r < 0 || here as usize >= bytes
+    })
 }

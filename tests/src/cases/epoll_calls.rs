@@ -5,7 +5,7 @@ use crate::log;
 use crate::side::Side;
 use crate::sys::wait::{add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, proc, wait};
-use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP};
+use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("epoll_data_words", epoll_data_words),
@@ -66,6 +66,11 @@ fn epoll_errors(s: &Side) {
     );
     log!(s, "exclusive {}", add(set, fd, EPOLLEXCLUSIVE | EPOLLIN, 0));
     log!(s, "modify of exclusive {}", modify(set, fd, EPOLLIN, 0));
+    log!(
+        s,
+        "exclusive of what cannot be {}",
+        add(set, fd, EPOLLEXCLUSIVE | EPOLLPRI, 0)
+    );
     log!(s, "file {}", add(set, file, EPOLLIN, 0));
     log!(s, "unopened {}", add(set, 900, EPOLLIN, 0));
     log!(s, "no set {}", add(901, fd, EPOLLIN, 0));

@@ -23,6 +23,7 @@ mod epoll_order;
 mod epoll_sets;
 mod epoll_threads;
 mod executed;
+mod failed;
 mod firsts;
 mod flags;
 mod full;
@@ -211,6 +212,7 @@ pub fn all() -> Vec<Case> {
         firsts::CASES,
         stdio::CASES,
         executed::CASES,
+        failed::CASES,
         legs::CASES,
         roused::CASES,
         sandbox::CASES,

@@ -26,7 +26,7 @@ pub struct Common {
     pub due: AtomicBool,
     /// The sending half is about to say it: whoever does may die before it is said.
     pub(super) serves: AtomicBool,
-    /// A send that had moved a part has heard of a reset: the next one tells.
+    /// A send has heard of a reset: the program's next call tells, if none has yet.
     pub failed: AtomicBool,
     /// Since when, in ticks, the sending half holds messages to go together; 0 if it holds none.
     gathered: AtomicU64,

@@ -90,7 +90,7 @@ fn wire_little(
     fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
     put_back: Option<&mut impl FnMut(usize)>,
 ) -> Result<Step> {
-    let Some(room) = wired::room(s, fd) else {
+    let Some(room) = wired::room(s, fd)? else {
         return Ok(Step::NoRoom);
     };
     let mut buf = vec![0u8; walk.left().min(room)];
@@ -101,14 +101,19 @@ fn wire_little(
     let mut piece = Walk::one(buf.as_mut_ptr(), n);
     // SAFETY: the buffer holds that many bytes.
     let taken = unsafe { wired::take(s, fd, &mut piece) };
+    if let Err(e) = taken
+        && e != Errno::AGAIN
+    {
+        // (what a pipe gave is lost with the stream)
+        if let Some(put_back) = put_back {
+            put_back(piece.left());
+        }
+        walk.skip(piece.done());
+        return Err(e);
+    }
     let back = give_back(s, fd, &mut piece, put_back);
     walk.skip(piece.done());
-    back?;
-    match taken {
-        // (it is no such connection any more)
-        Err(Errno::AGAIN) | Ok(()) => Ok(Step::Moved),
-        Err(e) => Err(e),
-    }
+    back.map(|()| Step::Moved) // (or it is no such connection any more)
 }
 
 fn copy_little(

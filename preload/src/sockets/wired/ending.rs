@@ -6,7 +6,7 @@
 use super::super::demote::go_plain;
 use super::super::ending::Ending;
 use super::super::{Phase, Socket, rouse, seats};
-use super::{io, is_current, mover, opening, raising, riding, waiting, wire};
+use super::{io, is_current, mover, opening, own_fd, raising, riding, waiting, wire};
 use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,10 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     };
     if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
         return Some(how); // it is told so
+    }
+    let both = s.tx_shut.load(Ordering::Acquire) && state(s) == Some(State::Eof);
+    if both || has_failed(s) {
+        return Some(how); // the kernel knows, and says that there is no connection
     }
     if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
         io::available(s, fd); // (credits may lie there)
@@ -100,9 +104,25 @@ fn state(s: &Socket) -> Option<State> {
     Some(unsafe { wire.incoming() }.state())
 }
 
-/// Whether the stream was reset, and everything before that has been read.
-pub(crate) fn is_reset(s: &Socket) -> bool {
-    state(s) == Some(State::Reset)
+/// Whether the connection has failed, whatever has come before that and was not read. (Once both directions have ended there is nothing
+/// left to fail.)
+pub(crate) fn has_failed(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held while it is looked at.
+            let incoming = unsafe { wire.incoming() };
+            let over = incoming.is_aborted(&wire.common) && s.tx_shut.load(Ordering::Acquire);
+            incoming.has_failed(&wire.common) && !over
+        })
+    })
+}
+
+/// Takes in what has come.
+pub(crate) fn hear(s: &'static Socket) {
+    let fd = own_fd(s, -1);
+    if fd >= 0 {
+        io::available(s, fd);
+    }
 }
 
 /// Whether the connection failed behind the end of file that the peer had said, while this side still sent: no read is told of
@@ -113,7 +133,7 @@ pub(crate) fn is_aborted(s: &Socket) -> bool {
     };
     // SAFETY: the lock is held while it is looked at.
     s.rx.lock()
-        .is_ok_and(|_rx| unsafe { wire.incoming() }.is_aborted())
+        .is_ok_and(|_rx| unsafe { wire.incoming() }.is_aborted(&wire.common))
 }
 
 /// What follows the last byte that the peer has sent, as far as has been looked.
@@ -217,7 +237,7 @@ pub(super) fn end_with_process(s: &Socket) {
     if s.phase() != Phase::Opening || wire(s).is_some() || s.has_others() {
         return;
     }
-    let fd = super::own_fd(s, -1);
+    let fd = own_fd(s, -1);
     if fd >= 0 {
         end_unasked(s, fd);
     }

@@ -2,7 +2,7 @@
 //! time-outs, are `recv`'s and `send`'s.
 
 use super::super::send::is_over;
-use super::super::{Phase, Socket, parked, rouse};
+use super::super::{Phase, Socket, options, parked, rouse};
 use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
 use super::{bell, ending, is_current, mover, opening, riding, wire};
 use crate::signals::since::Since;
@@ -45,7 +45,7 @@ pub(crate) unsafe fn receive(
         if incoming.is_by_ring() {
             riding::note(s);
         }
-        if walk.left() == 0 && incoming.is_readable(&wire.common, fd) && incoming.held() > 0 {
+        if walk.left() == 0 && incoming.available(&wire.common, fd) > 0 {
             return Ok(Some(Got::Bytes(0))); // nothing is wanted, and there is something
         }
         if !how.peek {
@@ -202,10 +202,8 @@ pub(crate) unsafe fn send(
     if walk.left() == 0 {
         return Ok(Some(0));
     }
-    if wire.common.failed.swap(false, Ordering::AcqRel)
-        && !s.reset_told.swap(true, Ordering::AcqRel)
-    {
-        return Err(Errno::CONNRESET);
+    if wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire) {
+        return Err(told(s, Errno::CONNRESET, flags));
     }
     if wire.common.to_plain.load(Ordering::Acquire) {
         // (who is woken for room that others have used up at once comes by nowhere else)
@@ -263,38 +261,43 @@ pub(crate) unsafe fn send(
                 }
                 break;
             }
-            Err(e) => {
-                // A read or a send of ours may have taken the error that says why.
-                let was_reset = e == Errno::CONNRESET
-                    || (e == Errno::PIPE
-                        && (ending::is_reset(s)
-                            || wire.common.failed.swap(false, Ordering::AcqRel)));
-                if walk.done() > 0 {
-                    // What went is told now, the error by the next call.
-                    if was_reset {
-                        wire.common.failed.store(true, Ordering::Release);
-                    }
-                    return Err(e);
-                }
-                let aborted = ending::is_aborted(s);
-                let told = (was_reset || aborted) && s.reset_told.swap(true, Ordering::AcqRel);
-                if was_reset && !told && !aborted {
-                    return Err(Errno::CONNRESET);
-                }
-                let e = if aborted { Errno::PIPE } else { e };
-                if e == Errno::PIPE && mover::outlives() {
-                    return Err(e);
-                }
-                if e == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
-                    time::raise(libc::SIGPIPE);
-                }
-                return Err(e);
-            }
+            // What went is told now, the error by the next call.
+            Err(e) if walk.done() > 0 => return Err(e),
+            Err(e) => return Err(told(s, e, flags)),
         }
     }
     s.hungry.store(true, Ordering::Relaxed);
     note_pending(s, fd); // (who lacks the peer's word for long goes on without)
     Ok(None)
+}
+
+/// What a call that sends is told of a failure: of a reset once, by whichever call is the next, and behind an end of file that the peer
+/// has said it is a broken pipe. (A read or a send of ours may have taken the error from the kernel, and there may be bytes that were
+/// received before.) SIGPIPE is raised, if it is to be.
+#[cold]
+fn told(s: &Socket, e: Errno, flags: i32) -> Errno {
+    let failed = e == Errno::CONNRESET || e == Errno::PIPE && ending::has_failed(s);
+    let first = failed && !s.reset_told.swap(true, Ordering::AcqRel);
+    if first && !ending::is_aborted(s) {
+        return Errno::CONNRESET;
+    }
+    let e = if failed { Errno::PIPE } else { e };
+    if e == Errno::PIPE && !mover::outlives() && flags & libc::MSG_NOSIGNAL == 0 {
+        time::raise(libc::SIGPIPE);
+    }
+    e
+}
+
+/// What a send of nothing is told.
+#[cold]
+pub(crate) fn error_of_nothing(s: &'static Socket, fd: i32, flags: i32) -> Option<Errno> {
+    if s.tx_shut.load(Ordering::Acquire) {
+        return Some(options::take_error(s, fd).unwrap_or_else(|| told(s, Errno::PIPE, flags)));
+    }
+    let quiet = flags & libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: no octets.
+    let said = unsafe { net::send(fd, std::ptr::null(), 0, quiet) };
+    said.err().map(|e| told(s, e, flags))
 }
 
 /// What cannot go now of a direction that is packetized waits here, if somebody will look after it. How many bytes.
@@ -331,20 +334,27 @@ fn park(
 }
 
 /// How many bytes [`take`] takes now; nothing if there is no room.
-pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
+///
+/// # Errors
+/// As send(2): the kernel shows room where there is nobody to send to.
+pub(crate) fn room(s: &'static Socket, fd: i32) -> Result<Option<usize>> {
     opening::step(s, fd);
-    let wire = wire(s)?;
-    let may = || {
-        s.tx.lock().ok().and_then(|_tx| {
-            let fd = s.live_fd(fd);
-            // SAFETY: the lock is held while it is looked at.
-            let mut out = unsafe { wire.out() };
-            let _ = out.flush_all(&wire.common, fd);
-            let settled = !matches!(out.settle_adverts(&wire.common, fd), Ok(false));
-            let _ = out.seek_room(&wire.common, fd);
-            (settled && out.may_take(&wire.common)).then(|| out.takes(&wire.common))
-        })
+    let Some(wire) = wire(s) else {
+        return Ok(None);
     };
+    let may = || {
+        let Ok(_tx) = s.tx.lock() else {
+            return Ok(None);
+        };
+        let fd = s.live_fd(fd);
+        // SAFETY: the lock is held while it is looked at.
+        let mut out = unsafe { wire.out() };
+        out.flush_all(&wire.common, fd)?;
+        let settled = out.settle_adverts(&wire.common, fd)?;
+        out.seek_room(&wire.common, fd)?;
+        Ok((settled && out.may_take(&wire.common)).then(|| out.takes(&wire.common)))
+    };
+    let may = || may().map_err(|e| told(s, e, 0));
     let free = s.phase() == Phase::Opening
         || if riding::is_sending(s, wire) {
             riding::has_room(wire)
@@ -355,15 +365,16 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Option<usize> {
     s.hungry.store(hungry, Ordering::Relaxed);
     if !free {
         riding::settle(s, fd, wire);
-        return None;
+        return Ok(None);
     }
-    may().or_else(|| {
-        available(s, fd); // what grants it may lie behind bytes that nobody has read
-        let room = may();
-        let hungry = room.is_none() && unsent(s) == 0;
-        s.hungry.store(hungry, Ordering::Relaxed);
-        room
-    })
+    if let Some(room) = may()? {
+        return Ok(Some(room));
+    }
+    available(s, fd); // what grants it may lie behind bytes that nobody has read
+    let room = may()?;
+    let hungry = room.is_none() && unsent(s) == 0;
+    s.hungry.store(hungry, Ordering::Relaxed);
+    Ok(room)
 }
 
 /// Sends bytes that cannot be given back, after [`room`] has said so.
@@ -387,7 +398,7 @@ pub(crate) unsafe fn take(s: &'static Socket, fd: i32, walk: &mut Walk) -> Resul
     let sent = unsafe { wire.out().take(&wire.common, s.live_fd(fd), walk) };
     drop(tx);
     note_pending(s, fd);
-    sent.map(|_| ())
+    sent.map(|_| ()).map_err(|e| told(s, e, 0))
 }
 
 /// Bytes that can be read now, as far as this side has room for them.

@@ -73,7 +73,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         b |= libc::POLLRDHUP | IN;
     }
     let asleep = s.sleepers() > 0;
-    let mut aborted = false;
+    let (mut aborted, mut failed) = (false, false);
     let (readable, end, state, took) = {
         let Ok(_rx) = s.rx.lock() else { return b };
         if !is_current(s, wire) {
@@ -103,7 +103,8 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
             let enough = !looks || incoming.available(&wire.common, fd) >= lowat;
             let end = incoming.has_end();
             let took = asleep && incoming.octets() != octets;
-            aborted = incoming.is_aborted();
+            aborted = incoming.is_aborted(&wire.common);
+            failed = incoming.has_failed(&wire.common);
             (readable && (enough || end), end, incoming.state(), took)
         }
     };
@@ -135,7 +136,10 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     if state == State::Reset {
         b |= OUT | libc::POLLHUP | libc::POLLRDHUP | IN;
     }
-    if (state == State::Reset || aborted && !tx_shut) && !s.reset_told.load(Ordering::Acquire) {
+    if failed {
+        b |= OUT | libc::POLLHUP;
+    }
+    if failed && !(aborted && tx_shut) && !s.reset_told.load(Ordering::Acquire) {
         b |= libc::POLLERR;
     }
     b

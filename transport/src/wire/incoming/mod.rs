@@ -361,10 +361,16 @@ impl In {
         self.fin || self.over || self.reset
     }
 
-    /// Whether the connection failed after the peer had ended its direction.
+    /// Whether the connection has failed, whatever was received before that: a send may be the one that has heard so.
     #[must_use]
-    pub const fn is_aborted(&self) -> bool {
-        self.fin && self.failed
+    pub fn has_failed(&self, common: &Common) -> bool {
+        self.failed || common.failed.load(Ordering::Acquire) || self.state() == State::Reset
+    }
+
+    /// Whether it failed after the peer had ended its direction.
+    #[must_use]
+    pub fn is_aborted(&self, common: &Common) -> bool {
+        self.fin && (self.failed || common.failed.load(Ordering::Acquire))
     }
 
     /// Whether what follows, here and in the kernel, are plain bytes.
@@ -526,6 +532,7 @@ impl In {
                 // (By a ring, too: what a peer that was killed had handed to its adapter has landed, but for what it did in
                 // its last microseconds; and an end within an FPDU is a reset.)
                 self.over = true;
+                self.failed |= common.failed.load(Ordering::Acquire); // (a send has taken the error)
                 common.words.lift(); // (nobody says any more what was taken: what the peer has become a send is told by the kernel)
                 None
             }

@@ -6,7 +6,7 @@
 //! memory would be lost with it.
 
 use super::{Common, From, Mode, Numbers, Out};
-use crate::sys::Result;
+use crate::sys::{Errno, Result};
 use crate::wire::noted::Half;
 use std::sync::atomic::Ordering;
 
@@ -112,11 +112,23 @@ impl Out {
         if self.noted.is_on() && self.link.is_kernel() {
             self.note();
             // SAFETY: the caller's promise.
-            return unsafe { self.noted.receipt().send(fd, list, flags) };
+            return told(common, unsafe {
+                self.noted.receipt().send(fd, list, flags)
+            });
         }
         // SAFETY: as above.
-        unsafe { self.link.send(common.ring.get(), fd, list, flags) }
+        told(common, unsafe {
+            self.link.send(common.ring.get(), fd, list, flags)
+        })
     }
+}
+
+/// The kernel tells of a reset once, and this may be no call of the program's.
+fn told(common: &Common, sent: Result<usize>) -> Result<usize> {
+    if sent == Err(Errno::CONNRESET) {
+        common.failed.store(true, Ordering::Release);
+    }
+    sent
 }
 
 impl Half for Out {
