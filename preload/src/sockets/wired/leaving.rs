@@ -83,6 +83,10 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         });
         return;
     }
+    let goes_on = matches!(why, Reason::AsyncIo | Reason::SocketOption);
+    if goes_on && s.phase() == Phase::Wired && has_failed(s, fd, wire) {
+        return; // nothing is to come, and only we can tell of the error any more
+    }
     let giving = if unread != Unread::Keep {
         Giving::Wanted
     } else {
@@ -114,6 +118,17 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         wait_until(AGAIN_US, again);
     }
     go_plain(w, s, fd, why, was);
+}
+
+/// Whether the connection has failed and the program does not know, once all that has come is taken in.
+fn has_failed(s: &Socket, fd: i32, wire: &Wire) -> bool {
+    !s.reset_told.load(Ordering::Acquire)
+        && s.rx.lock().is_ok_and(|_rx| {
+            // SAFETY: the lock is held.
+            let mut incoming = unsafe { wire.incoming() };
+            incoming.available(&wire.common, fd);
+            incoming.has_failed(&wire.common)
+        })
 }
 
 /// Whether what goes from here is plain, and has gone.
