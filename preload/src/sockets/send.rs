@@ -377,6 +377,9 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
         }
         return Err(error);
     }
+    if is_told_first(fd, walk) {
+        return Ok(Step::End);
+    }
     match tx.write_kernel(p, fd, walk, flags) {
         Ok(_) => {
             s.sent_late
@@ -410,6 +413,13 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
             Err(e)
         }
     }
+}
+
+/// Whether the call has sent something and the kernel has an error by now: as in the kernel what has gone is told, and the error
+/// stays for whoever asks next. (Writing would take it away, and the next send would be a broken pipe, with its signal.)
+fn is_told_first(fd: i32, walk: &Walk) -> bool {
+    const BOTH: i16 = libc::POLLERR | libc::POLLHUP;
+    walk.done() > 0 && net::ready_now(fd, 0) & BOTH == BOTH
 }
 
 /// Whether a peer would have to be told of this socket's end of sending in the segment.
