@@ -358,9 +358,7 @@ unsafe fn once(
 fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     let ending = before_kernel(s, tx, fd, walk.done() > 0, quiet)?;
-    // An error that came while this call waited is the next call's, once some of this one's bytes have gone: asking the kernel
-    // to send would take it.
-    if walk.done() > 0 && net::ready_now(fd, 0) & libc::POLLERR != 0 {
+    if is_told_first(fd, walk) {
         return Err(Errno::CONNRESET);
     }
     // Before both have agreed the kernel's word is all there is.
@@ -459,6 +457,13 @@ fn kernel_said(
             Err(e)
         }
     }
+}
+
+/// Whether the call has sent something and the kernel has an error by now: as in the kernel what has gone is told, and the error
+/// stays for whoever asks next. (Writing would take it away, and the next send would be a broken pipe, with its signal.)
+fn is_told_first(fd: i32, walk: &Walk) -> bool {
+    const BOTH: i16 = libc::POLLERR | libc::POLLHUP;
+    walk.done() > 0 && net::ready_now(fd, 0) & BOTH == BOTH
 }
 
 /// Whether a peer would have to be told of this socket's end of sending in the segment.

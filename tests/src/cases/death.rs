@@ -20,6 +20,29 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("killed_while_peer_polls", killed_while_peer_polls).processes_only(),
     Case::pair("killed_while_peer_in_epoll", killed_while_peer_in_epoll).processes_only(),
     Case::pair("killed_while_peer_writes", killed_while_peer_writes).processes_only(),
+    Case::pair("killed_while_peer_sends_much", |s| {
+        sends_much(s, s.open(), false)
+    })
+    .processes_only()
+    .any_path("the killed end has never looked at it"),
+    Case::pair("killed_while_peer_sends_file", |s| {
+        sends_much(s, s.open(), true)
+    })
+    .processes_only()
+    .any_path("the killed end has never looked at it"),
+    Case::pair("killed_while_peer_sends_much_by_kernel", |s| {
+        sends_much(s, left(s), false)
+    })
+    .processes_only()
+    .any_path("one end has left it to the kernel"),
+    Case::pair("killed_while_peer_sends_file_by_kernel", |s| {
+        sends_much(s, left(s), true)
+    })
+    .processes_only()
+    .any_path("one end has left it to the kernel"),
+    Case::pair("killed_while_peer_waits_for_all", waits_for_all)
+        .processes_only()
+        .any_path("one end has left it to the kernel"),
     Case::pair("killed_mid_stream_1", |s| killed_mid_stream(s, 1)).processes_only(),
     Case::pair("killed_mid_stream_2", |s| killed_mid_stream(s, 2)).processes_only(),
     Case::pair("killed_mid_stream_3", |s| killed_mid_stream(s, 3)).processes_only(),
@@ -147,6 +170,58 @@ fn killed_while_peer_writes(s: &Side) {
     log!(s, "{}", r.is(libc::ECONNRESET) || r.is(libc::EPIPE));
     helper.join().unwrap();
     log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+}
+
+/// A connection that one end has sent back to the kernel.
+fn left(s: &Side) -> Fd {
+    let fd = s.open();
+    s.always_warm_up(fd);
+    if !s.a() {
+        super::legs::to_kernel(fd);
+    }
+    fd
+}
+
+/// One large send that sleeps in the middle is told what has gone; the error is the next call's, and only then is the pipe broken.
+fn sends_much(s: &Side, fd: Fd, file: bool) {
+    const MUCH: usize = 64 << 20;
+    if s.a() {
+        s.hear();
+        proc::die();
+    }
+    proc::count(libc::SIGPIPE, false);
+    let helper = s.tell_once_asleep();
+    let r = if file {
+        io::sendfile_null(fd, io::memory_file(&vec![7; MUCH]), MUCH)
+    } else {
+        io::send(fd, &vec![7; MUCH], 0)
+    };
+    log!(s, "some {}", r.0 > 0 && r.0 < MUCH as i64);
+    helper.join().unwrap();
+    log!(s, "{}", wait::poll(&[(fd, libc::POLLOUT)], 0));
+    log!(s, "{}", io::send(fd, b"x", 0));
+    log!(s, "signals {}", proc::caught(libc::SIGPIPE));
+    log!(s, "{}", io::send(fd, b"x", 0));
+    log!(s, "signals {}", proc::caught(libc::SIGPIPE));
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+}
+
+/// A read that wants more than has come is told what there is; the error is the next call's.
+fn waits_for_all(s: &Side) {
+    let fd = left(s);
+    s.sync("left");
+    if s.a() {
+        io::send_all(fd, &[7; 100]).ok();
+        wait::wait_queued(fd, 6);
+        s.hear();
+        proc::die();
+    }
+    io::send_all(fd, b"unread").ok();
+    let helper = s.tell_once_asleep();
+    log!(s, "{}", io::recv(fd, &mut [0; 1000], libc::MSG_WAITALL));
+    helper.join().unwrap();
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
 }
 
 /// Killed at a random point of a stream: what arrives is a true beginning of what was sent.
