@@ -22,8 +22,8 @@ const SENT: u64 = 2;
 const RECEIVED: u64 = 8;
 const BYTES: u64 = 16 << 10;
 
-/// A server's looks at a brief connection between two at which it asks for notices of other clients.
-pub(super) const NOTICES_EVERY: u32 = 16;
+/// A server looks at one in so many messages whether it has been announced: at the first, and when it begins to last.
+const LOOK_EVERY: u64 = 4;
 
 /// Whether what a connection has carried so far is what brief ones carry. One more message is under way.
 fn is_brief(r: &Record, more: u64) -> bool {
@@ -37,10 +37,16 @@ fn is_brief(r: &Record, more: u64) -> bool {
     sent + more <= SENT && received <= RECEIVED && out + into <= BYTES
 }
 
-/// Whether it is to be announced later, if at all. Before a call on it, without a lock.
+/// Whether it is to be announced, or to be looked for, later, if at all. Before a call on it, without a lock.
 #[inline]
 pub(super) fn waits(s: &Socket) -> bool {
-    s.is_brief() && is_brief(&s.record, 1)
+    let r = &s.record;
+    if r.role.load(Ordering::Relaxed) == 1 {
+        return s.is_brief() && is_brief(r, 1);
+    }
+    let messages =
+        r.messages_sent.load(Ordering::Relaxed) + r.messages_received.load(Ordering::Relaxed);
+    s.budget.is_closed() && !messages.is_multiple_of(LOOK_EVERY)
 }
 
 /// A connection to a target is on its way.

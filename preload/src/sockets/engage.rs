@@ -259,13 +259,7 @@ fn look(
     let Some(Some(f)) = families.get_mut(family as usize) else {
         return become_plain(w, s, fd, Reason::NotListened);
     };
-    let known = !looks.is_multiple_of(brief::NOTICES_EVERY);
-    let found = f.look(
-        &(peer, local),
-        &mut owner,
-        diag,
-        (settings.peer_users, known),
-    );
+    let found = f.look(&(peer, local), &mut owner, diag, settings.peer_users);
     brief::note(s, matches!(found, Look::Brief));
     let claim = match found {
         Look::Found(claim) => claim,

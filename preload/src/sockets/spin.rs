@@ -163,6 +163,12 @@ impl Budget {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    /// Whether it is so.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
     /// After [`Self::close`]: nothing is known.
     pub(crate) fn reopen(&self) {
         let (done, closed) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -172,7 +178,7 @@ impl Budget {
     /// A sleep after the looks took this long (ticks): a short one would have been worth waiting for.
     pub(crate) fn learn(&self, slept: u64) {
         let most = Self::most();
-        if self.0.load(Ordering::Relaxed) == 0 {
+        if self.is_closed() {
             return;
         }
         let worth = slept < clock::us(4 * u64::from(most));

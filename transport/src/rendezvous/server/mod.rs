@@ -44,8 +44,9 @@ pub struct Family {
     connections: u32,
     /// This process has closed the listener.
     closed: bool,
-    /// When the board was put up.
+    /// When the board was put up, and when notices were asked for.
     born: u64,
+    collected: u64,
 }
 
 /// A client that has left a notice, and the arena that it brought.
@@ -107,6 +108,7 @@ impl Family {
             connections: 0,
             closed: false,
             born: clock::ticks(),
+            collected: 0,
         };
         family.join();
         Ok(family)
@@ -198,18 +200,18 @@ impl Family {
     }
 
     /// Searches the announcement of an accepted connection. `owner` is whose the other end is, once
-    /// the kernel has said it. `known`: it is not the first search for this connection, and notices need not be asked for
-    /// if it is a brief one so far.
+    /// the kernel has said it.
     pub fn look(
         &mut self,
         tuple: &Tuple,
         owner: &mut Option<u32>,
         diag: &mut Option<Diag>,
-        (policy, known): (PeerUsers, bool),
+        policy: PeerUsers,
     ) -> Look {
         match self.search(tuple, owner, diag, policy) {
             Look::Never(Reason::PeerPlain) => {}
-            Look::Brief if known => return Look::Brief,
+            // (who is new lasts, or may be a moment late)
+            Look::Brief if !self.is_due() => return Look::Brief,
             Look::Brief => {}
             // Somebody known is about to announce. The kernel's word is had meanwhile, so that the
             // answer is quick.
