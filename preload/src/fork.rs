@@ -157,7 +157,6 @@ fn inherit(w: &mut World, child: u32) -> bool {
         if matches!(way, Way::Client { .. }) {
             inherits = true;
             *way = Way::Inherited;
-            s.set_brief(false); // (the parent's count)
         }
     });
     w.pool.each(|s| {

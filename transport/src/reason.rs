@@ -29,7 +29,6 @@ macro_rules! reasons {
 reasons! {
     None "" "",
     Undecided "undecided" "nothing was sent yet, or the other end has not answered the offer yet",
-    Brief "brief" "it ended after a message or two, as those before it did: too soon for shared memory to be worth moving to",
     TransportTcp "transport_tcp" "SHUNT_TRANSPORT=tcp was set",
     Rule "rule" "a rule of SHUNT_RULES says tcp",
     NoProvider "no_provider" "the transport that SHUNT_TRANSPORT or a rule of SHUNT_RULES names does not serve this connection",

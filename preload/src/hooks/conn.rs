@@ -7,7 +7,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{
-    Phase, Socket, accept, close, engage, listener, operator, parked, residual, wait, wired,
+    Phase, Socket, accept, close, engage, listener, operator, parked, residual, wired,
 };
 use crate::world::World;
 use crate::{mapper, signals, table, world};
@@ -49,10 +49,7 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
         && matches!(protocol, 0 | libc::IPPROTO_TCP);
     if fd >= 0 && stream && tcp && can_follow(fd) {
         let e = real::errno();
-        let s = follow(&mut world::lock(), fd, kind & libc::SOCK_NONBLOCK != 0);
-        if let Some(s) = s {
-            wait::begin_untimed(s);
-        }
+        follow(&mut world::lock(), fd, kind & libc::SOCK_NONBLOCK != 0);
         set_errno(e);
     }
     fd

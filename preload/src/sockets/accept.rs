@@ -44,7 +44,6 @@ pub(crate) fn waiting(l: &Socket, fd: i32, mut kernel: impl FnMut() -> i32) -> R
 /// can be at its other end.
 pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer: Option<Endpoint>) {
     s.record.role.store(2, Ordering::Relaxed);
-    super::wait::inherit_time(s, l);
     s.lowat
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     for (mine, theirs) in [
@@ -85,7 +84,6 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
             } else if let Some(f) = w.family(family)
                 && !f.hears_nobody()
             {
-                super::brief::note(l, f.has_brief());
                 f.enter();
                 // SAFETY: under the registry lock.
                 unsafe {

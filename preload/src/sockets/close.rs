@@ -161,7 +161,7 @@ pub(super) fn unexpect(w: &mut World, s: &Socket) {
             ..
         } = super::demote::way(s)
     {
-        super::brief::unexpect(w.targets(), s, target);
+        w.targets().expect(target, -1);
         // SAFETY: under the registry lock.
         unsafe { *s.way.get() = Way::None };
     }
@@ -212,7 +212,6 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
     if s.record.role.load(Ordering::Relaxed) != 0 {
         s.note_flow();
     }
-    super::brief::ended(w, s, fd);
     let_go(w, s);
     registered::closed(w, s);
     unexpect(w, s);

@@ -5,7 +5,7 @@
 //! willing opens its fast leg. Until then bytes go by the kernel, counted.
 
 use super::demote::become_plain;
-use super::{Phase, Socket, Way, brief, fences, seats, wired};
+use super::{Phase, Socket, Way, fences, seats, wired};
 use crate::epoll::registered::{self, Joining};
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -75,9 +75,6 @@ pub(crate) fn glance(s: &'static Socket, fd: i32) {
 
 #[cold]
 fn first_use(s: &'static Socket, fd: i32) {
-    if brief::waits(s) {
-        return;
-    }
     let mut w = world::lock();
     let mut accepted = None;
     if matches!(super::demote::way(s), Way::Caller { mapped: true, .. }) {
@@ -90,10 +87,7 @@ fn first_use(s: &'static Socket, fd: i32) {
     }
     // SAFETY: under the registry lock.
     match unsafe { *s.way.get() } {
-        Way::Client { target, .. } => {
-            brief::lasts(&mut w, s, target);
-            announce(&mut w, s, fd, target);
-        }
+        Way::Client { target, .. } => announce(&mut w, s, fd, target),
         Way::Inherited => find_server(&mut w, s, fd),
         Way::Caller { mapped: true, .. } if accepted.is_none() => {} // not connected yet
         Way::Caller { rides, .. } => wired::ask(&mut w, s, fd, accepted, rides),
@@ -259,11 +253,9 @@ fn look(
     let Some(Some(f)) = families.get_mut(family as usize) else {
         return become_plain(w, s, fd, Reason::NotListened);
     };
-    let found = f.look(&(peer, local), &mut owner, diag, settings.peer_users);
-    brief::note(s, matches!(found, Look::Brief));
-    let claim = match found {
+    let claim = match f.look(&(peer, local), &mut owner, diag, settings.peer_users) {
         Look::Found(claim) => claim,
-        Look::Later | Look::Brief if looks < LOOKS || s.looks_for() < clock::us(LOOK_US) => {
+        Look::Later if looks < LOOKS || s.looks_for() < clock::us(LOOK_US) => {
             // SAFETY: under the registry lock.
             unsafe {
                 *s.way.get() = Way::Server {
@@ -275,7 +267,7 @@ fn look(
             };
             return;
         }
-        Look::Later | Look::Brief => return become_plain(w, s, fd, Reason::PeerSilent),
+        Look::Later => return become_plain(w, s, fd, Reason::PeerSilent),
         Look::Never(why) => return become_plain(w, s, fd, why),
     };
     if s.lowat.load(Ordering::Relaxed) > 1 {
@@ -459,7 +451,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
         ..
     } = super::demote::way(s)
     {
-        brief::unexpect(targets, s, target);
+        targets.expect(target, -1);
         // SAFETY: under the registry lock.
         unsafe { *s.way.get() = Way::None };
     }
@@ -475,7 +467,7 @@ pub(crate) fn connecting(s: &'static Socket, address: &net::Endpoint) -> Result<
             return between_hosts(why);
         }
     };
-    brief::expect(targets, s, target);
+    targets.expect(target, 1);
     // SAFETY: under the registry lock.
     unsafe {
         *s.way.get() = Way::Client {
@@ -533,7 +525,7 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
         }
         Ok(target) => {
             let mut w = world::lock();
-            brief::unexpect(w.targets(), s, target);
+            w.targets().expect(target, -1);
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::None };
         }

@@ -5,7 +5,6 @@
 //! one shows is a socket of another connection, which every slow path notices by `generation`.
 
 pub(crate) mod accept;
-mod brief;
 mod cancel;
 pub(crate) mod close;
 pub(crate) mod counted;
@@ -177,8 +176,7 @@ pub(crate) struct Socket {
     pub(crate) generation: AtomicU32,
     /// Descriptors of the program that stand for this socket.
     pub(crate) refs: AtomicU32,
-    /// A server's: when the first look for an announcement was taken ([`coarse`]); 0 for never.
-    /// A client's: not 0 while it is announced only if it lasts ([`brief`]).
+    /// When the first look for an announcement was taken ([`coarse`]); 0 for never.
     pub(crate) first_look: AtomicU32,
     pub(crate) record: Record,
     pub(crate) way: UnsafeCell<Way>,
@@ -280,17 +278,6 @@ impl Socket {
             }
             then => u64::from(now.wrapping_sub(then)) << COARSE,
         }
-    }
-
-    /// Whether a client's connection is announced only if it lasts.
-    #[inline]
-    pub(crate) fn is_brief(&self) -> bool {
-        self.first_look.load(Ordering::Relaxed) != 0
-    }
-
-    /// Says so, under the registry lock. Whether it was so before.
-    pub(crate) fn set_brief(&self, brief: bool) -> bool {
-        self.first_look.swap(brief.into(), Ordering::Relaxed) != 0
     }
 
     /// By what terms this socket sends.

@@ -158,29 +158,9 @@ impl Budget {
         self.0.load(Ordering::Relaxed).min(Self::most())
     }
 
-    /// No looks at all from now on: who is waited for sleeps, and so would those who could run meanwhile.
-    pub(crate) fn close(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-
-    /// Whether it is so.
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    /// After [`Self::close`]: nothing is known.
-    pub(crate) fn reopen(&self) {
-        let (done, closed) = (Ordering::Relaxed, Ordering::Relaxed);
-        let _ = self.0.compare_exchange(0, u32::MAX, done, closed);
-    }
-
     /// A sleep after the looks took this long (ticks): a short one would have been worth waiting for.
     pub(crate) fn learn(&self, slept: u64) {
         let most = Self::most();
-        if self.is_closed() {
-            return;
-        }
         let worth = slept < clock::us(4 * u64::from(most));
         let next = if worth {
             most

@@ -141,17 +141,6 @@ fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
     ns
 }
 
-/// A new socket of this process's has no time-outs.
-pub(crate) fn begin_untimed(s: &Socket) {
-    s.untimed.store(3, Ordering::Release);
-}
-
-/// An accepted one has those of its listener.
-pub(crate) fn inherit_time(s: &Socket, listener: &Socket) {
-    let known = listener.untimed.load(Ordering::Acquire) & 3;
-    s.untimed.store(known, Ordering::Release);
-}
-
 /// A time-out may have been set, or a child may do so: it is asked for anew.
 pub(crate) fn retime(s: &Socket) {
     let next = |known: u8| Some((known & !3).wrapping_add(4));

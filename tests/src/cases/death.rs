@@ -355,7 +355,8 @@ fn unread_behind(s: &Side, by_dead: bool) {
             net::shutdown(fd, libc::SHUT_WR).ok();
         }
         s.sync("shut");
-        s.sync("sent");
+        wait::wait_queued(fd, 100);
+        s.tell(1);
         proc::die();
     }
     s.sync("shut");
@@ -365,9 +366,9 @@ fn unread_behind(s: &Side, by_dead: bool) {
         net::shutdown(fd, libc::SHUT_RD).ok();
     }
     io::send_all(fd, &[1; 100]).ok();
-    s.sync("sent");
-    s.wait_gone();
-    wait::wait_for(fd, libc::POLLHUP | libc::POLLRDHUP);
+    s.hear();
+    s.wait_gone(); // (the channel; the connection may go a moment later)
+    wait::wait_for(fd, libc::POLLHUP);
     log!(s, "{}", io::recv(fd, &mut [0; 10], libc::MSG_DONTWAIT));
     let send = || io::send(fd, b"x", libc::MSG_NOSIGNAL);
     log!(s, "{} {}", send(), send());
@@ -378,6 +379,7 @@ fn unread_of_the_first(s: &Side) {
     let fd = s.open();
     if s.a() {
         io::send_all(fd, b"seen").ok();
+        wait::wait_queued(fd, 6);
         s.sync("sent");
         log!(s, "{}", io::recv(fd, &mut [0; 3], 0));
         s.sync("looked");
@@ -387,7 +389,7 @@ fn unread_of_the_first(s: &Side) {
     s.sync("sent");
     s.sync("looked");
     s.wait_gone();
-    std::thread::sleep(wait::millis(20));
+    wait::wait_for(fd, libc::POLLHUP);
     log!(s, "{:?}", io::recv_to_end(fd));
     log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
 }

@@ -3,7 +3,7 @@
 //!
 //! Rule: a plain server costs one look a quarter of a second, never a wait.
 
-use super::target::{PATIENCE_US, PAUSE_US, Shared, Target};
+use super::target::{PATIENCE_US, Shared, Target};
 use super::{board_names, leave, permits};
 use crate::clock;
 use crate::provider::Provider as _;
@@ -21,8 +21,6 @@ use std::collections::BTreeMap;
 const PLAIN_FOR_US: u64 = 250_000;
 /// Most connections that pass before an answer is waited for again.
 const LONGEST_PASS: u32 = 1023;
-/// Deferred connections between two whose port is asked for.
-const PORTS_EVERY: u32 = 8;
 /// Addresses remembered at most; beyond, the memory starts afresh.
 const TARGETS: usize = 4096;
 
@@ -240,28 +238,6 @@ impl Targets {
             } else {
                 pending.fetch_sub(1, Ordering::SeqCst);
             }
-        }
-    }
-
-    /// Whether the next connection to a target is to be announced only if it lasts; its servers are told.
-    pub fn defers(&mut self, target: u32) -> bool {
-        self.target(target).is_some_and(|t| {
-            let defers = t.defers();
-            if defers && let Some(s) = t.arenas.first() {
-                s.arena.set_brief();
-            }
-            defers
-        })
-    }
-
-    /// A connection to a target has ended: after a message or two, or not. `port` asks for its own port.
-    pub fn ended(&mut self, target: u32, brief: bool, port: impl FnOnce() -> Option<u16>) {
-        let Some(t) = self.target(target) else { return };
-        t.habit.ended(brief, clock::ticks(), clock::us(PAUSE_US));
-        // The kernel gives away ports of the parity that the range begins with first (even, but for odd settings).
-        let sample = t.habit.defers() && t.pass.is_multiple_of(PORTS_EVERY);
-        if sample && port().is_some_and(|p| !p.is_multiple_of(2)) {
-            t.habit.note_scarcity();
         }
     }
 

@@ -10,7 +10,6 @@
 //! the listener, and the owner of an announced connection must be the one who left the notice.
 
 pub mod client;
-mod habit;
 pub mod server;
 mod target;
 

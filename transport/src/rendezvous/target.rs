@@ -3,7 +3,6 @@
 //!
 //! Rule: no slot is handed out of an arena that the server has not been told of.
 
-use super::habit::Habit;
 use super::leave;
 use crate::clock;
 use crate::reason::Reason;
@@ -18,8 +17,6 @@ const CHECK_EVERY_US: u64 = 1_000;
 /// Patience with unanswered announcements, at first and at most (µs).
 pub(super) const PATIENCE_US: u64 = 5_000;
 const LONGEST_PATIENCE_US: u64 = 1_000_000;
-/// Ends of connections that lie further apart (µs) are so by their program.
-pub(super) const PAUSE_US: u64 = 10_000;
 /// Arenas at most for one address.
 const ARENAS: usize = 1024;
 
@@ -42,7 +39,6 @@ pub(super) struct Target {
     /// Connections to let pass before an answer is waited for again, and how many it was the last time.
     pub(super) pass: u32,
     pub(super) passed: u32,
-    pub(super) habit: Habit,
 }
 
 #[derive(Debug)]
@@ -68,18 +64,7 @@ impl Target {
             patience: PATIENCE_US,
             pass: 0,
             passed: 0,
-            habit: Habit::default(),
         }
-    }
-
-    /// Whether the next connection is to be announced only if it lasts: those before it were brief, and their server had no
-    /// answer ready in time. One that its answer is waited for tries that again.
-    pub(super) const fn defers(&mut self) -> bool {
-        let defers = self.habit.defers() && self.pass > 0;
-        if defers {
-            self.pass -= 1;
-        }
-        defers
     }
 
     /// Whether the notices that were left still hold.

@@ -121,19 +121,6 @@ impl Arena {
         &self.header().pending
     }
 
-    /// Whether the client has connections that it announces only if they last.
-    #[must_use]
-    pub fn has_brief(&self) -> bool {
-        self.header().brief.load(Ordering::SeqCst) != 0
-    }
-
-    /// Says so, from now on.
-    pub fn set_brief(&self) {
-        if !self.has_brief() {
-            self.header().brief.store(1, Ordering::SeqCst);
-        }
-    }
-
     fn slot(&self, index: u32) -> Option<&Slot> {
         self.header().slots.get(index as usize)
     }

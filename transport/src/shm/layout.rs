@@ -34,8 +34,6 @@ pub struct Header {
     pub region: AtomicU64,
     /// Connections of the client that are on their way and may still be announced here.
     pub pending: AtomicU32,
-    /// Not 0: the client has connections that it announces only if they last. (Set once: both ends have it in their caches.)
-    pub brief: AtomicU32,
     /// Announcements made so far.
     pub logged: AtomicU64,
     /// Slot numbers in order of announcement.

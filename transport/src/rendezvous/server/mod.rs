@@ -44,9 +44,8 @@ pub struct Family {
     connections: u32,
     /// This process has closed the listener.
     closed: bool,
-    /// When the board was put up, and when notices were asked for.
+    /// When the board was put up.
     born: u64,
-    collected: u64,
 }
 
 /// A client that has left a notice, and the arena that it brought.
@@ -70,8 +69,6 @@ pub enum Look {
     Found(Claim),
     /// Not yet, but it may come.
     Later,
-    /// Nor will it soon: its client announces only what lasts.
-    Brief,
     /// The other end has no Shunt, or may not share memory with us.
     Never(Reason),
 }
@@ -108,7 +105,6 @@ impl Family {
             connections: 0,
             closed: false,
             born: clock::ticks(),
-            collected: 0,
         };
         family.join();
         Ok(family)
@@ -181,24 +177,6 @@ impl Family {
         self.peers.iter().any(news)
     }
 
-    /// Whether clients have connections that they announce only if they last.
-    #[must_use]
-    pub fn has_brief(&self) -> bool {
-        self.peers.iter().any(|p| p.arena.has_brief())
-    }
-
-    /// Why a connection has stayed on the kernel that ended before it was decided; none: that is not known either.
-    pub fn why_unknown(&mut self) -> Option<Reason> {
-        let expects = |p: &Peer| p.arena.pending().load(Ordering::Relaxed) > 0;
-        if self.peers.iter().any(expects) || !self.arriving.is_empty() {
-            None
-        } else if self.has_brief() {
-            Some(Reason::Brief)
-        } else {
-            Some(Reason::PeerPlain)
-        }
-    }
-
     /// Searches the announcement of an accepted connection. `owner` is whose the other end is, once
     /// the kernel has said it.
     pub fn look(
@@ -210,9 +188,6 @@ impl Family {
     ) -> Look {
         match self.search(tuple, owner, diag, policy) {
             Look::Never(Reason::PeerPlain) => {}
-            // (who is new lasts, or may be a moment late)
-            Look::Brief if !self.is_due() => return Look::Brief,
-            Look::Brief => {}
             // Somebody known is about to announce. The kernel's word is had meanwhile, so that the
             // answer is quick.
             Look::Later if owner.is_none() => {
@@ -233,9 +208,8 @@ impl Family {
         diag: &mut Option<Diag>,
         policy: PeerUsers,
     ) -> Look {
-        let (mut hope, mut brief) = (false, false);
+        let mut hope = false;
         for p in &mut self.peers {
-            brief |= p.arena.has_brief();
             // Before the log: a client is expected until it has announced, so it is found in one of the two.
             let expected = p.arena.pending().load(Ordering::SeqCst) > 0;
             let (new, log) = p.arena.announced_since(p.log);
@@ -278,8 +252,6 @@ impl Family {
             hope || self.is_young() || !self.arriving.is_empty() || self.members.others_are_busy();
         if hope || self.members.taken() != self.seen {
             Look::Later
-        } else if brief {
-            Look::Brief
         } else {
             Look::Never(Reason::PeerPlain)
         }

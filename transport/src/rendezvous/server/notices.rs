@@ -13,8 +13,6 @@ use crate::sys::{self, Errno, unix};
 /// How long (µs) a client may take from connecting to its notice, and how many are waited for at a time.
 const ARRIVAL_US: u64 = 1_000_000;
 const ARRIVALS: usize = 64;
-/// How often (µs) notices are asked for where all that come may be brief connections of clients that are known.
-const COLLECT_EVERY_US: u64 = 1_000;
 /// How long (µs) a listener is young: a client that looked before listen(2) took effect, and was let in after it, looks again.
 const YOUNG_US: u64 = 100_000;
 
@@ -38,14 +36,8 @@ impl Family {
         }
     }
 
-    /// Whether notices have not been asked for in a while.
-    pub(super) fn is_due(&self) -> bool {
-        clock::ticks().wrapping_sub(self.collected) > clock::us(COLLECT_EVERY_US)
-    }
-
     /// Takes what has been left on the board and in the inbox.
     pub(super) fn collect(&mut self) {
-        self.collected = clock::ticks();
         let shared = self.members.are_several();
         if shared {
             self.members.set_busy(true);
@@ -206,7 +198,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut family = Family::open(listener.as_raw_fd()).unwrap();
         let any = crate::sys::net::local(listener.as_raw_fd()).unwrap();
-        let look = |f: &mut Family| f.look(&(any, any), &mut None, &mut None, PeerUsers::Same);
+        let mut look = |f: &mut Family| f.look(&(any, any), &mut None, &mut None, PeerUsers::Same);
         assert!(!family.hears_nobody());
         assert!(matches!(look(&mut family), Look::Later));
         family.born = family.born.wrapping_sub(clock::us(YOUNG_US));
