@@ -116,6 +116,9 @@ fn wire_little(
     back.map(|()| Step::Moved) // (or it is no such connection any more)
 }
 
+/// What the kernel's own sendfile hands over at once (a pipe's sixteen pages): a peer that resets is heard of between two.
+const LITTLE: usize = 65536;
+
 fn copy_little(
     s: &'static Socket,
     fd: i32,
@@ -123,17 +126,12 @@ fn copy_little(
     fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
     put_back: Option<&mut impl FnMut(usize)>,
 ) -> Result<Step> {
-    let mut buf = [0u8; 16384];
-    let most = if put_back.is_some() {
-        buf.len()
-    } else {
-        sure_room(fd)
-    };
-    if most == 0 {
+    let room = put_back.as_ref().map_or_else(|| sure_room(fd), |_| LITTLE);
+    if room == 0 {
         return Ok(Step::NoRoom);
     }
-    let want = walk.left().min(buf.len()).min(most);
-    let n = fill(buf.as_mut_ptr(), want)?;
+    let mut buf = vec![0u8; walk.left().min(LITTLE).min(room)];
+    let n = fill(buf.as_mut_ptr(), buf.len())?;
     if n == 0 {
         return Ok(Step::End);
     }
