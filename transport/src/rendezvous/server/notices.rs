@@ -198,7 +198,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut family = Family::open(listener.as_raw_fd()).unwrap();
         let any = crate::sys::net::local(listener.as_raw_fd()).unwrap();
-        let mut look = |f: &mut Family| f.look(&(any, any), &mut None, &mut None, PeerUsers::Same);
+        let look = |f: &mut Family| f.look(&(any, any), &mut None, &mut None, PeerUsers::Same);
         assert!(!family.hears_nobody());
         assert!(matches!(look(&mut family), Look::Later));
         family.born = family.born.wrapping_sub(clock::us(YOUNG_US));
