@@ -212,6 +212,7 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
     if s.record.role.load(Ordering::Relaxed) != 0 {
         s.note_flow();
     }
+    super::engage::ended(w, s);
     let_go(w, s);
     registered::closed(w, s);
     unexpect(w, s);

@@ -306,6 +306,17 @@ fn look(
     drop(joining);
 }
 
+/// A connection ends that was not decided, as a young listener's may not be: why it has stayed on the kernel is known by now.
+pub(super) fn ended(w: &mut World, s: &Socket) {
+    if s.phase() == Phase::Fresh
+        && s.record.has_carried()
+        && let Way::Server { family, .. } = super::demote::way(s)
+        && w.family(family).is_some_and(|f| f.expects_nobody())
+    {
+        s.record.set_kernel(Reason::PeerPlain);
+    }
+}
+
 /// Whether nobody can be asleep on the connection: the only thread is here. A segment begins with the
 /// wish for a bell, for whoever sleeps in the kernel when it comes into use; where that is nobody the
 /// wish can rest: most short connections need no bell at all then.

@@ -177,6 +177,13 @@ impl Family {
         self.peers.iter().any(news)
     }
 
+    /// Whether no client known here has a connection on its way: one that ended before it was decided had none.
+    #[must_use]
+    pub fn expects_nobody(&self) -> bool {
+        let expects = |p: &Peer| p.arena.pending().load(Ordering::Relaxed) > 0;
+        self.arriving.is_empty() && !self.peers.iter().any(expects)
+    }
+
     /// Searches the announcement of an accepted connection. `owner` is whose the other end is, once
     /// the kernel has said it.
     pub fn look(
