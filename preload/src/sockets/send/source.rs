@@ -93,7 +93,7 @@ fn wire_little(
     let Some(room) = wired::room(s, fd)? else {
         return Ok(Step::NoRoom);
     };
-    let mut buf = vec![0u8; walk.left().min(room)];
+    let mut buf = memory(walk.left().min(room))?;
     let n = fill(buf.as_mut_ptr(), buf.len())?;
     if n == 0 {
         return Ok(Step::End);
@@ -116,6 +116,14 @@ fn wire_little(
     back.map(|()| Step::Moved) // (or it is no such connection any more)
 }
 
+/// Memory for a piece; a program without any left is told so, and goes on.
+fn memory(len: usize) -> Result<Vec<u8>> {
+    let mut buf = Vec::new();
+    buf.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
+    buf.resize(len, 0);
+    Ok(buf)
+}
+
 /// What the kernel's own sendfile hands over at once (a pipe's sixteen pages): a peer that resets is heard of between two.
 const LITTLE: usize = 65536;
 
@@ -130,7 +138,7 @@ fn copy_little(
     if room == 0 {
         return Ok(Step::NoRoom);
     }
-    let mut buf = vec![0u8; walk.left().min(LITTLE).min(room)];
+    let mut buf = memory(walk.left().min(LITTLE).min(room))?;
     let n = fill(buf.as_mut_ptr(), buf.len())?;
     if n == 0 {
         return Ok(Step::End);
