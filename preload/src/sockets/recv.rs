@@ -166,7 +166,15 @@ unsafe fn once(
     if due.any() {
         serve(s, p, fd, due);
     }
-    got
+    got.map_err(|e| told_by_kernel(s, e))
+}
+
+/// An error that the kernel has told to a read on one of its legs: a reset that the segment shows too has been told with that.
+fn told_by_kernel(s: &Socket, e: Errno) -> Errno {
+    if e == Errno::CONNRESET {
+        s.reset_told.store(true, Ordering::Release);
+    }
+    e
 }
 
 /// Does on the sending half what a read has asked for.
@@ -246,7 +254,7 @@ unsafe fn kernel_once(
             Ok(Got::Bytes(n))
         }
         Err(Errno::AGAIN) => Ok(Got::Empty),
-        Err(e) => Err(e),
+        Err(e) => Err(told_by_kernel(s, e)),
     }
 }
 
