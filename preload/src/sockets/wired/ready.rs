@@ -214,6 +214,13 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
         }
     }
     if out.is_by_ring() {
+        // (what waits here, as a wish for credits may, goes by nobody else's doing where the program only polls)
+        if out.pending() > 0 {
+            let _ = out.flush_all(&wire.common, s.live_fd(fd)); // (what fails shows by the next call)
+        }
+        if !out.has_credit(&wire.common) {
+            let _ = out.seek_room(&wire.common, s.live_fd(fd));
+        }
         return if out.pending() == 0 && riding::has_room(wire) && out.has_credit(&wire.common) {
             OUT
         } else {
