@@ -73,6 +73,7 @@ pub(crate) extern "C" fn before_fork() {
         if !child.is_some_and(|child| seats::share(s, child)) {
             demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
         }
+        wired::end_ring(s, fd); // (settles one that has been made meanwhile)
         wait::retime(s);
     }
     CHILD.store(child.unwrap_or(0), Ordering::Relaxed);

@@ -63,6 +63,11 @@ pub(super) fn wire(s: &Socket) -> Option<&'static Wire> {
 pub(super) fn share(s: &Socket, on: bool) {
     if let Some(wire) = wire(s) {
         let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        if on {
+            // (one that the mover has made since the fork began: [`raising`])
+            // SAFETY: the locks are held.
+            unsafe { wire.end_ring() };
+        }
         if on && fd >= 0 {
             // What is parked goes: nobody would look after it. (What fails shows by the next call.)
             // SAFETY: the locks are held.

@@ -305,14 +305,14 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     }
     let peer = peer_of(wire, fd)?;
     let ring = open(rider, fd, Side::Answers, peer.ring as usize)?;
-    // SAFETY: just made.
-    unsafe { ring.as_ref() }.connect(&peer).ok()?;
-    riding.set(ring);
-    registered::rides(rider.socket);
-    riding.get().inspect(|ring| {
-        note_size(rider.socket, ring);
-        ring.expect();
-        connecting::begin(rider, ring, Side::Answers);
+    // SAFETY: just made; this thread takes it down, not before it is the connection's no more.
+    let made: &'static Ring = unsafe { ring.as_ref() };
+    made.connect(&peer).ok()?;
+    made.expect(); // (or it could be over, and taken, before the peer begins)
+    attach(rider.socket, wire, ring).then(|| {
+        note_size(rider.socket, made);
+        connecting::begin(rider, made, Side::Answers);
+        made
     })
 }
 
@@ -324,11 +324,16 @@ fn peer_of(wire: &Wire, fd: i32) -> Option<Terms> {
     transport::verbs::is_of(&terms.address, &peer, &local).then_some(terms)
 }
 
+/// The connection has this ring from now on, unless several processes hold it by now: the adapter is this one's. (A fork shares a
+/// stream under the same locks, and ends the ring that it has then: [`super::share`].)
 fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
     {
         let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
             return false;
         };
+        if s.is_shared() {
+            return false;
+        }
         wire.common.ring.set(ring);
     }
     registered::rides(s);

@@ -227,9 +227,10 @@ impl In {
         !self.noted.is_on() || start >= end - start
     }
 
-    /// Whether a read of the kernel is noted.
+    /// Whether the next octets are the kernel's, and a read of it is noted. (Those that came behind a ring's last record are taken first,
+    /// by a read of the link.)
     pub(super) const fn is_noted(&self) -> bool {
-        self.noted.is_on() && self.link.is_kernel()
+        self.noted.is_on() && self.link.is_straight()
     }
 }
 
