@@ -122,7 +122,7 @@ END
 import hashlib, os, socket, sys, time
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 fresh, message, rounds, began = os.urandom(2 << 20), bytearray(1 << 20), 0, time.monotonic()
-while rounds < 40 or time.monotonic() - began < 8:
+while rounds < 40 or time.monotonic() - began < float(sys.argv[3]):
     at = rounds * 4099 % (1 << 20)
     message[:] = fresh[at:at + len(message)]
     digest = hashlib.blake2b(message).digest()
@@ -236,8 +236,8 @@ import os, socket, sys
 def connection():
     return socket.create_connection((sys.argv[1], int(sys.argv[2])), 25)
 def echo(s):
-    for i in range(100):
-        data, back = bytes([i]) * 20_000, b""
+    for i in range(100 * int(sys.argv[3])):
+        data, back = bytes([i % 251]) * 20_000, b""
         s.sendall(data)
         while len(back) < len(data):
             back += s.recv(65536)
@@ -308,7 +308,7 @@ client_of() {
     case $1 in
     iperf3 | credit-iperf3) echo iperf3 -c $two -p $port -t $((3 * longer)) -f k ;;
     zcopy-iperf3) echo iperf3 -c $two -p $port -t $((3 * longer)) -f k -l 1M ;;
-    zcopy-blocks) echo /usr/bin/python3 /run/blocks.py $two $port ;;
+    zcopy-blocks) echo /usr/bin/python3 /run/blocks.py $two $port $((8 * longer)) ;;
     sockperf | credit-sockperf) echo sockperf pp --tcp -i $two -p $port -t $((3 * longer)) -m 64 ;;
     redis) echo redis-benchmark -h $two -p $port -n $((1500 * longer)) -c 8 -t get --csv ;;
     redis-1) echo redis-benchmark -h $two -p $port -n $((500 * longer)) -c 1 -t set --csv ;;
@@ -316,13 +316,13 @@ client_of() {
     wrk) echo wrk -t 1 -c 8 -d $((3 * longer))s http://$two:8888/file ;;
     rstream*) echo rstream -s $two -p $port $(rstream_of "$1" "$2") ;;
     forks) echo /usr/bin/python3 /run/asks.py $two $port 0 ;;
-    family) echo /usr/bin/python3 /run/family.py $two $port ;;
+    family) echo /usr/bin/python3 /run/family.py $two $port $longer ;;
     many*) echo /usr/bin/python3 /run/many.py $two $port $(connections_of "$1") 10 $(($(connections_of "$1") / 2)) ;;
     # (root may lock as much as it likes)
     locked*) echo setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 /run/many.py $two $port 80 10 $(riding_of "$1") ;;
     bounded*) echo /usr/bin/python3 /run/many.py $two $port 3 1 $(riding_of "$1") ;;
     without) echo iperf3 -c $two -p $port -t 1 -f k ;;
-    *link* | loss | silent) echo /usr/bin/python3 /run/asks.py $two $port 9 ;;
+    *link* | loss | silent) echo /usr/bin/python3 /run/asks.py $two $port $((9 * longer)) ;;
     esac
 }
 
@@ -504,8 +504,12 @@ by_wanted_in_time() {
     status=$?
     if [ $status -eq 3 ]; then
         echo "  once more, for longer"
-        once "$name" shunt && by_wanted
-        status=$?
+        if once "$name" shunt; then
+            by_wanted
+            status=$?
+        else
+            echo "  shunt: $(tail -3 /run/client 2>/dev/null)"
+        fi
     fi
     return $status
 }
