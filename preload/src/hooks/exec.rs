@@ -92,14 +92,16 @@ fn exec(envp: Words, call: impl FnMut(Words) -> c_int) -> c_int {
     before_exec();
     let is_too_big = |r: &c_int| *r < 0 && real::errno() == libc::E2BIG;
     let mut call = call;
-    with_environment(envp, is_too_big, |envp| {
+    let r = with_environment(envp, is_too_big, |envp| {
         let limits = AsSet::now();
         let r = call(envp);
         let e = real::errno();
         drop(limits);
         set_errno(e);
         r
-    })
+    });
+    crate::sockets::wired::mover::go_on();
+    r
 }
 
 #[unsafe(no_mangle)]

@@ -8,6 +8,7 @@
 //! | `io` | receiving and sending |
 //! | `waiting` | what waits here to go |
 //! | `mover` | a thread for what the kernel did not take at once |
+//! | `turns` | its turns, which the end of the process waits for |
 //! | `bell` | what that thread sleeps on |
 //! | `riding`, `raising`, `connecting` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
 //! | `ready` | what the socket is ready for |
@@ -30,6 +31,7 @@ mod raising;
 mod ready;
 mod resting;
 mod riding;
+mod turns;
 mod waiting;
 
 pub(crate) use ending::{begin_to_close, ending, has_failed, hear, is_aborted, let_go, shut};

@@ -14,7 +14,7 @@
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket, demote};
-use super::{bell, ending, opening, raising};
+use super::{bell, ending, opening, raising, turns};
 use crate::epoll::registered;
 use crate::service;
 use crate::signals::thread::Section;
@@ -157,15 +157,20 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             return ptr::null_mut();
         }
         AWAKE.store(true, Ordering::SeqCst);
-        rung.into_iter().flatten().for_each(answer);
-        raising::work(); // (an adapter takes its time anyway)
+        turns::turn(is_over, || {
+            rung.into_iter().flatten().for_each(answer);
+            raising::work(); // (an adapter takes its time anyway)
+        });
         if parked::is_gathering() {
             look_after_gathered();
             pause = COURTESY_US;
         }
         let _ = time::nap(pause);
         // (both: one that is stuck is not to keep others from their last octets)
-        waits = (parked::move_wired(YOUNG_US) != Left::Nothing) | linger();
+        let moved = turns::turn(is_over, || {
+            (parked::move_wired(YOUNG_US) != Left::Nothing) | linger()
+        });
+        waits = moved.unwrap_or(true);
         pause = if waits {
             (2 * pause).min(PAUSE_US)
         } else {
@@ -180,14 +185,15 @@ fn look_after_gathered() {
     let (mut quiet, mut turn) = (0, 0u32);
     while quiet < LOOKS && !OVER.load(Ordering::SeqCst) {
         let _ = time::nap(LOOK_US);
-        match parked::move_wired(YOUNG_US) {
-            Left::Nothing | Left::Parked => quiet += 1,
-            Left::Gathering => quiet = 0,
-            Left::Stuck => return,
+        match turns::turn(is_over, || parked::move_wired(YOUNG_US)) {
+            Some(Left::Nothing | Left::Parked) => quiet += 1,
+            Some(Left::Gathering) => quiet = 0,
+            Some(Left::Stuck) | None => return,
         }
         turn = turn.wrapping_add(1);
         if turn.is_multiple_of(ASK_EVERY) {
-            bell::sleep(0).into_iter().flatten().for_each(answer);
+            let rung = bell::sleep(0);
+            turns::turn(is_over, || rung.into_iter().flatten().for_each(answer));
         }
     }
 }
@@ -314,6 +320,9 @@ pub(crate) fn at_exit(ends: bool) {
     parked::settle_owed();
     if STARTED.load(Ordering::Relaxed) {
         let_all_go(ends);
+        if turns::are_shared() {
+            turns::halt();
+        }
     }
     if ends && opening::has_begun() {
         // (a thread that is about to send is not to hear of it)
@@ -379,6 +388,17 @@ fn say_farewell() {
     }
 }
 
+/// The process goes on, as it could not become another program.
+pub(crate) fn go_on() {
+    if !world::is_foreign() {
+        turns::go_on();
+    }
+}
+
+fn is_over() -> bool {
+    OVER.load(Ordering::SeqCst)
+}
+
 /// A thread sends on what was shut because the process ends: it is not to hear of that. False: it was not.
 pub(crate) fn outlives() -> bool {
     let parts = PARTING.load(Ordering::SeqCst);
@@ -418,6 +438,7 @@ pub(crate) fn in_child() {
     unsafe { LINGERING.held() }.clear(); // (what it closes are its own numbers for the parent's connections)
     STARTED.store(false, Ordering::SeqCst);
     raising::in_child();
+    turns::in_child();
     AWAKE.store(false, Ordering::SeqCst);
     bell::in_child();
     let_go();
