@@ -52,6 +52,7 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path("killed before it could attach"),
     Case::pair("killed_and_write", killed_and_write).processes_only(),
+    Case::pair("killed_with_much_on_its_way", with_much_on_its_way).processes_only(),
     Case::pair("exit_with_threads", exit_with_threads).processes_only(),
     Case::pair("aborted", aborted).processes_only(),
 ];
@@ -170,6 +171,25 @@ fn killed_while_peer_writes(s: &Side) {
     log!(s, "{}", r.is(libc::ECONNRESET) || r.is(libc::EPIPE));
     helper.join().unwrap();
     log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+}
+
+/// What was sent and has not gone when the connection fails goes nowhere: a program that leaves it at that costs nothing.
+fn with_much_on_its_way(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.hear();
+        proc::die();
+    }
+    crate::side::fill_up(fd);
+    s.tell(1);
+    s.wait_gone();
+    wait::wait_for(fd, libc::POLLHUP);
+    std::thread::sleep(wait::millis(100));
+    let before = proc::sleeps();
+    std::thread::sleep(wait::millis(400));
+    log!(s, "rests {}", proc::sleeps() - before < 20);
+    let r = io::send(fd, b"x", libc::MSG_NOSIGNAL);
+    log!(s, "{}", r.is(libc::ECONNRESET) || r.is(libc::EPIPE));
 }
 
 /// A connection that one end has sent back to the kernel.

@@ -149,6 +149,20 @@ pub fn once_asleep<T: Send + 'static>(
     })
 }
 
+/// How often all threads of this process have gone to sleep so far.
+pub fn sleeps() -> u64 {
+    let own = |id: std::ffi::OsString| {
+        let path = format!("/proc/self/task/{}/status", id.to_string_lossy());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |n| n.trim().parse::<u64>().unwrap())
+    };
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    threads.map(|at| own(at.unwrap().file_name())).sum()
+}
+
 /// Forks; the child runs `body` and leaves with its value, without running exit handlers twice.
 pub fn fork(body: impl FnOnce() -> i32) -> i32 {
     let pid = call!(libc::fork()).ok() as i32;

@@ -67,10 +67,16 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     }
     let waits = is_wired(s)
         && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || is_lacking(wire) || ends);
+    let waits = waits && !is_lost(fd);
     if waits {
         parked::note(s, fd);
     }
     waits
+}
+
+/// Whether the kernel connection is over in both directions: what waits here goes nowhere any more, and is not to keep anybody awake.
+fn is_lost(fd: i32) -> bool {
+    net::ready_now(fd, 0) & (libc::POLLHUP | libc::POLLNVAL) != 0
 }
 
 /// Looks for what comes back, in one go.
@@ -370,7 +376,7 @@ pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
         }
         out.is_stuck(&wire.common) || out.parked() > 0
     };
-    if stuck {
+    if stuck && !is_lost(fd) {
         note_pending(s, fd); // a program that only reads does not come by here again
     }
 }
