@@ -131,6 +131,32 @@ impl Walk {
         (self.done == 0 && count > BATCH && self.left == total).then_some((rest, count))
     }
 
+    /// All that is left as an array for the kernel, `limit` bytes at most, where that is more than a [`Self::batch`]; none either
+    /// if there is no memory for it.
+    #[must_use]
+    pub fn whole(&self, mut limit: usize) -> Option<Vec<libc::iovec>> {
+        if self.count < BATCH {
+            return None;
+        }
+        let mut all = Vec::new();
+        all.try_reserve_exact(self.count + 1).ok()?;
+        let mut walk = Self { ..*self };
+        while all.len() <= self.count {
+            let (at, len) = walk.chunk();
+            let len = len.min(limit);
+            if len == 0 {
+                break;
+            }
+            all.push(libc::iovec {
+                iov_base: at.cast(),
+                iov_len: len,
+            });
+            walk.advance(len);
+            limit -= len;
+        }
+        Some(all)
+    }
+
     /// The next buffers as an array for the kernel, `limit` bytes at most; returns how many entries.
     #[must_use]
     pub fn batch(&self, out: &mut [libc::iovec; BATCH], mut limit: usize) -> usize {

@@ -27,6 +27,12 @@ impl Rx {
             // SAFETY: as below.
             return unsafe { net::recv_vec(fd, iov.cast_mut(), count, flags | libc::MSG_DONTWAIT) };
         }
+        // (a read that began on another leg goes on into all of its buffers, as it would in the kernel)
+        if let Some(mut all) = walk.whole(limit) {
+            let flags = flags | libc::MSG_DONTWAIT;
+            // SAFETY: as below.
+            return unsafe { net::recv_vec(fd, all.as_mut_ptr(), all.len(), flags) };
+        }
         let mut iov = [libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
