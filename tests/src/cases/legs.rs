@@ -11,6 +11,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("peek_all_over_legs", |s| {
         peek_over_legs(s, libc::MSG_PEEK | libc::MSG_WAITALL);
     }),
+    Case::pair("many_buffers_over_legs", many_buffers_over_legs),
     Case::moving("kept_bytes_are_passed_back", kept_bytes_are_passed_back),
     Case::pair("end_is_heard_in_kernel", end_is_heard_in_kernel),
     Case::pair("end_is_told_by_kernel", end_is_told_by_kernel),
@@ -33,6 +34,40 @@ pub(super) fn to_kernel(fd: Fd) {
         let file = libc::fdopen(net::dup(fd).fd(), c"w".as_ptr());
         assert_eq!(libc::fclose(file), 0);
     }
+}
+
+/// A read into many small buffers that begins before the place where the sender went back to the kernel goes on behind it, into all of
+/// them.
+fn many_buffers_over_legs(s: &Side) {
+    let fd = s.open();
+    s.always_warm_up(fd);
+    let all = Random::new(12).bytes(900);
+    if s.a() {
+        s.sync("sent");
+        for vector in [true, false] {
+            wait::wait_queued(fd, 450);
+            let mut got = vec![0; 450];
+            let mut room: Vec<&mut [u8]> = got.chunks_mut(5).collect();
+            let r = if vector {
+                io::readv(fd, &mut room)
+            } else {
+                io::recvmsg(fd, &mut room, 0).0
+            };
+            log!(s, "{r} {:x}", hash(&got[..r.ok()]));
+            if vector {
+                to_kernel(fd);
+                s.sync("half");
+            }
+        }
+    } else {
+        io::send_all(fd, &all[..7]).ok();
+        to_kernel(fd);
+        io::send_all(fd, &all[7..450]).ok();
+        s.sync("sent");
+        s.sync("half");
+        io::send_all(fd, &all[450..]).ok();
+    }
+    s.sync("done");
 }
 
 /// What was sent before and after the sender went back to the kernel is one stream to a look ahead.

@@ -9,7 +9,7 @@ use crate::world;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sdp::Walk;
-use transport::sys::{Errno, net, time};
+use transport::sys::{Errno, diag, net, time};
 use transport::wire::{AGE_US, GATHERED, Gathered, Return, Wire};
 
 /// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
@@ -67,7 +67,7 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     }
     let waits = is_wired(s)
         && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || is_lacking(wire) || ends);
-    let waits = waits && !is_lost(fd);
+    let waits = waits && !is_lost(s, fd);
     if waits {
         parked::note(s, fd);
     }
@@ -75,8 +75,11 @@ pub(crate) fn post(s: &'static Socket) -> bool {
 }
 
 /// Whether the kernel connection is over in both directions: what waits here goes nowhere any more, and is not to keep anybody awake.
-fn is_lost(fd: i32) -> bool {
-    net::ready_now(fd, 0) & (libc::POLLHUP | libc::POLLNVAL) != 0
+/// (By a ring it may go all the same, while the kernel still has farewells to say.)
+fn is_lost(s: &Socket, fd: i32) -> bool {
+    let fd = s.live_fd(fd);
+    net::ready_now(fd, 0) & libc::POLLHUP != 0
+        && (!riding::rides(s) || diag::carried(fd).is_some_and(|now| !now.connected))
 }
 
 /// Looks for what comes back, in one go.
@@ -374,9 +377,9 @@ pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
         if out.serve(&wire.common, s.live_fd(fd)) == Err(Errno::CONNRESET) {
             wire.common.failed.store(true, Ordering::Release); // the program's next call tells
         }
-        out.is_stuck(&wire.common) || out.parked() > 0
+        (out.is_stuck(&wire.common) || out.parked() > 0) && !is_lost(s, fd)
     };
-    if stuck && !is_lost(fd) {
+    if stuck {
         note_pending(s, fd); // a program that only reads does not come by here again
     }
 }
