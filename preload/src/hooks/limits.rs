@@ -9,7 +9,7 @@ use crate::real::{self, ret_int, set_errno};
 use crate::world;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
-use transport::sys::mem::{mapped, rlimit, set_rlimit};
+use transport::sys::mem::{limit_space, mapped, rlimit, set_rlimit};
 use transport::sys::{Errno, Result};
 
 const NONE: u64 = libc::RLIM_INFINITY;
@@ -77,6 +77,9 @@ fn set(what: c_int, above: &Above, by: u64, new: libc::rlimit) -> Result<()> {
         .zip([(want.0, new.rlim_cur), (want.1, new.rlim_max)])
     {
         above.store(kernel.saturating_sub(own), Ordering::Relaxed);
+    }
+    if what == libc::RLIMIT_AS {
+        limit_space(new.rlim_cur);
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use transport::reason::Reason;
 use transport::record::{Record, STAT_MAGIC, STAT_NAME};
 use transport::stat::Directory;
 use transport::sys;
-use transport::sys::mem::{Mapping, memory_file, rlimit};
+use transport::sys::mem::{self, Mapping, memory_file, rlimit};
 
 /// Sockets at most, and with little address space.
 const SIZES: [usize; 3] = [1 << 20, 1 << 16, 1 << 12];
@@ -65,6 +65,9 @@ impl Pool {
             }
         }
         self.publish();
+        if let [Some((space, _)), _] = limits {
+            mem::limit_space(space);
+        }
     }
 
     /// After fork, in the child: the streams are the parent's. Those that it was given a seat at it

@@ -70,6 +70,39 @@ if what == "rights": os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(client, 0)[1]))
 "#;
 
+/// A program whose limit was there before it: connections to itself, until there are many; then it needs half of its space itself.
+const CROWD: &str = r#"
+import mmap, resource, socket
+l = socket.socket()
+l.bind(("127.0.0.1", 0))
+l.listen(100)
+pairs = []
+for i in range(80):
+    c = socket.create_connection(l.getsockname())
+    c.sendall(b"ask")
+    s, _ = l.accept()
+    assert s.recv(3, socket.MSG_WAITALL) == b"ask"
+    s.sendall(b"answer")
+    assert c.recv(6, socket.MSG_WAITALL) == b"answer"
+    c.sendall(b"more")
+    assert s.recv(4, socket.MSG_WAITALL) == b"more"
+    pairs.append((c, s))
+half = mmap.mmap(-1, resource.getrlimit(resource.RLIMIT_AS)[0] // 2)
+"#;
+
+#[test]
+fn a_limit_that_was_there_before_leaves_room_for_the_program() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let mut stage = Stage::new(true);
+    stage.file("crowd.py", CROWD.as_bytes());
+    let words = "ulimit -v 400000; exec python3 crowd.py";
+    let run = stage.launch("sh").args(["-c", words]).start().finish(LONG);
+    run.expect_ok("crowd");
+    run.report.check_shm(2, 20).unwrap();
+}
+
 fn check(words: &[&str]) {
     if !have(&["python3"]) {
         return;

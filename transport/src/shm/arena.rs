@@ -8,7 +8,7 @@ use super::layout::{self, Header, LOG, MAGIC, SEGMENTS, SLOTS, Slot, State};
 use super::segment::{Role, Segment};
 use crate::sync::{AtomicU32, Ordering, fence};
 use crate::sys::fd::Fd;
-use crate::sys::mem::{Mapping, memory_file, sealed_size};
+use crate::sys::mem::{self, Mapping, memory_file, sealed_size};
 use crate::sys::net::Endpoint;
 use crate::sys::{Errno, Result};
 
@@ -134,6 +134,7 @@ impl Arena {
         let index = index as usize;
         let place = self.segments.get_mut(index).ok_or(Errno::INVAL)?;
         if place.is_none() {
+            mem::may_add(stride)?;
             *place = Some(Mapping::shared(
                 &self.file,
                 SEGMENTS + index * stride,

@@ -208,6 +208,32 @@ pub fn mapped() -> (u64, u64) {
     (MAPPED.load(Ordering::Relaxed), DATA.load(Ordering::Relaxed))
 }
 
+/// What may be mapped here at most when a segment is added: a program whose address space is limited needs most of it itself.
+static ROOM: AtomicU64 = AtomicU64::new(u64::MAX);
+/// The part of such a limit that segments take.
+const PART: u64 = 8;
+
+/// The address space of the program is limited to so many bytes from now on (`RLIM_INFINITY`: not limited). What is mapped by now
+/// stays.
+pub fn limit_space(bytes: u64) {
+    let room = match bytes {
+        libc::RLIM_INFINITY => u64::MAX,
+        bytes => mapped().0.saturating_add(bytes / PART),
+    };
+    ROOM.store(room, Ordering::Relaxed);
+}
+
+/// Whether a segment of so many bytes may be added.
+///
+/// # Errors
+/// ENOMEM: the program's limit of address space leaves no room for it.
+pub fn may_add(bytes: usize) -> Result<()> {
+    if mapped().0.saturating_add(bytes as u64) > ROOM.load(Ordering::Relaxed) {
+        return Err(Errno::NOMEM);
+    }
+    Ok(())
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         MAPPED.fetch_sub(self.len as u64, Ordering::Relaxed);
