@@ -4,7 +4,8 @@ use super::edge;
 use super::end::End;
 use super::give::note;
 use super::plan::Step;
-use crate::sys::{Fd, Ret, call, io, net, pass, proc};
+use crate::run::goes_far;
+use crate::sys::{Fd, Ret, call, io, net, pass, proc, wait};
 use crate::walk::plan::bytes;
 
 pub fn shutdown(e: &mut End, step: &Step, fd: Fd) {
@@ -62,8 +63,12 @@ pub fn dup(e: &mut End, step: &Step, fd: Fd) {
     e.conns[step.conn].fds.push(new.fd());
 }
 
-/// What a child or another program does with the stream: sends this, and takes what is there.
+/// What a child or another program does with the stream: sends this, and takes what is there. (Between hosts a ring ends first, and there
+/// is room again once the peer has answered, where the kernel has it at once.)
 pub fn serve(fd: Fd, text: &[u8], most: usize) -> (Ret, Ret) {
+    if goes_far() {
+        wait::poll(&[(fd, libc::POLLOUT)], 300);
+    }
     let sent = io::send(fd, text, libc::MSG_NOSIGNAL);
     let got = io::recv(fd, &mut vec![0; most], libc::MSG_DONTWAIT);
     (sent, got)
