@@ -19,9 +19,6 @@ use transport::sys::mem::{self, Mapping, memory_file, rlimit};
 /// Sockets at most, and with little address space.
 const SIZES: [usize; 3] = [1 << 20, 1 << 16, 1 << 12];
 
-/// What the pool may take of the address space that the process is allowed: one part in so many. The rest is the program's.
-const PART: u64 = 8;
-
 /// The pool. Under the registry lock.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -52,7 +49,7 @@ impl Pool {
         let each = size_of::<Socket>() + size_of::<Stream>() + size_of::<Sharing>();
         let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(rlimit);
         let soft = limits.iter().flatten().map(|&(soft, _)| soft).min();
-        let most = soft.unwrap_or(u64::MAX) / PART;
+        let most = soft.unwrap_or(u64::MAX) / mem::PART;
         for size in SIZES.into_iter().filter(|n| (n * each) as u64 <= most) {
             if let Ok(m) = Mapping::private(size * size_of::<Socket>())
                 && let Some(streams) = streams_for(size)

@@ -210,8 +210,8 @@ pub fn mapped() -> (u64, u64) {
 
 /// What may be mapped here at most when a segment is added: a program whose address space is limited needs most of it itself.
 static ROOM: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The part of such a limit that segments take.
-const PART: u64 = 8;
+/// Segments take one part in so many of such a limit, and so does the pool of sockets at start. The rest is the program's.
+pub const PART: u64 = 8;
 
 /// The address space of the program is limited to so many bytes from now on (`RLIM_INFINITY`: not limited). What is mapped by now
 /// stays.
