@@ -296,8 +296,11 @@ pub(crate) fn move_wired(us: u64) -> Left {
 fn post(s: &'static Socket) {
     if wired::is_wired(s) {
         let _whole = Section::enter(); // (it was taken out of its place, and is put back at the end)
-        if wired::post(s) && !wired::mover::is_there() {
-            keep_awake();
+        if wired::post(s) {
+            wired::mover::wake(); // (it may have found the place empty meanwhile, and sleep)
+            if !wired::mover::is_there() {
+                keep_awake();
+            }
         }
         return;
     }

@@ -121,7 +121,7 @@ pub(crate) fn closes(s: &'static Socket, fd: i32, last: bool) {
 }
 
 /// There is something to move.
-pub(super) fn wake() {
+pub(crate) fn wake() {
     let _both = Section::enter(); // (who is taken for awake and was not rung would sleep for ever)
     if !AWAKE.swap(true, Ordering::SeqCst) && start() {
         bell::ring();
