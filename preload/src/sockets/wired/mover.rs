@@ -43,7 +43,9 @@ const LINGER_US: u64 = 60_000_000;
 /// How long (µs) one whose close aborts it may take to get its answer, and to send what was sent before that.
 const ABORT_US: u64 = 5_000_000;
 /// How long (µs) a peer that has not ended its direction may take to hear that this side has, and what it said before that
-/// to come here.
+/// to come here, and its own end, which finds nobody after that and is answered with a reset. (A busy host may not run it for that long.)
+const WORDS_US: u64 = 100_000;
+/// The same where the end of the program waits for it.
 const LAST_WORDS_US: u64 = 20_000;
 /// How long (µs) the end of the process waits for that.
 const EXIT_US: u64 = 5_000_000;
@@ -168,7 +170,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         let _ = time::nap(pause);
         // (both: one that is stuck is not to keep others from their last octets)
         let moved = turns::turn(is_over, || {
-            (parked::move_wired(YOUNG_US) != Left::Nothing) | linger()
+            (parked::move_wired(YOUNG_US) != Left::Nothing) | linger(WORDS_US)
         });
         waits = moved.unwrap_or(true);
         pause = if waits {
@@ -229,8 +231,8 @@ fn answer(s: &'static Socket) {
     }
 }
 
-/// Goes on with what lingers. True if anything still does.
-fn linger() -> bool {
+/// Goes on with what lingers; who may yet say something has so many microseconds to. True if anything still does.
+fn linger(words_us: u64) -> bool {
     let mut all = LINGERING.lock();
     all.retain_mut(|last| {
         let patience = match last.end {
@@ -238,7 +240,7 @@ fn linger() -> bool {
             End::Aborting => ABORT_US,
         };
         let late = clock::ticks() - last.since > clock::us(patience);
-        let done = is_done(last) || late;
+        let done = is_done(last, words_us) || late;
         if done {
             // SAFETY: the program's socket has given it up; nobody else has it.
             unsafe {
@@ -251,7 +253,7 @@ fn linger() -> bool {
     !all.is_empty()
 }
 
-fn is_done(last: &mut Last) -> bool {
+fn is_done(last: &mut Last, words_us: u64) -> bool {
     // SAFETY: as in `linger`: whoever holds the list has both halves, which no other process has any more.
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
     // SAFETY: as above.
@@ -303,7 +305,7 @@ fn is_done(last: &mut Last) -> bool {
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
         last.ended = clock::ticks();
     }
-    clock::ticks() - last.ended > clock::us(LAST_WORDS_US)
+    clock::ticks() - last.ended > clock::us(words_us)
 }
 
 /// The process ends, or is about to become another program: what waits goes now, within reason.
@@ -359,7 +361,7 @@ fn let_all_go(ends: bool) {
         open.retain(|s| ending::is_parting(s, super::own_fd(s, -1), ends));
         !open.is_empty()
     };
-    while ((parked::move_wired(0) != Left::Nothing) | linger() || is_leaving())
+    while ((parked::move_wired(0) != Left::Nothing) | linger(LAST_WORDS_US) || is_leaving())
         && clock::ticks() - begun < clock::us(EXIT_US)
     {
         let _ = time::nap(200);
