@@ -416,8 +416,11 @@ fn end_mode(s: &Socket, wire: &Wire) -> bool {
     let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
         return false;
     };
+    let is_untold =
+        wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire);
     let ends = is_current(s, wire)
         && s.phase() == Phase::Wired
+        && !is_untold
         // SAFETY: both locks are held while it is looked at.
         && unsafe { wire.out().is_plain() && wire.incoming().held() == 0 };
     if ends {

@@ -203,7 +203,11 @@ pub(crate) unsafe fn send(
         return Ok(Some(0));
     }
     if wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire) {
-        return Err(told(s, Errno::CONNRESET, flags));
+        // (as below: behind what went in this call it is the next that tells)
+        return Err(match walk.done() {
+            0 => told(s, Errno::CONNRESET, flags),
+            _ => Errno::CONNRESET,
+        });
     }
     if wire.common.to_plain.load(Ordering::Acquire) {
         // (who is woken for room that others have used up at once comes by nowhere else)

@@ -240,8 +240,10 @@ pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
         s.record.set_kernel(Reason::PeerPlain);
     }
     s.set_phase(Phase::Wired);
-    // SAFETY: as above. (What fails shows by the next call.)
-    let _ = unsafe { wire.out().serve(&wire.common, fd) };
+    // SAFETY: as above.
+    if unsafe { wire.out().serve(&wire.common, fd) } == Err(Errno::CONNRESET) {
+        wire.common.failed.store(true, Ordering::Release); // the kernel says so once, and the program's next call tells
+    }
     heard
 }
 
