@@ -7,6 +7,7 @@ use super::plan::{CONNS, Kind, Op, Plan, Step};
 use super::{edge, give, hold, misuse, more, quiet, ready, take, together, urgent};
 use crate::sys::{Fd, Ret, io, net, proc};
 use crate::{run, side};
+use std::time::Duration;
 
 /// Most bytes that lie in a direction between steps: far below what makes a sender wait.
 pub const MOST: u64 = 40_000;
@@ -173,6 +174,10 @@ impl End {
         if is_async || matches!(step.op, Op::Exec | Op::Pass | Op::Stdio | Op::Urgent) {
             self.conns[step.conn].own.left = 1;
         }
+        if step.op == Op::Exec {
+            // (a program that is executed is left all of them)
+            self.conns.iter_mut().for_each(|c| c.own.left = 1);
+        }
         match step.op {
             Op::Give => give::give(self, step, fd),
             Op::Take => take::take(self, step, fd),
@@ -234,6 +239,9 @@ impl End {
     /// What is left to read, and how it ends, once the peer has been killed.
     fn after_death(&mut self) {
         while hear::<[Told; CONNS]>(self.channel).is_some() {}
+        // A process that ends closes one after the other, and where the end of a connection was there before nothing tells when it
+        // has come to that.
+        std::thread::sleep(Duration::from_millis(20));
         for conn in 0..CONNS {
             let c = &self.conns[conn];
             let Some(fd) = c.fd(0) else {
