@@ -180,6 +180,7 @@ pub(super) fn sleep(
                 if from.revents != 0 {
                     shows::woken(s, p.fd, from.revents);
                 }
+                shows::check_shut(s, p.fd);
             }
             Some(_) => {}
             None => {

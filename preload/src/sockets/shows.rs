@@ -38,6 +38,23 @@ pub(crate) fn check_kernel(s: &'static Socket, fd: i32) -> bool {
     kernel_shows(s, fd, bits)
 }
 
+/// After a sleep on a connection that this side has shut in the kernel, where only errors show: looks now and then.
+pub(crate) fn check_shut(s: &'static Socket, fd: i32) {
+    if s.woken_hard.load(Ordering::Acquire) && s.phase() == Phase::Attached && is_due(s) {
+        check_kernel(s, fd);
+    }
+}
+
+/// Where this side has shut its receiving in the kernel, as for a socket that is watched, the peer's end looks there like its own.
+/// The connection's state tells them apart.
+fn ends_behind_own(s: &Socket, fd: i32, bits: i16) -> bool {
+    bits & libc::POLLRDHUP != 0
+        && s.woken_hard.load(Ordering::Acquire)
+        && s.phase() == Phase::Attached
+        && !s.is_over()
+        && net::has_peer_ended(fd)
+}
+
 /// Takes in what poll(2) says of the kernel connection of an attached socket. True if it is news.
 pub(crate) fn kernel_shows(s: &'static Socket, fd: i32, bits: i16) -> bool {
     kernel_shows_to(s, fd, bits, None, false)
@@ -60,7 +77,7 @@ pub(crate) fn kernel_shows_to(
     if bits != 0 && wired::is_wired(s) {
         s.kernel_news.store(true, Ordering::Release);
     }
-    if s.shows_end(bits) {
+    if s.shows_end(bits) || ends_behind_own(s, fd, bits) {
         return !s.over.swap(true, Ordering::AcqRel);
     }
     if bits & libc::POLLIN != 0 {

@@ -509,6 +509,7 @@ impl Wait {
         };
         if !kernel {
             shows::woken(s, s.live_fd(fd), bits);
+            shows::check_shut(s, s.live_fd(fd));
         }
         Ok(())
     }

@@ -47,6 +47,7 @@ mod sandbox;
 mod select;
 mod sharing;
 mod sharing_load;
+mod shut_already;
 mod shutdown;
 mod signals;
 mod splice;
@@ -177,6 +178,7 @@ pub fn all() -> Vec<Case> {
         nonblock::CASES,
         flags::CASES,
         shutdown::CASES,
+        shut_already::CASES,
         closing::CASES,
         options::CASES,
         timeouts::CASES,

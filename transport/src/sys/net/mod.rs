@@ -146,6 +146,21 @@ pub fn unsent(fd: i32) -> usize {
     r.map_or(0, |_| usize::try_from(n).unwrap_or(0))
 }
 
+/// Whether the other end has ended its direction of a TCP connection, or all of it, by the connection's state, which this end's own
+/// shutdown does not hide. (poll(2) shows both alike.)
+#[must_use]
+pub fn has_peer_ended(fd: i32) -> bool {
+    const TIME_WAIT: u8 = 6;
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    const LAST_ACK: u8 = 9;
+    const CLOSING: u8 = 11;
+    let mut state = 0u8; // (the first field; the kernel writes no more than there is room for)
+    // SAFETY: an integer.
+    let r = unsafe { get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state) };
+    r.is_ok() && matches!(state, TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING)
+}
+
 /// What a descriptor is ready for now, in poll(2) bits, out of `events` (plus ERR, HUP, NVAL).
 #[must_use]
 pub fn ready_now(fd: i32, events: i16) -> i16 {

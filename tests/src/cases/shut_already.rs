@@ -1,0 +1,81 @@
+//! What comes to an end that the program itself has shut already: the peer's death.
+
+use super::Case;
+use crate::log;
+use crate::side::{Side, fill_up};
+use crate::sys::{Fd, io, net, proc, wait};
+use libc::SHUT_RD;
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("killed_behind_shutdown_read_received", |s| {
+        killed_behind_shutdown(s, false, |s, fd| {
+            log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+        })
+    })
+    .processes_only(),
+    Case::pair("killed_behind_shutdown_read_sent", |s| {
+        killed_behind_shutdown(s, false, |s, fd| {
+            log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        })
+    })
+    .processes_only(),
+    Case::pair("killed_behind_shutdown_read_polled", |s| {
+        killed_behind_shutdown(s, false, |s, fd| log!(s, "{}", wait::poll(&[(fd, ALL)], 0)))
+    })
+    .processes_only(),
+    Case::pair("killed_behind_shutdown_read_while_sending", |s| {
+        killed_behind_shutdown(s, true, |s, fd| {
+            log!(s, "{}", io::send(fd, b"blocked", libc::MSG_NOSIGNAL));
+        })
+    })
+    .processes_only(),
+    Case::pair("killed_behind_shutdown_read_while_polling", |s| {
+        killed_behind_shutdown(s, true, |s, fd| {
+            log!(s, "{}", wait::poll(&[(fd, libc::POLLOUT)], -1));
+        })
+    })
+    .processes_only(),
+    Case::pair("killed_behind_shutdown_read_while_in_epoll", |s| {
+        killed_behind_shutdown(s, true, |s, fd| {
+            let set = wait::epoll();
+            wait::add(set, fd, libc::EPOLLOUT, 7).ok();
+            log!(s, "{}", wait::epoll_wait(set, 4, -1));
+        })
+    })
+    .processes_only(),
+];
+
+const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+
+/// B watches the connection and shuts its receiving there, which shows in the kernel as the peer's end would; then A is killed with
+/// bytes unread. With `full` B waits for room by then.
+fn killed_behind_shutdown(s: &Side, full: bool, told: fn(&Side, Fd)) {
+    let fd = s.pair();
+    if s.a() {
+        s.hear();
+        wait::wait_queued(fd, 6);
+        s.hear();
+        proc::die();
+    }
+    let set = wait::epoll();
+    wait::add(set, fd, libc::EPOLLIN | libc::EPOLLET, 7).ok();
+    log!(s, "shutdown {}", net::shutdown(fd, SHUT_RD));
+    io::send_all(fd, b"unread").ok();
+    s.tell(1);
+    let begun = std::time::Instant::now();
+    if full {
+        fill_up(fd);
+        let helper = s.tell_once_asleep();
+        told(s, fd);
+        helper.join().unwrap();
+    } else {
+        s.tell(1);
+        s.wait_gone();
+        wait::wait_for(fd, libc::POLLHUP);
+        told(s, fd);
+    }
+    log!(s, "soon {}", begun.elapsed() < wait::millis(2500));
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+    log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+}
