@@ -207,9 +207,9 @@ pub unsafe extern "C" fn recvmmsg(
         Ok(left) => left,
         Err(e) => return super::waiting::fail(e),
     };
-    // (the kernel tells an error that waits before any bytes, which recvmsg does not; there is none while the peer goes on)
+    // (the kernel tells an error that waits before any bytes, which recvmsg does not)
     if flags & libc::MSG_ERRQUEUE == 0
-        && (is_kernels(s, fd) || s.phase() != Phase::Attached || options::has_ended(s))
+        && (is_kernels(s, fd) || s.phase() != Phase::Attached || options::may_have_error(s))
         && !crate::signals::is_sandboxed()
         && let Some(e) = options::take_error(s, fd)
     {

@@ -12,6 +12,7 @@ use transport::direct::Direct;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
 use transport::sdp::Leg;
+use transport::shm::layout::FIN_NONE;
 use transport::sys::{Errno, net};
 
 /// `SO_RCVTIMEO_NEW` and `SO_SNDTIMEO_NEW` (asm-generic/socket.h).
@@ -302,6 +303,26 @@ fn theirs(s: &Socket) -> Ending {
 /// Whether the peer has ended its direction.
 pub(crate) fn has_ended(s: &Socket) -> bool {
     theirs(s) != Ending::Open
+}
+
+/// Whether an error may wait to be told: there is none while the peer goes on, but where data of the peer's may have come for an
+/// end that has shut both its halves.
+pub(crate) fn may_have_error(s: &Socket) -> bool {
+    has_shut_both(s) || has_ended(s)
+}
+
+/// Whether the program has shut both halves, and they are so in the kernel, which answers data with a reset then.
+fn has_shut_both(s: &Socket) -> bool {
+    s.woken_hard.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire)
+}
+
+/// Takes the error that data for an end which has shut both halves has left: readers are told before the end of file, unless it
+/// is the peer's.
+pub(crate) fn take_error_of_shut(s: &'static Socket, fd: i32) -> Option<Errno> {
+    let open = s.segment().is_some_and(|p| p.finished() == FIN_NONE);
+    (open && has_shut_both(s))
+        .then(|| take_error(s, fd))
+        .flatten()
 }
 
 /// Takes the error that waits to be told, as SO_ERROR does.

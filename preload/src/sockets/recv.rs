@@ -5,7 +5,7 @@ use super::ending::{Ending, ending, is_gone, reset_error, settle_both_shut};
 use super::peek::{goes_on_elsewhere, grows, peek_on};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, held, large, parked, quick, residual, wired};
+use super::{Phase, Socket, demote, engage, held, large, options, parked, quick, residual, wired};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -324,7 +324,9 @@ unsafe fn inside(
                     } else if goes_on && goes_on_elsewhere(s, fd) {
                         // The next bytes may be there already, on the leg that follows.
                         // SAFETY: the caller's promise.
-                        if matches!(unsafe { look(s, fd, walk, flags, how) }, Ok(Got::Kernel)) {
+                        if matches!(unsafe { look(s, fd, walk, flags, how) }, Ok(Got::Kernel))
+                            && !net::has_only_error(fd)
+                        {
                             // SAFETY: as above.
                             let _ = unsafe { kernel_once(s, fd, walk, flags, how) };
                         }
@@ -356,6 +358,11 @@ unsafe fn inside(
                         && reset_error(p) == Errno::CONNRESET
                     {
                         return end_by_reset(s, fd, walk, how);
+                    }
+                    if walk.done() == 0
+                        && let Some(e) = options::take_error_of_shut(s, fd)
+                    {
+                        return Err(e);
                     }
                     settle_both_shut(s, p, fd);
                 }

@@ -1,10 +1,10 @@
-//! What comes to an end that the program itself has shut already: the peer's death.
+//! What comes to an end that the program itself has shut already: the peer's death, data.
 
 use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
 use crate::sys::{Fd, io, net, proc, wait};
-use libc::SHUT_RD;
+use libc::{SHUT_RD, SHUT_RDWR};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("killed_behind_shutdown_read_received", |s| {
@@ -43,6 +43,28 @@ pub(super) const CASES: &[Case] = &[
         })
     })
     .processes_only(),
+    Case::pair("data_for_shutdown_both_received", |s| {
+        data_for_shut(s, |s, fd| {
+            let mut buf = [0; 9];
+            log!(s, "peek {}", io::recv(fd, &mut buf, libc::MSG_PEEK));
+            log!(s, "{}", io::recv(fd, &mut buf, 0));
+        })
+    }),
+    Case::pair("data_for_shutdown_both_received_now", |s| {
+        data_for_shut(s, |s, fd| {
+            let mut buf = [0; 9];
+            log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_DONTWAIT));
+            log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_DONTWAIT));
+        })
+    }),
+    Case::pair("data_for_shutdown_both_received_many", |s| {
+        data_for_shut(s, |s, fd| {
+            let (mut x, mut y) = ([0; 4], [0; 4]);
+            for _ in 0..2 {
+                log!(s, "{:?}", io::recvmmsg(fd, &mut [&mut x, &mut y], 0));
+            }
+        })
+    }),
 ];
 
 const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
@@ -78,4 +100,27 @@ fn killed_behind_shutdown(s: &Side, full: bool, told: fn(&Side, Fd)) {
     log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
     log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
     log!(s, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+}
+
+/// Data for an end that has shut both halves is an error of that end's too: also of its reads, behind what had come before.
+fn data_for_shut(s: &Side, reads: fn(&Side, Fd)) {
+    let fd = s.pair();
+    if s.a() {
+        wait::wait_queued(fd, 3);
+        log!(s, "shutdown {}", net::shutdown(fd, SHUT_RDWR));
+        s.sync("shut");
+        s.sync("sent");
+        wait::wait_for(fd, libc::POLLERR);
+        reads(s, fd);
+        log!(s, "{}", io::recv(fd, &mut [0; 9], 0));
+        log!(s, "{}", io::recv(fd, &mut [0; 9], 0));
+        log!(s, "{}", net::so_error(fd));
+    } else {
+        io::send_all(fd, b"had").ok();
+        s.sync("shut");
+        wait::wait_for(fd, libc::POLLRDHUP);
+        log!(s, "send {}", io::send(fd, b"too late", libc::MSG_NOSIGNAL));
+        s.sync("sent");
+    }
+    s.sync("done");
 }

@@ -29,6 +29,10 @@ impl Rx {
         if !whole || walk.done() as u64 != left || !self.take_bells(p, fd, usize::MAX) {
             return Ok(false);
         }
+        // (where nothing but an error is left the look would take it, and what was seen is all that this call tells)
+        if net::unread(fd) == 0 {
+            return Ok(false);
+        }
         match Self::recv(fd, walk, usize::MAX, libc::MSG_PEEK) {
             Ok(n) => {
                 walk.skip(n);
