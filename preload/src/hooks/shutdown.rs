@@ -11,7 +11,9 @@ use crate::sockets::{Phase, Socket, engage, rouse, send, shows, wired};
 use crate::table;
 use std::ffi::c_int;
 use std::sync::atomic::{Ordering, fence};
+use transport::provider::Provider;
 use transport::reason::Reason;
+use transport::shm::layout::FIN_NONE;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
@@ -20,12 +22,26 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(s) = table::socket(fd) else {
         return kernel(how);
     };
-    let r = shut(s, fd, how, kernel);
+    let over = have_both_ended(s);
+    let mut r = shut(s, fd, how, kernel);
+    if over && r == 0 {
+        real::set_errno(libc::ENOTCONN);
+        r = -1;
+    }
     let known = r == 0 || real::errno() == libc::ENOTCONN;
     if known && matches!(s.phase(), Phase::Attached | Phase::Wired) {
         registered::shut(s);
     }
     r
+}
+
+/// Whether both ends have said their last: nothing is connected then. The kernel hears of it only as each of them goes on, and of
+/// the peer's end perhaps much later.
+fn have_both_ended(s: &Socket) -> bool {
+    s.phase() == Phase::Attached
+        && s.tx_shut.load(Ordering::Acquire)
+        && s.segment().is_some_and(|p| p.finished() != FIN_NONE)
+        && s.tx.lock().is_ok_and(|tx| tx.is_finished())
 }
 
 /// Shuts it, whichever way the stream goes; `kernel` is the kernel's shutdown.

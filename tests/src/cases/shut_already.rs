@@ -1,10 +1,10 @@
-//! What comes to an end that the program itself has shut already: the peer's death, data.
+//! What comes to an end that the program itself has shut already: the peer's death, data, one more shutdown.
 
 use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
 use crate::sys::{Fd, io, net, proc, wait};
-use libc::{SHUT_RD, SHUT_RDWR};
+use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("killed_behind_shutdown_read_received", |s| {
@@ -65,6 +65,15 @@ pub(super) const CASES: &[Case] = &[
             }
         })
     }),
+    Case::pair("shutdown_after_both_ends", |s| {
+        shutdown_after_both(s, SHUT_RDWR)
+    }),
+    Case::pair("shutdown_write_after_both_ends", |s| {
+        shutdown_after_both(s, SHUT_WR)
+    }),
+    Case::pair("shutdown_read_after_both_ends", |s| {
+        shutdown_after_both(s, SHUT_RD)
+    }),
 ];
 
 const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
@@ -123,4 +132,21 @@ fn data_for_shut(s: &Side, reads: fn(&Side, Fd)) {
         s.sync("sent");
     }
     s.sync("done");
+}
+
+/// Both ends have said that they send no more, and A has made no call since: nothing is connected any more.
+fn shutdown_after_both(s: &Side, how: i32) {
+    let fd = s.pair();
+    if s.a() {
+        log!(s, "{}", net::shutdown(fd, SHUT_WR));
+        s.sync("one");
+    } else {
+        s.sync("one");
+        log!(s, "{:?}", io::recv_to_end(fd));
+        log!(s, "{}", net::shutdown(fd, SHUT_WR));
+        // (the answer to that is the kernel's to send, at once)
+        std::thread::sleep(wait::millis(5));
+        log!(s, "again {}", net::shutdown(fd, how));
+    }
+    s.sync("two");
 }
