@@ -346,6 +346,9 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Result<Option<usize>> {
     let Some(wire) = wire(s) else {
         return Ok(None);
     };
+    if wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire) {
+        return Err(told(s, Errno::CONNRESET, 0)); // (a sendfile that has sent some takes it with it, as the kernel's does)
+    }
     let may = || {
         let Ok(_tx) = s.tx.lock() else {
             return Ok(None);
