@@ -3,7 +3,7 @@
 
 use super::entry::{ET, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::registered;
-use super::set::{Set, TAG, TAG_MASK};
+use super::set::{Set, TAG, TAG_MASK, tag};
 use crate::sockets::{Phase, Socket, residual};
 use crate::table::{self, Entry as Known};
 use crate::{real, world};
@@ -118,7 +118,8 @@ fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) 
         e.managed = true;
         let index = l.insert(e);
         let events = libc::EPOLLIN.cast_unsigned() | ET;
-        set.kernel(libc::EPOLL_CTL_MOD, fd, events, TAG | index as u64);
+        let tag = l.tag(index);
+        set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag);
         set.engaged.fetch_add(1, Ordering::AcqRel);
         l.heat(index);
     }
@@ -156,7 +157,8 @@ fn other(
     let mut e = Entry::new(Subject::Other, fd, ev.events, data);
     e.managed = true;
     let index = l.insert(e);
-    if set.kernel(op, fd, ev.events, TAG | index as u64) {
+    let tag = l.tag(index);
+    if set.kernel(op, fd, ev.events, tag) {
         set.engaged.fetch_add(1, Ordering::AcqRel);
         return Ok(0);
     }
@@ -211,7 +213,7 @@ fn modify(
         }
         Subject::Other => {
             note_edges(set, events);
-            if set.kernel(libc::EPOLL_CTL_MOD, fd, events, TAG | index as u64) {
+            if set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag(index, e.turn)) {
                 e.modify(events, data);
                 return Ok(0);
             }

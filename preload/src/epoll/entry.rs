@@ -58,6 +58,8 @@ pub(crate) struct Entry {
     pub(crate) orphan: bool,
     /// On the list of those looked at in user space.
     pub(crate) hot: bool,
+    /// Which of those that have had its number it is: see [`super::set::TAG`].
+    pub(super) turn: u16,
     /// What wakes for it, as of its last wish.
     waker: Waker,
     /// The kernel does not watch the event of its ring.
@@ -69,7 +71,7 @@ pub(crate) struct Entry {
     /// Not reported since it was added or modified.
     pub(super) fresh: bool,
     /// Looks in a row that found nothing.
-    pub(crate) idle: u32,
+    pub(crate) idle: u16,
     /// The call that last reported it.
     pub(crate) reported_in: u32,
     /// The call during which the registration became ours: until then the kernel may have reported it
@@ -96,6 +98,7 @@ impl Entry {
             parked: false,
             orphan: false,
             hot: false,
+            turn: 0,
             waker: Waker::Bell,
             unwatched: false,
             disabled: false,

@@ -24,33 +24,33 @@ const FEW: usize = 64;
 /// What a look in vain counts, among so many hot ones. Who has nothing else to do looks at a few for next to nothing, and their
 /// peers, who may have much to do, are spared the bells.
 #[allow(clippy::cast_possible_truncation)]
-pub(super) const fn weight(hot: usize, spinning: bool) -> u32 {
+pub(super) const fn weight(hot: usize, spinning: bool) -> u16 {
     if spinning && hot <= FEW {
         1
     } else {
-        LOOK as u32
+        LOOK as u16
     }
 }
 
 /// Looks in vain that an entry is worth, by weight, among so many hot ones.
 #[allow(clippy::cast_possible_truncation)]
-pub(super) fn patience(hot: usize) -> u32 {
-    (MOST * FEW / hot.max(FEW)).max(LEAST) as u32
+pub(super) fn patience(hot: usize) -> u16 {
+    (MOST * FEW / hot.max(FEW)).max(LEAST) as u16
 }
 
 /// As [`patience`], of an entry that is armed for a sleep already.
-pub(super) fn patience_asleep(hot: usize) -> u32 {
+pub(super) fn patience_asleep(hot: usize) -> u16 {
     patience(hot) / 4
 }
 
 /// Whether an entry can be left to its bell, and was looked at in vain for long enough.
-pub(super) const fn is_tiring(e: &Entry, patience: u32) -> bool {
+pub(super) const fn is_tiring(e: &Entry, patience: u16) -> bool {
     e.idle > patience && (e.parked || (e.managed && matches!(e.subject, Subject::Socket(..))))
 }
 
 /// Leaves entries to their bells, but for those that turn out to have something after all. Whether there are such: what told of
 /// it may have been taken by the wish.
-pub(super) fn cool(l: &mut Inner, patience: u32) -> bool {
+pub(super) fn cool(l: &mut Inner, patience: u16) -> bool {
     let mut new = false;
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)

@@ -7,7 +7,7 @@
 use super::entry::Subject;
 use super::hot;
 use super::out::Out;
-use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK};
+use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK, index_of_tag, is_of};
 use crate::real;
 use crate::sockets::{Socket, operator, ready, rouse, shows};
 use transport::sys::{Errno, Result};
@@ -189,9 +189,9 @@ fn translate_to(
             // SAFETY: the kernel filled this many entries.
             let ev = unsafe { at.add(i).read_unaligned() };
             let (events, data) = (ev.events, ev.u64);
-            #[allow(clippy::cast_possible_truncation)]
-            let index = if data & TAG_MASK == TAG {
-                (data & !(TAG_MASK | RING)) as usize
+            let tagged = data & TAG_MASK == TAG;
+            let index = if tagged {
+                index_of_tag(data)
             } else if let Some(index) = l.orphan(data) {
                 index
             } else {
@@ -201,7 +201,7 @@ fn translate_to(
             };
             others |= index == OTHERS;
             let Some(e) = l.entry(index) else { continue };
-            if data & RING != 0 && !e.has_ring() {
+            if tagged && (data & RING != 0 && !e.has_ring() || !is_of(e, data)) {
                 continue; // it stood for another
             }
             if e.is_disabled() && !e.managed {
@@ -216,7 +216,7 @@ fn translate_to(
             }
             if let Some(slot) = ours.get_mut(count) {
                 #[allow(clippy::cast_possible_truncation)]
-                let bits = if data & RING == 0 {
+                let bits = if !tagged || data & RING == 0 {
                     (events & 0x7fff) as u16
                 } else {
                     0
@@ -224,7 +224,9 @@ fn translate_to(
                 *slot = (e.socket(), e.fd, bits.cast_signed());
                 count += 1;
             }
-            l.heat(index);
+            if e.managed {
+                l.heat(index); // (which counts as engaged)
+            }
         }
     }
     for (s, fd, bits) in ours.into_iter().take(count) {

@@ -5,7 +5,7 @@
 //! Rule: the kernel's registration and ours change together, under the set's lock.
 
 use super::entry::{ALWAYS, EXCLUSIVE, Entry, ONESHOT, Subject};
-use super::set::{Locked, Membership, RING, Set, TAG};
+use super::set::{Locked, Membership, RING, Set, tag};
 use super::ticket::{self, Taker};
 use crate::sockets::{Phase, Socket, ready, residual, rouse, wired};
 use crate::table;
@@ -74,9 +74,9 @@ pub(crate) fn manage(m: &Membership) {
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     e.managed = true;
     let counted = e.hot;
-    let tag = TAG | m.index as u64;
-    // Who waits on a set that had nothing of ours is not counted among its waiters.
-    let first = !counted && m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
+    let tag = tag(m.index, e.turn);
+    // Who waits on a set that had nothing of ours is not counted among its waiters: nor is who has done so since before it was announced.
+    let first = counted || m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
     let sleepers = !m.set.is_ours_alone() && (first || m.set.waiters.load(Ordering::Acquire) > 0);
     let events = if sleepers {
         Set::rousing(e)
@@ -124,7 +124,7 @@ fn watch_ring(set: &'static Set, l: &mut Locked, index: usize, on: bool) {
     {
         if on {
             let edges = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
-            let tag = TAG | RING | index as u64;
+            let tag = RING | tag(index, e.turn);
             // (for an entry that it has heard of, by this name or by another, the kernel says that it is there)
             e.set_unwatched(!set.kernel_has(event, edges, tag));
         } else {
@@ -154,7 +154,7 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         if std::mem::take(&mut e.managed) {
             // The kernel tells of errors and of the end unasked, and an entry that has fired once is not to: that goes
             // to us, who pass nothing of it on, until the program modifies it.
-            let silent = TAG | m.index as u64;
+            let silent = tag(m.index, e.turn);
             let data = if e.is_disabled() { silent } else { e.data };
             let (fd, events) = (e.fd, e.program_events());
             if e.parked {

@@ -29,12 +29,31 @@ pub(crate) struct Membership {
     pub(crate) index: usize,
 }
 
-/// What marks our own `data` in the kernel: the high half. A program's data that looks the same is
-/// given a tag of its own.
-pub(crate) const TAG: u64 = 0x5c1f_a3e9 << 32;
-/// Beside the number of an entry: it is the event of its ring that tells.
+/// What marks our own `data` in the kernel: the highest quarter. A program's data that looks the same is
+/// given a tag of its own. The next quarter says which entry it was of those that have had the number: what a thread has taken from the
+/// kernel may be of one that was closed since, and another that has its number by now is not to hear of it.
+pub(crate) const TAG: u64 = 0x5c1f << 48;
+pub(crate) const TAG_MASK: u64 = 0xffff << 48;
+/// Beside the number of an entry: it is the event of its ring that tells, which may outlive the entry.
 pub(crate) const RING: u64 = 1 << 31;
-pub(crate) const TAG_MASK: u64 = 0xffff_ffff << 32;
+const TURN_SHIFT: u32 = 32;
+
+/// The `data` of an entry of ours.
+pub(super) const fn tag(index: usize, turn: u16) -> u64 {
+    TAG | (turn as u64) << TURN_SHIFT | index as u64
+}
+
+/// The number of the entry that such data are of.
+#[allow(clippy::cast_possible_truncation)]
+pub(super) const fn index_of_tag(data: u64) -> usize {
+    (data & (RING - 1)) as usize
+}
+
+/// Whether it is this entry, and not an earlier one.
+#[allow(clippy::cast_possible_truncation)]
+pub(super) const fn is_of(e: &Entry, data: u64) -> bool {
+    data & RING != 0 || (data >> TURN_SHIFT) as u16 == e.turn
+}
 
 /// The index of the event by which other processes are heard (`rouse`).
 pub(crate) const OTHERS: usize = 0x7fff_ffff;
@@ -59,6 +78,8 @@ pub(crate) struct Inner {
     alone: Option<usize>,
     /// The number of the last ticket; 0: none was drawn in this process.
     pub(super) tickets: u64,
+    /// That of the last entry, of all that there have been.
+    turn: u16,
 }
 
 /// An epoll set.
@@ -254,19 +275,19 @@ impl Set {
                 others = true;
                 continue;
             }
-            #[allow(clippy::cast_possible_truncation)]
-            let index = (data & !(TAG_MASK | RING)) as usize;
-            if let Some(e) = l.entry(index) {
-                if data & RING != 0 && !e.has_ring() {
-                    continue; // it stood for another
-                }
-                e.stir();
-                others |= matches!(e.subject, Subject::Other);
-                if let Some(s) = e.socket().filter(|_| data & RING == 0) {
-                    s.note_kernel(bits);
-                }
+            let index = index_of_tag(data);
+            let Some(e) = l.entry(index) else { continue };
+            if data & RING != 0 && !e.has_ring() || !is_of(e, data) {
+                continue; // it stood for another
             }
-            l.heat(index);
+            e.stir();
+            others |= matches!(e.subject, Subject::Other);
+            if let Some(s) = e.socket().filter(|_| data & RING == 0) {
+                s.note_kernel(bits);
+            }
+            if e.managed {
+                l.heat(index); // (which counts as engaged)
+            }
         }
         others
     }
@@ -317,7 +338,7 @@ impl Set {
     /// Registers a plain socket's entry that we look at too: what the program asked for, with our tag.
     pub(super) fn ask_beside_us(&self, e: &Entry, index: usize) {
         let events = e.program_events() & !ONESHOT;
-        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, TAG | index as u64);
+        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, tag(index, e.turn));
     }
 
     /// Makes a thread that sleeps in the kernel on this set look at an entry.
@@ -341,7 +362,7 @@ impl Set {
             libc::EPOLL_CTL_MOD,
             e.fd,
             Self::rousing(e),
-            TAG | index as u64,
+            tag(index, e.turn),
         )
     }
 
@@ -423,6 +444,11 @@ impl Inner {
         self.entries.get_mut(index)?.as_mut()
     }
 
+    /// The `data` of an entry.
+    pub(super) fn tag(&mut self, index: usize) -> u64 {
+        tag(index, self.entry(index).map_or(0, |e| e.turn))
+    }
+
     /// The orphan with these data, if there is one.
     pub(crate) fn orphan(&mut self, data: u64) -> Option<usize> {
         if self.orphans == 0 {
@@ -450,8 +476,10 @@ impl Inner {
         self.by_fd.get(&fd).map(|&index| index as usize)
     }
 
-    pub(crate) fn insert(&mut self, e: Entry) -> usize {
+    pub(crate) fn insert(&mut self, mut e: Entry) -> usize {
         let fd = e.fd;
+        self.turn = self.turn.wrapping_add(1);
+        e.turn = self.turn;
         let index = if let Some(i) = self.free.pop() {
             if let Some(slot) = self.entries.get_mut(i) {
                 *slot = Some(e);
