@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::Side;
+use crate::side::{Side, drain, fill_up};
 use crate::sys::proc::once_asleep;
 use crate::sys::wait::{add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, wait};
@@ -17,6 +17,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_add_while_waiting", sets_add_while_waiting),
     Case::pair("sets_modify_while_waiting", sets_modify_while_waiting),
     Case::pair("sets_delete_while_waiting", sets_delete_while_waiting),
+    Case::pair(
+        "sets_room_for_an_early_sleeper",
+        sets_room_for_an_early_sleeper,
+    ),
 ];
 
 fn sets_two_sleepers(s: &Side) {
@@ -212,5 +216,28 @@ fn sets_beside_a_silent_one(s: &Side) {
         }
     }
     log!(s, "{TURNS} turns");
+    s.sync("done");
+}
+
+/// Who has slept on the set since before the connection carried anything hears of room, as event loops that send from other
+/// threads than the one that waits.
+fn sets_room_for_an_early_sleeper(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        let set = wait::epoll();
+        add(set, fd, 0, 1).ok();
+        let sleeper = std::thread::spawn(move || epoll_wait(set, 4, -1).to_string());
+        std::thread::sleep(wait::millis(50));
+        io::send_all(fd, b"s").ok();
+        s.hear();
+        let sent = fill_up(fd);
+        modify(set, fd, EPOLLOUT, 2).ok();
+        s.tell(sent as u64);
+        log!(s, "{}", sleeper.join().unwrap());
+    } else {
+        io::recv_exact(fd, 1);
+        s.tell(1);
+        drain(fd, s.hear() as usize);
+    }
     s.sync("done");
 }
