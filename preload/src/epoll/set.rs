@@ -29,18 +29,19 @@ pub(crate) struct Membership {
     pub(crate) index: usize,
 }
 
-/// What marks our own `data` in the kernel: the highest quarter. A program's data that looks the same is
-/// given a tag of its own. The next quarter says which entry it was of those that have had the number: what a thread has taken from the
+/// What marks our own `data` in the kernel: the highest 27 bits. A program's data that looks the same is
+/// given a tag of its own. The next 12 say which entry it was of those that have had the number: what a thread has taken from the
 /// kernel may be of one that was closed since, and another that has its number by now is not to hear of it.
-pub(crate) const TAG: u64 = 0x5c1f << 48;
-pub(crate) const TAG_MASK: u64 = 0xffff << 48;
+pub(crate) const TAG: u64 = (0x5c1f_a3e9 << 32) & TAG_MASK;
+pub(crate) const TAG_MASK: u64 = !0 << (TURN_SHIFT + 12);
+const TURN_SHIFT: u32 = 25;
+const TURN_MASK: u64 = 0xfff;
 /// Beside the number of an entry: it is the event of its ring that tells, which may outlive the entry.
-pub(crate) const RING: u64 = 1 << 31;
-const TURN_SHIFT: u32 = 32;
+pub(crate) const RING: u64 = 1 << 24;
 
 /// The `data` of an entry of ours.
 pub(super) const fn tag(index: usize, turn: u16) -> u64 {
-    TAG | (turn as u64) << TURN_SHIFT | index as u64
+    TAG | (turn as u64 & TURN_MASK) << TURN_SHIFT | index as u64
 }
 
 /// The number of the entry that such data are of.
@@ -50,13 +51,12 @@ pub(super) const fn index_of_tag(data: u64) -> usize {
 }
 
 /// Whether it is this entry, and not an earlier one.
-#[allow(clippy::cast_possible_truncation)]
 pub(super) const fn is_of(e: &Entry, data: u64) -> bool {
-    data & RING != 0 || (data >> TURN_SHIFT) as u16 == e.turn
+    data & RING != 0 || (data >> TURN_SHIFT) & TURN_MASK == e.turn as u64 & TURN_MASK
 }
 
-/// The index of the event by which other processes are heard (`rouse`).
-pub(crate) const OTHERS: usize = 0x7fff_ffff;
+/// The index of the event by which other processes are heard (`rouse`): no set has as many entries.
+pub(crate) const OTHERS: usize = 0xff_ffff;
 
 /// The bits of a registration that are not events.
 const ET_ONESHOT_WAKEUP: u32 = 0xf000_0000;
