@@ -116,11 +116,11 @@ fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) 
     if let Some(mut l) = set.lock() {
         let mut e = Entry::new(subject, fd, ev.events, ev.u64);
         e.managed = true;
+        set.engage(&mut e);
         let index = l.insert(e);
         let events = libc::EPOLLIN.cast_unsigned() | ET;
         let tag = l.tag(index);
         set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag);
-        set.engaged.fetch_add(1, Ordering::AcqRel);
         l.heat(index);
     }
 }
@@ -159,7 +159,9 @@ fn other(
     let index = l.insert(e);
     let tag = l.tag(index);
     if set.kernel(op, fd, ev.events, tag) {
-        set.engaged.fetch_add(1, Ordering::AcqRel);
+        if let Some(e) = l.entry(index) {
+            set.engage(e);
+        }
         return Ok(0);
     }
     l.remove(index);

@@ -32,6 +32,29 @@ pub(crate) enum Subject {
     Other,
 }
 
+impl Subject {
+    /// The socket, if it is still the one that was registered.
+    pub(crate) fn socket(self) -> Option<&'static Socket> {
+        match self {
+            Self::Socket(s, generation) if s.generation.load(Ordering::Acquire) == generation => {
+                Some(s)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How an entry is looked after in user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heed {
+    /// Not at all: it is the kernel's alone.
+    None,
+    /// When its bell has rung. It is counted among the set's engaged ones.
+    Bell,
+    /// At each look: it is on the list of the hot ones, and counted too.
+    Hot,
+}
+
 /// What wakes whoever sleeps on the set for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waker {
@@ -56,8 +79,7 @@ pub(crate) struct Entry {
     pub(crate) parked: bool,
     /// See `Inner::orphans`.
     pub(crate) orphan: bool,
-    /// On the list of those looked at in user space.
-    pub(crate) hot: bool,
+    pub(super) heed: Heed,
     /// Which of those that have had its number it is: see [`super::set::TAG`].
     pub(super) turn: u16,
     /// What wakes for it, as of its last wish.
@@ -97,7 +119,7 @@ impl Entry {
             managed: false,
             parked: false,
             orphan: false,
-            hot: false,
+            heed: Heed::None,
             turn: 0,
             waker: Waker::Bell,
             unwatched: false,
@@ -109,6 +131,15 @@ impl Entry {
             reported_in: 0,
             managed_in: 0,
         }
+    }
+
+    /// Whether it is looked after in user space.
+    pub(super) fn is_counted(&self) -> bool {
+        self.heed != Heed::None
+    }
+
+    pub(super) fn is_hot(&self) -> bool {
+        self.heed == Heed::Hot
     }
 
     /// Whether it can be the event of its ring that tells of it: such an event may outlive what it was for, and the entry be
@@ -161,14 +192,7 @@ impl Entry {
 
     /// The socket, if it is still the one that was registered.
     pub(crate) fn socket(&self) -> Option<&'static Socket> {
-        match self.subject {
-            Subject::Socket(s, generation)
-                if s.generation.load(Ordering::Acquire) == generation =>
-            {
-                Some(s)
-            }
-            _ => None,
-        }
+        self.subject.socket()
     }
 
     /// What the kernel's registration of a managed entry asks for.

@@ -5,7 +5,7 @@
 //! dearer is a look at each, since they no longer lie in the caches, and every wait goes past all of
 //! them: the idle ones must not slow down those that have something.
 
-use super::entry::{Entry, Subject};
+use super::entry::{Entry, Heed, Subject};
 use super::set::{Inner, Set};
 use super::ticket;
 use std::sync::atomic::Ordering;
@@ -107,8 +107,9 @@ fn keep(l: &mut Inner, mut stays: impl FnMut(&mut Entry) -> bool) {
     let mut hot = std::mem::take(&mut l.hot);
     hot.retain(|&i| {
         l.entry(i).is_some_and(|e| {
-            e.hot = stays(e);
-            e.hot
+            let stays = stays(e);
+            e.heed = if stays { Heed::Hot } else { Heed::Bell };
+            stays
         })
     });
     l.hot = hot;

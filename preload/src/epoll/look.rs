@@ -10,6 +10,7 @@ use super::out::Out;
 use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK, index_of_tag, is_of};
 use crate::real;
 use crate::sockets::{Socket, operator, ready, rouse, shows};
+use std::sync::atomic::Ordering;
 use transport::sys::{Errno, Result};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
@@ -180,7 +181,7 @@ fn translate_to(
     call: u32,
     asleep: bool,
 ) {
-    let mut ours: [(Option<&'static Socket>, i32, i16); BATCH] = [(None, -1, 0); BATCH];
+    let mut ours = [(Subject::Other, -1, 0); BATCH];
     let mut count = 0;
     let mut others = false;
     {
@@ -221,16 +222,20 @@ fn translate_to(
                 } else {
                     0
                 };
-                *slot = (e.socket(), e.fd, bits.cast_signed());
+                let bits = bits.cast_signed();
+                // (said under the lock, under which the entry of a socket that is closed goes)
+                if let Some(s) = e.socket().filter(|s| s.shows_end(bits)) {
+                    s.over.store(true, Ordering::Release);
+                }
+                *slot = (e.subject, e.fd, bits);
                 count += 1;
             }
-            if e.managed {
-                l.heat(index); // (which counts as engaged)
-            }
+            l.heat(index);
         }
     }
-    for (s, fd, bits) in ours.into_iter().take(count) {
-        if let Some(s) = s {
+    for (subject, fd, bits) in ours.into_iter().take(count) {
+        // (unless it was closed meanwhile)
+        if let Some(s) = subject.socket() {
             shows::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep), false);
         }
     }

@@ -45,7 +45,9 @@ pub(crate) fn announced(_w: &mut World, s: &'static Socket) {
     // SAFETY: under the registry lock.
     for m in unsafe { &*s.sets.get() } {
         if let Some(mut l) = m.set.lock() {
-            m.set.engaged.fetch_add(1, Ordering::AcqRel);
+            if let Some(e) = l.entry(m.index) {
+                m.set.engage(e);
+            }
             l.heat(m.index);
         }
     }
@@ -73,10 +75,9 @@ pub(crate) fn manage(m: &Membership) {
     }
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     e.managed = true;
-    let counted = e.hot;
     let tag = tag(m.index, e.turn);
     // Who waits on a set that had nothing of ours is not counted among its waiters: nor is who has done so since before it was announced.
-    let first = counted || m.set.engaged.fetch_add(1, Ordering::AcqRel) == 0;
+    let first = e.is_counted() || m.set.engage(e);
     let sleepers = !m.set.is_ours_alone() && (first || m.set.waiters.load(Ordering::Acquire) > 0);
     let events = if sleepers {
         Set::rousing(e)
@@ -149,8 +150,8 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
             ticket::disturb_held(m.set, &mut l, Taker::Change);
             continue;
         }
-        let was_hot = std::mem::take(&mut e.hot);
-        let engaged = was_hot || e.managed;
+        let was_hot = e.is_hot();
+        m.set.disengage(e);
         if std::mem::take(&mut e.managed) {
             // The kernel tells of errors and of the end unasked, and an entry that has fired once is not to: that goes
             // to us, who pass nothing of it on, until the program modifies it.
@@ -170,9 +171,6 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         if was_hot {
             ticket::disturb_held(m.set, &mut l, Taker::Change);
         }
-        if engaged {
-            m.set.engaged.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 }
 
@@ -184,13 +182,11 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
     s.watch_seat();
     for m in sets {
         let Some(mut l) = m.set.lock() else { continue };
-        if let Some(e) = l.remove(m.index)
-            && (e.managed || e.hot)
-        {
-            if e.hot {
+        if let Some(mut e) = l.remove(m.index) {
+            if e.is_hot() {
                 ticket::disturb_held(m.set, &mut l, Taker::Change);
             }
-            m.set.engaged.fetch_sub(1, Ordering::AcqRel);
+            m.set.disengage(&mut e);
         }
     }
 }
@@ -216,7 +212,9 @@ pub(crate) fn add(
         set.ask_beside_us(e, index);
     }
     if keeps || phase == Phase::Announced {
-        set.engaged.fetch_add(1, Ordering::AcqRel);
+        if let Some(e) = l.entry(index) {
+            set.engage(e);
+        }
         l.heat(index);
     }
     drop(l);
@@ -244,13 +242,11 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
     watch_ring(set, &mut l, index, false);
     let Some(mut e) = l.remove(index) else { return };
     e.disarm_by();
-    if e.hot {
+    if e.is_hot() {
         ticket::disturb_held(set, &mut l, Taker::Change);
     }
     drop(l);
-    if e.managed || e.hot || matches!(e.subject, Subject::Set(_)) {
-        set.engaged.fetch_sub(1, Ordering::AcqRel);
-    }
+    set.disengage(&mut e);
     if let Some(s) = e.socket() {
         // SAFETY: under the registry lock.
         let sets = unsafe { &mut *s.sets.get() };
@@ -366,7 +362,7 @@ pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
             // (one that is the program's own is not counted as looked at by us)
             && l.entry(m.index).is_some_and(|e| {
                 // (what has left the segment is registered anew, silent or not)
-                (e.managed || e.hot) && (s.phase() != Phase::Attached || e.waits_for_bells())
+                e.is_counted() && (s.phase() != Phase::Attached || e.waits_for_bells())
             })
         {
             l.heat(m.index);
@@ -408,10 +404,7 @@ fn tell_those(s: &'static Socket, which: impl Fn(&Entry) -> bool) {
     // SAFETY: under the registry lock.
     for m in unsafe { &*s.sets.get() } {
         let Some(mut l) = m.set.lock() else { continue };
-        if let Some(e) = l
-            .entry(m.index)
-            .filter(|e| (e.managed || e.hot) && which(e))
-        {
+        if let Some(e) = l.entry(m.index).filter(|e| e.is_counted() && which(e)) {
             e.stir_anew();
             l.heat(m.index);
         }

@@ -8,7 +8,7 @@
 //!
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
-use super::entry::{Entry, ONESHOT, Subject};
+use super::entry::{Entry, Heed, ONESHOT, Subject};
 use super::ticket::{self, Taker};
 use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::spin::{Budget, Company};
@@ -91,7 +91,7 @@ pub(crate) struct Set {
     pub(crate) fd: AtomicI32,
     pub(super) refs: AtomicU32,
     /// Entries that have to be looked at in user space: announced or attached sockets, other sets.
-    pub(crate) engaged: AtomicU32,
+    pub(super) engaged: AtomicU32,
     /// Threads asleep in the kernel on this set.
     pub(crate) waiters: AtomicU32,
     /// The ticket by which one of them sleeps ([`super::ticket`]), or 0.
@@ -170,6 +170,22 @@ impl Set {
     /// Whether this thread, which is counted, is the only one that sleeps on it, by whatever way.
     pub(crate) fn has_one_sleeper(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) == 1 && !self.around.load(Ordering::SeqCst)
+    }
+
+    /// From now on an entry has to be looked at in user space, and calls on the set are ours. Whether it is the first of them.
+    pub(super) fn engage(&self, e: &mut Entry) -> bool {
+        if e.is_counted() {
+            return false;
+        }
+        e.heed = Heed::Bell;
+        self.engaged.fetch_add(1, Ordering::AcqRel) == 0
+    }
+
+    /// It has not any more, or has left the set.
+    pub(super) fn disengage(&self, e: &mut Entry) {
+        if std::mem::replace(&mut e.heed, Heed::None) != Heed::None {
+            self.engaged.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     pub(crate) fn is_engaged(&self) -> bool {
@@ -281,13 +297,14 @@ impl Set {
                 continue; // it stood for another
             }
             e.stir();
-            others |= matches!(e.subject, Subject::Other);
+            if matches!(e.subject, Subject::Other) {
+                others = true;
+                continue;
+            }
             if let Some(s) = e.socket().filter(|_| data & RING == 0) {
                 s.note_kernel(bits);
             }
-            if e.managed {
-                l.heat(index); // (which counts as engaged)
-            }
+            l.heat(index);
         }
         others
     }
@@ -523,11 +540,12 @@ impl Inner {
         }
     }
 
+    /// Has the next look include an entry, unless it is the kernel's alone.
     pub(crate) fn heat(&mut self, index: usize) {
         if let Some(e) = self.entry(index)
-            && !e.hot
+            && e.heed == Heed::Bell
         {
-            e.hot = true;
+            e.heed = Heed::Hot;
             self.hot.push(index);
         }
     }

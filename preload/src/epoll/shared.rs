@@ -28,7 +28,7 @@ impl Set {
         };
         let entries = l.entries.iter().flatten();
         entries
-            .filter(|e| e.managed || e.hot)
+            .filter(|e| e.is_counted())
             .filter_map(|e| Some((e.socket().filter(|s| s.is_shared())?, e.fd)))
             .collect()
     }
