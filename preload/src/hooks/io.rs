@@ -186,7 +186,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
-    let Some(s) = table::socket(fd).filter(|_| n > 0) else {
+    let Some(s) = table::socket(fd) else {
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::write(fd, buf, n) };
     };

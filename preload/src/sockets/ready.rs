@@ -90,6 +90,13 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     if fresh {
         shows::check_kernel(s, fd);
     }
+    // A peer that has gone back to the kernel ends there, whatever it put before lies here unread. (Told to sets under their locks.)
+    let ends = p
+        .stated(End::Fast)
+        .map_or(0, |_| kernel_now(s, fd, libc::POLLRDHUP));
+    if s.shows_end(ends) {
+        s.over.store(true, Ordering::Release);
+    }
     let over = s.is_over();
     let fin = p.finished();
     let end = ending(s, p);
@@ -116,6 +123,8 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         if !s.reset_told.load(Ordering::Acquire) {
             b |= libc::POLLERR;
         }
+    } else if s.shows_end(ends) && ends & libc::POLLHUP != 0 {
+        b |= OUT | ends & (libc::POLLHUP | libc::POLLERR);
     } else if s.sent_late.load(Ordering::Acquire)
         || (s.woken_hard.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire))
     {
