@@ -243,7 +243,12 @@ impl Entry {
                     if !self.fresh && edge == self.seen_edge && !(room && lack != self.seen_lack) {
                         return None;
                     }
-                    self.seen_edge = edge;
+                    // (behind both ends nothing comes any more; the look itself may have heard of them)
+                    self.seen_edge = if hit & libc::EPOLLHUP.cast_unsigned() != 0 {
+                        ready::edge(s, self.fd, data)
+                    } else {
+                        edge
+                    };
                     if room {
                         // (what is told without it leaves the room to be told when it comes)
                         self.seen_lack = lack;

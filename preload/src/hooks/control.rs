@@ -67,7 +67,7 @@ pub unsafe extern "C" fn getsockopt(
     {
         let at: *mut c_int = value.cast();
         // SAFETY: as above.
-        unsafe { at.write_unaligned(options::correct(s, level, name, at.read_unaligned())) };
+        unsafe { at.write_unaligned(options::correct(s, fd, level, name, at.read_unaligned())) };
     }
     r
 }

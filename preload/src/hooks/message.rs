@@ -92,7 +92,7 @@ unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr, came: b
     }
     let left = options::countable(s, fd);
     // (as the kernel hints: where nothing is left but the end, there is something to read)
-    let left = if left == 0 && options::has_ended(s) {
+    let left = if left == 0 && options::has_ended(s, fd) {
         1
     } else {
         left
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn recvmmsg(
     };
     // (the kernel tells an error that waits before any bytes, which recvmsg does not)
     if flags & libc::MSG_ERRQUEUE == 0
-        && (is_kernels(s, fd) || s.phase() != Phase::Attached || options::may_have_error(s))
+        && (is_kernels(s, fd) || s.phase() != Phase::Attached || options::may_have_error(s, fd))
         && !crate::signals::is_sandboxed()
         && let Some(e) = options::take_error(s, fd)
     {

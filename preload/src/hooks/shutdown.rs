@@ -69,7 +69,9 @@ fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_i
         return kernel(how);
     }
     end_put_off(s, fd);
-    if s.segment().is_some_and(|p| ending(s, p) == Ending::Reset) {
+    if s.segment()
+        .is_some_and(|p| ending(s, p, fd) == Ending::Reset)
+    {
         return kernel(how); // it knows of the reset, and says that there is no connection
     }
     match with_earlier(s, how) {

@@ -5,7 +5,7 @@
 //! nothing to tell: the peer hears of the end from the last one, by the segment or, if that died, by the
 //! kernel.
 
-use super::{Phase, Socket, Way};
+use super::{Phase, Socket, Way, cut};
 use crate::epoll::registered;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
@@ -268,6 +268,8 @@ fn say_goodbye(s: &Socket, fd: i32) {
         let had_ended = tx.is_finished();
         tx.finish(p, if had_ended { FIN_ABORTED } else { FIN_RESET });
         net::reset_on_close(fd);
+    } else if cut::error(s, &mut tx, p, fd).is_some() {
+        tx.finish(p, FIN_RESET); // (the other end may not have looked yet)
     } else {
         tx.finish(p, FIN_CLOSED);
         if p.finished() == FIN_CLOSED && tx.leg() == Leg::Fast {

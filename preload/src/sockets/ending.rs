@@ -1,12 +1,13 @@
 //! How an attached connection ends, as TCP would have shown it: end of file, or reset.
 
 use super::lock::is_single_threaded;
-use super::{Phase, Socket};
+use super::{Phase, Socket, cut};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
-use transport::sdp::Tx;
+use transport::sdp::{Ended, Tx};
 use transport::shm::layout::{FIN_ABORTED, FIN_CLOSED, FIN_NONE, FIN_RESET, FIN_SHUT};
-use transport::sys::Errno;
+use transport::shm::segment::Segment;
+use transport::sys::{Errno, net};
 
 /// What follows the last byte that the peer has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,24 +19,27 @@ pub(crate) enum Ending {
 }
 
 /// Looks at what the peer has said, and at whether it is still there.
-pub(crate) fn ending(s: &Socket, p: &impl Provider) -> Ending {
+pub(crate) fn ending(s: &Socket, p: &Segment, fd: i32) -> Ending {
     if s.broken.load(Ordering::Acquire) {
         return Ending::Reset;
     }
     match p.finished() {
         FIN_RESET | FIN_ABORTED => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
-        FIN_NONE => s.tx.lock().map_or(Ending::Eof, |tx| ending_with(s, &tx, p)),
-        FIN_SHUT if s.is_over() => s.tx.lock().map_or(Ending::Eof, |tx| ending_with(s, &tx, p)),
+        _ if s.is_over() => {
+            let tx = s.tx.lock();
+            tx.map_or(Ending::Eof, |mut tx| ending_with(s, &mut tx, p, fd))
+        }
         _ => Ending::Eof,
     }
 }
 
 /// [`ending`], with the sending lock held.
-pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
+pub(crate) fn ending_with(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Ending {
     match p.finished() {
         FIN_RESET | FIN_ABORTED => Ending::Reset,
         FIN_NONE if !s.is_over() => Ending::Open,
+        _ if cut::error(s, tx, p, fd).is_some() => Ending::Reset,
         // It died; with bytes of ours unread the kernel would have answered with a reset. (One that sends
         // by the kernel may just have shut its half there, and so may one that has heard of the end of ours.)
         fin @ (FIN_NONE | FIN_SHUT)
@@ -51,11 +55,37 @@ pub(crate) fn ending_with(s: &Socket, tx: &Tx, p: &impl Provider) -> Ending {
 }
 
 /// What a call is told of a reset, once: behind an end of file that the peer had said before, EPIPE; no read is told then.
-pub(crate) fn reset_error(p: &impl Provider) -> Errno {
-    match p.finished() {
+pub(crate) fn reset_error(s: &Socket, p: &impl Provider) -> Errno {
+    reset_error_of(p, || cut_error(s))
+}
+
+/// What a call is told of a reset for the first time: the kernel may have an error of its own for it, and would tell that once more,
+/// to whoever asks next.
+pub(crate) fn tell_reset(error: Errno, fd: i32) -> Errno {
+    let waits = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+    let waits = Errno(waits.unwrap_or(0));
+    if error == Errno::CONNRESET && waits != Errno::PIPE && Ended::is_said_by(waits) {
+        waits
+    } else {
+        error
+    }
+}
+
+/// The error that the kernel connection was cut with, if somebody has cut it and that is known.
+pub(crate) fn cut_error(s: &Socket) -> Option<Errno> {
+    s.tx.lock().ok().and_then(|tx| cut::known(&tx))
+}
+
+/// [`reset_error`], with the sending lock held.
+pub(crate) fn reset_error_with(tx: &Tx, p: &impl Provider) -> Errno {
+    reset_error_of(p, || cut::known(tx))
+}
+
+fn reset_error_of(p: &impl Provider, cut: impl FnOnce() -> Option<Errno>) -> Errno {
+    cut().unwrap_or(match p.finished() {
         FIN_ABORTED | FIN_SHUT => Errno::PIPE,
         _ => Errno::CONNRESET,
-    }
+    })
 }
 
 /// Whether the other end has no more use for what this side sends.

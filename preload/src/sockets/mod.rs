@@ -8,6 +8,7 @@ pub(crate) mod accept;
 mod cancel;
 pub(crate) mod close;
 pub(crate) mod counted;
+mod cut;
 pub(crate) mod demote;
 pub(crate) mod ending;
 pub(crate) mod engage;

@@ -3,7 +3,7 @@
 
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, reset_error, was_answered};
-use super::{Phase, Socket, residual, wired};
+use super::{Phase, Socket, cut, residual, wired};
 use crate::epoll::registered;
 use crate::{real, table};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use transport::direct::Direct;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
-use transport::sdp::Leg;
+use transport::sdp::{Ended, Leg};
 use transport::shm::layout::FIN_NONE;
 use transport::sys::{Errno, net};
 
@@ -227,7 +227,7 @@ fn size(fd: i32, name: i32) -> u32 {
 }
 
 /// What an option holds, where the kernel's answer is not what the program has set or would see.
-pub(crate) fn correct(s: &'static Socket, level: i32, name: i32, value: i32) -> i32 {
+pub(crate) fn correct(s: &'static Socket, fd: i32, level: i32, name: i32, value: i32) -> i32 {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => s.lowat.load(Ordering::Relaxed).cast_signed(),
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) if s.phase() == Phase::Attached => {
@@ -237,7 +237,10 @@ pub(crate) fn correct(s: &'static Socket, level: i32, name: i32, value: i32) -> 
             i32::from(s.cork.load(Ordering::Relaxed))
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Attached => {
-            let reset = s.segment().filter(|p| ending(s, *p) == Ending::Reset);
+            if value != 0 {
+                cut::take(s, Errno(value));
+            }
+            let reset = s.segment().filter(|p| ending(s, p, fd) == Ending::Reset);
             if s.reset_told.load(Ordering::Acquire) || !(reset.is_some() || value != 0) {
                 return 0;
             }
@@ -246,7 +249,11 @@ pub(crate) fn correct(s: &'static Socket, level: i32, name: i32, value: i32) -> 
                 return 0;
             }
             s.reset_told.store(true, Ordering::Release);
-            reset.map_or(value, |p| reset_error(p).0)
+            let own = value != libc::EPIPE && Ended::is_said_by(Errno(value));
+            match reset.map(|p| reset_error(s, p)) {
+                Some(told) if told != Errno::CONNRESET || !own => told.0,
+                _ => value,
+            }
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Wired => {
             // (a read or a send of ours may have taken it from the kernel)
@@ -260,7 +267,7 @@ pub(crate) fn correct(s: &'static Socket, level: i32, name: i32, value: i32) -> 
             }
             match value {
                 _ if aborted => libc::EPIPE,
-                0 => libc::ECONNRESET,
+                0 => wired::error(s).0,
                 told => told,
             }
         }
@@ -281,7 +288,7 @@ pub(crate) fn state(s: &'static Socket, fd: i32, kernels: u8) -> u8 {
     if wired::is_wired(s) {
         wired::available(s, fd);
     }
-    let theirs = theirs(s);
+    let theirs = theirs(s, fd);
     let ours = s.tx_shut.load(Ordering::Acquire);
     match (ours, theirs) {
         (_, Ending::Reset) | (true, Ending::Eof) => CLOSE,
@@ -292,23 +299,23 @@ pub(crate) fn state(s: &'static Socket, fd: i32, kernels: u8) -> u8 {
 }
 
 /// What follows the last byte that the peer has sent.
-fn theirs(s: &Socket) -> Ending {
+fn theirs(s: &Socket, fd: i32) -> Ending {
     if wired::is_wired(s) {
         wired::ending(s)
     } else {
-        s.segment().map_or(Ending::Open, |p| ending(s, p))
+        s.segment().map_or(Ending::Open, |p| ending(s, p, fd))
     }
 }
 
 /// Whether the peer has ended its direction.
-pub(crate) fn has_ended(s: &Socket) -> bool {
-    theirs(s) != Ending::Open
+pub(crate) fn has_ended(s: &Socket, fd: i32) -> bool {
+    theirs(s, fd) != Ending::Open
 }
 
 /// Whether an error may wait to be told: there is none while the peer goes on, but where data of the peer's may have come for an
 /// end that has shut both its halves.
-pub(crate) fn may_have_error(s: &Socket) -> bool {
-    has_shut_both(s) || has_ended(s)
+pub(crate) fn may_have_error(s: &Socket, fd: i32) -> bool {
+    has_shut_both(s) || has_ended(s, fd)
 }
 
 /// Whether the program has shut both halves, and they are so in the kernel, which answers data with a reset then.
@@ -328,7 +335,7 @@ pub(crate) fn take_error_of_shut(s: &'static Socket, fd: i32) -> Option<Errno> {
 /// Takes the error that waits to be told, as SO_ERROR does.
 pub(crate) fn take_error(s: &'static Socket, fd: i32) -> Option<Errno> {
     let value = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
-    let e = correct(s, libc::SOL_SOCKET, libc::SO_ERROR, value);
+    let e = correct(s, fd, libc::SOL_SOCKET, libc::SO_ERROR, value);
     (e != 0).then_some(Errno(e))
 }
 

@@ -63,7 +63,7 @@ pub(super) fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
         } else if wired::is_wired(s) {
             ready::bits(s, fd, libc::POLLIN | libc::POLLRDHUP, true) & ends != 0
         } else if let Some(p) = s.segment() {
-            ending(s, p) != Ending::Open
+            ending(s, p, fd) != Ending::Open
         } else {
             s.is_over() || kernel & ends != 0
         };

@@ -99,7 +99,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
     }
     let over = s.is_over();
     let fin = p.finished();
-    let end = ending(s, p);
+    let end = ending(s, p, fd);
     settle_both_shut(s, p, fd);
     let mut b = 0;
     if can_read(s, p, fd, fresh) || over || fin != FIN_NONE || s.rx_shut.load(Ordering::Acquire) {
@@ -233,7 +233,7 @@ pub(crate) fn edge(s: &Socket, fd: i32, data: bool) -> u64 {
     }
     let Some(p) = s.segment() else { return 0 };
     let arrived = if data { arrived(s, p, fd) } else { 0 };
-    let ended = match ending(s, p) {
+    let ended = match ending(s, p, fd) {
         Ending::Open => u64::from(s.rx_shut.load(Ordering::Relaxed)),
         Ending::Eof => 2 + u64::from(s.sent_late.load(Ordering::Relaxed)),
         Ending::Reset => 4,

@@ -1,7 +1,9 @@
 //! Receiving on a socket that is not plain. Called by the hooks of read, recv and their kin.
 
 use super::counted::{Counting, What, takes_long};
-use super::ending::{Ending, ending, is_gone, reset_error, settle_both_shut};
+use super::ending::{
+    Ending, cut_error, ending, is_gone, reset_error, settle_both_shut, tell_reset,
+};
 use super::peek::{goes_on_elsewhere, grows, peek_on};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
@@ -14,7 +16,7 @@ use transport::direct::policy;
 use transport::provider::{End, Provider};
 use transport::record;
 use transport::sdp::rx::{Due, How};
-use transport::sdp::{Got, Leg, Walk};
+use transport::sdp::{Ended, Got, Leg, Walk};
 use transport::sys::{Errno, Result, net};
 
 /// Flags that are served here; any other goes to the kernel.
@@ -130,7 +132,9 @@ unsafe fn once(
     if s.phase() == Phase::Plain {
         return Ok(Got::Kernel); // since the caller looked
     }
-    rx.kernel_over |= s.is_over();
+    if s.is_over() {
+        rx.end_kernel(None);
+    }
     let how = How {
         far: held::far(s, p),
         ..how
@@ -170,8 +174,8 @@ unsafe fn once(
 }
 
 /// An error that the kernel has told to a read on one of its legs: a reset that the segment shows too has been told with that.
-fn told_by_kernel(s: &Socket, e: Errno) -> Errno {
-    if e == Errno::CONNRESET {
+pub(super) fn told_by_kernel(s: &Socket, e: Errno) -> Errno {
+    if e != Errno::PIPE && Ended::is_said_by(e) {
         s.reset_told.store(true, Ordering::Release);
     }
     e
@@ -346,6 +350,10 @@ unsafe fn inside(
                 }
             }
             Got::Eof => {
+                // (an end that the kernel says only because its error was taken before, or that the peer said since)
+                if s.is_over() && cut_error(s).is_some() {
+                    return end_by_reset(s, fd, walk, how);
+                }
                 if s.phase() == Phase::Attached
                     && let Some(p) = s.segment()
                 {
@@ -354,8 +362,8 @@ unsafe fn inside(
                     }
                     // The kernel's end of the first leg, of a peer that left bytes of the fast one unread: it knew of no reset.
                     if s.rx_leg() == Leg::First
-                        && ending(s, p) == Ending::Reset
-                        && reset_error(p) == Errno::CONNRESET
+                        && ending(s, p, fd) == Ending::Reset
+                        && reset_error(s, p) != Errno::PIPE
                     {
                         return end_by_reset(s, fd, walk, how);
                     }
@@ -512,8 +520,13 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
     let over = s.is_over();
     // SAFETY: the caller's promise.
     match unsafe { once(s, p, fd, walk, how) }? {
-        Got::Empty if over => Ok(match ending(s, p) {
-            Ending::Reset if reset_error(p) == Errno::CONNRESET => Got::Reset,
+        // (of a connection that was cut the peer may have heard too, and have ended its fast leg just now)
+        Got::Empty if over && s.rx_leg() == Leg::Fast && p.stated(End::Fast).is_some() => {
+            // SAFETY: the caller's promise.
+            unsafe { look(s, fd, walk, flags, how) }
+        }
+        Got::Empty if over => Ok(match ending(s, p, fd) {
+            Ending::Reset if reset_error(s, p) != Errno::PIPE => Got::Reset,
             _ => Got::Eof,
         }),
         got => Ok(got),
@@ -529,7 +542,9 @@ fn end_by_reset(s: &Socket, fd: i32, walk: &Walk, how: How) -> Result<usize> {
     if s.reset_told.swap(true, Ordering::AcqRel) || s.eof_told.load(Ordering::Acquire) {
         return Ok(0);
     }
-    // The kernel would tell of it once more.
-    let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-    Err(Errno::CONNRESET)
+    let error = match s.segment() {
+        Some(p) => Some(reset_error(s, p)).filter(|&e| e != Errno::PIPE),
+        None => Some(wired::error(s)),
+    };
+    Err(tell_reset(error.unwrap_or(Errno::CONNRESET), fd))
 }

@@ -192,6 +192,9 @@ pub(crate) fn share(s: &Socket, child: u32) -> bool {
         if s.segment().is_some_and(|p| tx.end_advert(p)) {
             super::rouse::sleepers(s);
         }
+        if let Some(p) = s.segment() {
+            p.disown();
+        }
         tx.share(Some(tx_place));
         rx.share(Some(rx_place));
         wired::share(s, true);
@@ -211,6 +214,10 @@ pub(crate) fn unshare(s: &Socket) {
         wired::share(s, false);
         tx.share(None);
         rx.share(None);
+        // (in a sandbox it stays unsaid: this process would have to look who it is)
+        if let Some(p) = s.segment().filter(|_| !crate::signals::is_sandboxed()) {
+            p.own();
+        }
     }
 }
 

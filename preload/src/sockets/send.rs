@@ -5,10 +5,10 @@ mod source;
 pub(crate) use source::send_from;
 
 use super::counted::{Counting, What, takes_long};
-use super::ending::{Ending, ending_with, is_gone, reset_error};
+use super::ending::{Ending, ending_with, is_gone, reset_error_with, tell_reset};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, demote, engage, held, large, operator, parked, stalled, wired};
+use super::{Phase, Socket, cut, demote, engage, held, large, operator, parked, stalled, wired};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::direct::policy::{self, Mode};
@@ -314,12 +314,13 @@ unsafe fn once(
     if let Some(p) = s.segment()
         && s.phase() == Phase::Attached
     {
-        if is_gone(s, p) {
+        let cut = cut::error(s, &mut tx, p, fd).is_some();
+        if is_gone(s, p) && !cut {
             // The other end is gone; the kernel knows what that means for a sender.
             tx.end_fast(p);
             s.mirror_tx(&tx);
         }
-        if tx.leg() == Leg::Fast {
+        if tx.leg() == Leg::Fast && !cut {
             let (_, next) = walk.chunk();
             let waits = !copies && walk.left() >= policy::large();
             // SAFETY: the caller's promise.
@@ -358,6 +359,14 @@ unsafe fn once(
 fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> Result<Step> {
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     let ending = before_kernel(s, tx, fd, walk.done() > 0, quiet)?;
+    if ending == Some(Ending::Eof)
+        && cut::is_dead_unheard(tx)
+        && !s.sent_late.swap(true, Ordering::AcqRel)
+    {
+        let left = walk.left();
+        walk.skip(left);
+        return Ok(Step::Moved);
+    }
     if is_told_first(fd, walk) {
         return Err(Errno::CONNRESET);
     }
@@ -379,7 +388,7 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
 /// attached.
 fn before_kernel(
     s: &Socket,
-    tx: &Tx,
+    tx: &mut Tx,
     fd: i32,
     has_moved: bool,
     quiet: bool,
@@ -387,7 +396,7 @@ fn before_kernel(
     let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
         return Ok(None);
     };
-    let ending = ending_with(s, tx, p);
+    let ending = ending_with(s, tx, p, fd);
     // A peer that died with bytes unread: the kernel saw no more than an orderly end.
     if ending != Ending::Reset || s.broken.load(Ordering::Acquire) {
         return Ok(Some(ending));
@@ -397,9 +406,7 @@ fn before_kernel(
     }
     let mut error = Errno::PIPE;
     if !s.reset_told.swap(true, Ordering::AcqRel) {
-        // The kernel may have it too, and would tell it once more, to whoever asks next.
-        let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-        error = reset_error(p);
+        error = tell_reset(reset_error_with(tx, p), fd);
     }
     if error == Errno::PIPE && !quiet {
         time::raise(libc::SIGPIPE);

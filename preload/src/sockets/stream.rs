@@ -184,7 +184,7 @@ impl Stream {
         self.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
         self.rx_kernel.store(rx.kernel_bytes(), Ordering::Relaxed);
         self.rx_leg.store(rx.leg() as u8, Ordering::Relaxed);
-        if rx.kernel_over && !self.over.load(Ordering::Relaxed) {
+        if rx.is_kernel_over() && !self.over.load(Ordering::Relaxed) {
             self.over.store(true, Ordering::Release);
         }
     }

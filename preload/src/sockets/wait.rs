@@ -13,7 +13,7 @@
 use super::counted::{Counting, What};
 use super::spin;
 use super::{
-    Phase, Socket, engage, fences, idle, large, napping, operator, parked, recv, seats, shows,
+    Phase, Socket, cut, engage, fences, idle, large, napping, operator, parked, recv, seats, shows,
     stalled, wired,
 };
 use crate::real;
@@ -486,8 +486,9 @@ impl Wait {
                 Err(Errno::INTR) if operator::knocked(errno) => Ok(()),
                 Err(e @ (Errno::INTR | Errno::AGAIN)) => Err(e),
                 Err(_) if s.live_fd(fd) != fd => Ok(()), // closed since: that says nothing of the stream
-                Err(e) if kernel => Err(e),
-                Err(_) => {
+                Err(e) if kernel => Err(recv::told_by_kernel(s, e)),
+                Err(e) => {
+                    cut::take(s, e);
                     s.over.store(true, Ordering::Release);
                     Ok(())
                 }

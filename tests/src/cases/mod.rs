@@ -15,6 +15,7 @@ mod bulk;
 mod cancel;
 mod closing;
 mod connects;
+mod cut;
 mod death;
 mod dups;
 mod epoll;
@@ -220,6 +221,7 @@ pub fn all() -> Vec<Case> {
         sandbox::CASES,
         sharing::CASES,
         sharing_load::CASES,
+        cut::CASES,
         death::CASES,
         limits::CASES,
         bulk::CASES,

@@ -6,6 +6,7 @@
 use std::fmt;
 
 pub mod aside;
+pub mod destroy;
 pub mod io;
 pub mod jump;
 pub mod net;

@@ -31,6 +31,7 @@ use crate::reason::Reason;
 use choice::Way;
 use far::{Far, Look};
 pub use held::Lane;
+pub(crate) use reach::me;
 pub use reach::set_pid;
 
 /// How far an advert of the peer is.

@@ -25,6 +25,11 @@ pub fn set_pid(pid: i32) {
     ME.store(pid.cast_unsigned(), Ordering::Relaxed);
 }
 
+/// The number of this process.
+pub(crate) fn me() -> u32 {
+    ME.load(Ordering::Relaxed)
+}
+
 /// Rounds of the proof.
 const ROUNDS: u64 = 2;
 

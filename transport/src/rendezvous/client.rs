@@ -273,6 +273,7 @@ impl Targets {
         segment.set_peer_user(t.owner);
         segment.reset();
         segment.settle_in();
+        segment.own();
         segment.want(receive);
         let word = shared.arena.announce(slot, tuple);
         t.unanswered += 1;

@@ -9,11 +9,13 @@
 //! Called by `preload::sockets`, which owns the locks: [`Tx`] and [`Rx`] are used under the lock of
 //! their direction, and nothing here waits.
 
+mod ended;
 mod journal;
 pub mod rx;
 pub mod tx;
 pub mod walk;
 
+pub use ended::{Ended, Verdict};
 pub use journal::{Place, Shareable};
 pub use rx::{Due, Got, Rx};
 pub use tx::{Put, Tx};

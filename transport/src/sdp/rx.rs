@@ -66,6 +66,9 @@ pub struct How {
     pub far: Option<&'static Far>,
 }
 
+/// Of a kernel connection that has ended, without an error that was taken.
+const OVER: u8 = u8::MAX;
+
 /// The receiving half.
 #[derive(Debug)]
 pub struct Rx {
@@ -84,8 +87,9 @@ pub struct Rx {
     kernel: u64,
     /// Doorbell bytes taken off the kernel connection.
     bells: u64,
-    /// The kernel connection has ended: FIN or RST, bells aside.
-    pub kernel_over: bool,
+    /// Whether the kernel connection has ended, by FIN or RST, bells aside: 0, [`OVER`], or the error that told of it when bells
+    /// were taken, which the kernel tells once.
+    over: u8,
     /// The room freed by reading was published and the peer waits for it.
     ring_due: bool,
     /// Credits have to be handed back in a message of their own.
@@ -125,7 +129,7 @@ impl Rx {
             leg: Leg::First,
             kernel: 0,
             bells: 0,
-            kernel_over: false,
+            over: 0,
             ring_due: false,
             update_due: false,
             pace: pace::Pace::default(),
@@ -327,7 +331,7 @@ impl Rx {
     fn ended(&mut self, p: &impl Provider) -> Got {
         match p.finished() {
             // The sender is gone without a word: what it had parked is all there is.
-            FIN_NONE if !self.kernel_over => Got::Empty,
+            FIN_NONE if !self.is_kernel_over() => Got::Empty,
             // The last bytes were published before the word: look once more.
             fin => {
                 self.flow.release();
@@ -401,7 +405,7 @@ impl Rx {
         if !self.open(p)? {
             return Ok(0);
         }
-        if self.kernel_over {
+        if self.is_kernel_over() {
             self.flow.release();
         }
         self.regrant(p);

@@ -339,7 +339,7 @@ fn what_a_dead_sender_had_parked_arrives() {
         if fin {
             a.tx.finish(&a.p, FIN_CLOSED);
         } else {
-            b.rx.kernel_over = true;
+            b.rx.end_kernel(None);
         }
         b.read(&p, 5000, How::default());
         assert_eq!(b.got, 3000);

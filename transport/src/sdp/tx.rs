@@ -9,7 +9,7 @@ mod put;
 mod quick;
 
 use super::journal::{Journal, Place, Shareable};
-use super::{Due, Leg, Walk};
+use super::{Due, Ended, Leg, Walk};
 use crate::direct::policy;
 use crate::doorbell;
 use crate::provider::{End, Provider};
@@ -75,6 +75,8 @@ pub struct Tx {
     advert: large::Advert,
     /// What the kernel has been told of bells.
     hurry: Hurry,
+    /// What is known of the kernel connection's end.
+    pub ended: Ended,
 }
 
 /// How far the kernel has been told to send every byte at once, as bells need.
@@ -107,6 +109,7 @@ impl Tx {
             finished: false,
             advert: large::Advert::None,
             hurry: Hurry::None,
+            ended: Ended::default(),
         }
     }
 
@@ -514,7 +517,10 @@ impl Tx {
             (Ok(_), Some(ticket)) => p.note_rung(ticket),
             (Ok(_), None) => {}
             // Full of bells that nobody took, so readable anyway; or gone, which shows by itself.
-            (Err(_), _) => p.uncount_bell(),
+            (Err(e), _) => {
+                p.uncount_bell();
+                self.ended.take(e);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_000a;
+pub const MAGIC: u64 = 0x5348_554e_5400_000b;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -234,6 +234,8 @@ pub struct Home {
     pub pid: AtomicU32,
     /// Where this page lies in that process.
     pub at: AtomicU64,
+    /// The one process that holds this side, as `crate::sys::process::Life` has it; 0 while there are several, or it is not known.
+    pub owner: AtomicU64,
     /// What the other side has to find there: proof that it looks into the right process.
     pub nonce: AtomicU64,
     /// Whether this side reaches the other's memory, once it has tried.

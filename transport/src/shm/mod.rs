@@ -5,6 +5,7 @@ pub mod arena;
 mod fences;
 pub mod layout;
 mod nap;
+mod owner;
 pub mod segment;
 
 #[cfg(test)]

@@ -246,6 +246,7 @@ impl Segment {
                 advert.lane.store(0, Ordering::Relaxed);
             }
             home.pid.store(0, Ordering::Relaxed);
+            home.owner.store(0, Ordering::Relaxed);
             home.choose(&crate::direct::choice::Choice::new());
             for pass in &home.passes {
                 pass.left.store(0, Ordering::Relaxed);

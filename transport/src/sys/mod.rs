@@ -12,6 +12,7 @@ pub mod load;
 pub mod mem;
 pub mod net;
 pub mod noted;
+pub mod process;
 pub mod rings;
 pub mod rtnetlink;
 pub mod runs;
@@ -38,6 +39,27 @@ impl Errno {
     pub const INVAL: Self = Self(libc::EINVAL);
     pub const FAULT: Self = Self(libc::EFAULT);
     pub const NOMEM: Self = Self(libc::ENOMEM);
+
+    /// In one byte, as every connection keeps some: all of Linux's numbers for sockets fit; 0 is none.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub const fn in_byte(self) -> u8 {
+        if self.0 > 0 && self.0 < u8::MAX as i32 {
+            self.0 as u8
+        } else {
+            libc::EIO as u8
+        }
+    }
+
+    /// From [`Self::in_byte`], or 0.
+    #[must_use]
+    pub const fn of_byte(byte: u8) -> Option<Self> {
+        if byte == 0 {
+            None
+        } else {
+            Some(Self(byte as i32))
+        }
+    }
 }
 
 impl fmt::Debug for Errno {

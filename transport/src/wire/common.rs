@@ -5,9 +5,11 @@ use super::adverts::Adverts;
 use super::riding::Riding;
 use super::window::Words;
 use crate::clock;
+use crate::sdp::Ended;
 use crate::sdp_wire::header::Seq;
 use crate::sdp_wire::sequence::{Heard, Told};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sys::Errno;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Words of one side.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct Common {
     pub(super) serves: AtomicBool,
     /// A send has heard of a reset: the program's next call tells, if none has yet.
     pub failed: AtomicBool,
+    /// The error by which the kernel connection ended (`Errno::in_byte`); 0 if none was heard.
+    error: AtomicU8,
     /// Since when, in ticks, the sending half holds messages to go together; 0 if it holds none.
     gathered: AtomicU64,
     /// The program's messages follow each other so that they go together.
@@ -109,6 +113,7 @@ impl Common {
             due: AtomicBool::new(false),
             serves: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            error: AtomicU8::new(0),
             gathered: AtomicU64::new(0),
             streams: AtomicBool::new(false),
             read: AtomicBool::new(false),
@@ -141,6 +146,30 @@ impl Common {
         if self.streams.load(Ordering::Relaxed) != streams {
             self.streams.store(streams, Ordering::Relaxed);
         }
+    }
+
+    /// The kernel has said this to a call of ours, and says it once. How the connection ended is kept for the program
+    /// ([`Self::error`]); here it is a reset, whoever cut it.
+    pub(super) fn hear(&self, e: Errno) -> Errno {
+        if e == Errno::PIPE || !Ended::is_said_by(e) {
+            return e;
+        }
+        let (done, lost) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.error.compare_exchange(0, e.in_byte(), done, lost);
+        Errno::CONNRESET
+    }
+
+    /// A call that is not the program's has met this error: if it ends the connection the program's next call tells.
+    pub fn fail(&self, e: Errno) {
+        if self.hear(e) == Errno::CONNRESET {
+            self.failed.store(true, Ordering::Release);
+        }
+    }
+
+    /// What the program is told of a connection that has failed.
+    #[must_use]
+    pub fn error(&self) -> Errno {
+        Errno::of_byte(self.error.load(Ordering::Acquire)).unwrap_or(Errno::CONNRESET)
     }
 
     /// Whether it is worth asking [`super::Out::gather`].

@@ -6,7 +6,7 @@
 use super::{How, Said, Step, before_kernel, drive, kernel_said, moved, send};
 use crate::signals::since::Since;
 use crate::sockets::ending::is_gone;
-use crate::sockets::{Phase, Socket, demote, engage, wired};
+use crate::sockets::{Phase, Socket, cut, demote, engage, wired};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sdp::{Leg, Put, Walk};
@@ -47,12 +47,12 @@ pub(crate) fn send_from(
                 return Err(Errno::AGAIN);
             };
             let fd = s.live_fd(fd);
-            let gone = is_gone(s, p);
-            if gone {
+            let cut = cut::error(s, &mut tx, p, fd).is_some();
+            if is_gone(s, p) && !cut {
                 tx.end_fast(p);
             }
-            if tx.leg() == Leg::Last {
-                let ending = before_kernel(s, &tx, fd, walk.done() > 0, false)?;
+            if tx.leg() == Leg::Last || cut {
+                let ending = before_kernel(s, &mut tx, fd, walk.done() > 0, false)?;
                 drop(tx);
                 let sent = by_kernel(fd, walk.left());
                 return match kernel_said(s, ending, sent, false)? {

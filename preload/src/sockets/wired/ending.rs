@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::sys::fd::{Fd, as_fd};
-use transport::sys::net;
+use transport::sys::{Errno, net};
 use transport::wire::{Out, Return, State, Wire};
 
 /// The program shuts a half. What the kernel is to be told of it, if anything.
@@ -115,6 +115,11 @@ pub(crate) fn has_failed(s: &Socket) -> bool {
             incoming.has_failed(&wire.common) && !over
         })
     })
+}
+
+/// What a call is told of a connection that has failed.
+pub(crate) fn error(s: &Socket) -> Errno {
+    wire(s).map_or(Errno::CONNRESET, |wire| wire.common.error())
 }
 
 /// Takes in what has come.

@@ -283,7 +283,7 @@ fn told(s: &Socket, e: Errno, flags: i32) -> Errno {
     let failed = e == Errno::CONNRESET || e == Errno::PIPE && ending::has_failed(s);
     let first = failed && !s.reset_told.swap(true, Ordering::AcqRel);
     if first && !ending::is_aborted(s) {
-        return Errno::CONNRESET;
+        return ending::error(s);
     }
     let e = if failed { Errno::PIPE } else { e };
     if e == Errno::PIPE && !mover::outlives() && flags & libc::MSG_NOSIGNAL == 0 {

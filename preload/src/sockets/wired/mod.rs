@@ -34,7 +34,9 @@ mod riding;
 mod turns;
 mod waiting;
 
-pub(crate) use ending::{begin_to_close, ending, has_failed, hear, is_aborted, let_go, shut};
+pub(crate) use ending::{
+    begin_to_close, ending, error, has_failed, hear, is_aborted, let_go, shut,
+};
 pub(crate) use io::{
     available, error_of_nothing, flows, is_past_mode, is_worth_looking, note, note_sleep, receive,
     room, send, take,

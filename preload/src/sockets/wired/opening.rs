@@ -374,8 +374,12 @@ fn look(s: &'static Socket, fd: i32) {
             reply,
         } => (used, reply, Some(agreed)),
     };
-    let wire = agreed.map(|agreed| Wire::agreed(&agreed));
     let _ = net::discard(fd, used);
+    if net::has_only_error(fd) {
+        drop(rx);
+        return become_plain(&mut w, s, fd, Reason::PeerGone); // (an answer would be told, in the program's place)
+    }
+    let wire = agreed.map(|agreed| Wire::agreed(&agreed));
     let (wire, len) = match wire {
         Some(Ok(at)) => (Some(at), len),
         // Without memory it is as if it had been declined; the answer is to say so.
@@ -385,9 +389,10 @@ fn look(s: &'static Socket, fd: i32) {
         },
         None => (None, len),
     };
-    if !spoke {
-        let _ = net::press(fd, reply.get(..len).unwrap_or_default()); // (it fits an empty connection)
-    }
+    let said = match reply.get(..len).filter(|_| !spoke) {
+        Some(reply) => net::press(fd, reply), // (it fits an empty connection)
+        None => Ok(0),
+    };
     let Some(wire) = wire else {
         drop(rx);
         let why = if passed {
@@ -405,6 +410,10 @@ fn look(s: &'static Socket, fd: i32) {
         let riding = &unsafe { wire.as_ref() }.common.ring;
         riding.allow(rides);
         riding.begin_later();
+    }
+    if let Err(e) = said {
+        // SAFETY: nobody else has it yet.
+        unsafe { wire.as_ref() }.common.fail(e);
     }
     // SAFETY: nobody else has it yet.
     let scheme = unsafe { wire.as_ref().out() }.scheme();

@@ -164,17 +164,18 @@ const SEVERAL_NS: u64 = 10_000_000;
 /// Something that changes with every event that edge-triggered watchers must be told of.
 pub(crate) fn edge(s: &Socket, fd: i32, data: bool) -> u64 {
     let Some(wire) = wire(s) else { return 0 };
-    let (arrived, end) = s.rx.lock().map_or((0, false), |_rx| {
+    let (arrived, end, aborted) = s.rx.lock().map_or((0, false, false), |_rx| {
         // SAFETY: the lock is held while it is looked at.
         let incoming = unsafe { wire.incoming() };
         let here = net::unread(own_fd(s, fd)) as u64;
         (
             incoming.octets() + here + riding::arrived(wire),
-            incoming.has_end(),
+            incoming.has_end() || incoming.has_failed(&wire.common),
+            incoming.is_aborted(&wire.common),
         )
     });
     let shut = u64::from(s.rx_shut.load(Ordering::Relaxed));
-    let reset = u64::from(s.reset_told.load(Ordering::Relaxed));
+    let reset = u64::from(aborted);
     let arrived = if data { arrived } else { 0 };
     arrived.wrapping_mul(8) ^ u64::from(end) ^ shut << 1 ^ reset << 2
 }

@@ -278,6 +278,7 @@ impl Family {
         let mut segment = p.arena.segment(claim.slot).map_err(|_| Reason::NoMemory)?;
         segment.set_peer_user(p.uid);
         segment.settle_in();
+        segment.own();
         segment.want(receive);
         if awake {
             segment.disarm(doorbell::DATA);

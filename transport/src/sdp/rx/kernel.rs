@@ -1,10 +1,10 @@
 //! What comes by the kernel connection: the first leg's bytes, and bells. Which is which follows from the
 //! counts, never from the value of a byte.
 
-use super::{Got, How, Rx};
+use super::{Got, How, OVER, Rx};
 use crate::provider::{End, Provider};
 use crate::sdp::walk::BATCH;
-use crate::sdp::{Leg, Walk};
+use crate::sdp::{Ended, Leg, Walk};
 use crate::sys::{Errno, Result, net};
 
 impl Rx {
@@ -80,7 +80,7 @@ impl Rx {
             Err(e) => Err(e),
             Ok(0) if walk.left() == 0 => Ok(Some(Got::Bytes(0))),
             Ok(0) => {
-                self.kernel_over = true;
+                self.end_kernel(None);
                 // The end may have been stated, and the connection closed, since we looked.
                 Ok((p.stated(End::Kernel) != Some(self.kernel)).then_some(Got::Eof))
             }
@@ -124,6 +124,26 @@ impl Rx {
         self.bells
     }
 
+    /// Whether the kernel connection has ended.
+    #[inline]
+    #[must_use]
+    pub const fn is_kernel_over(&self) -> bool {
+        self.over != 0
+    }
+
+    /// The kernel connection has ended, as an error has said that nobody else is told.
+    pub fn end_kernel(&mut self, taken: Option<Errno>) {
+        if self.over == 0 || taken.is_some() {
+            self.over = taken.map_or(OVER, Errno::in_byte);
+        }
+    }
+
+    /// The error of the kernel connection that was met where bells were taken.
+    #[must_use]
+    pub fn taken_error(&self) -> Option<Errno> {
+        Errno::of_byte(self.over).filter(|_| self.over != OVER)
+    }
+
     /// Takes bells off the kernel connection, `most` at most. True if none is left. Not on the first
     /// leg, where data may lie before them.
     pub fn take_bells(&mut self, p: &impl Provider, fd: i32, most: usize) -> bool {
@@ -136,8 +156,12 @@ impl Rx {
         }
         let want = usize::try_from(outstanding).unwrap_or(usize::MAX).min(most);
         match net::discard(fd, want) {
-            Ok(0) | Err(Errno(libc::ECONNRESET | libc::EPIPE)) => {
-                self.kernel_over = true;
+            Ok(0) => {
+                self.end_kernel(None);
+                true
+            }
+            Err(e) if Ended::is_said_by(e) => {
+                self.end_kernel(Some(e));
                 true
             }
             Ok(n) => {

@@ -151,14 +151,28 @@ pub fn unsent(fd: i32) -> usize {
 #[must_use]
 pub fn has_peer_ended(fd: i32) -> bool {
     const TIME_WAIT: u8 = 6;
-    const CLOSE: u8 = 7;
     const CLOSE_WAIT: u8 = 8;
     const LAST_ACK: u8 = 9;
     const CLOSING: u8 = 11;
+    let ended = [TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING];
+    state(fd).is_some_and(|state| ended.contains(&state))
+}
+
+/// Whether the connection is no more: reset, given up, or ended by both.
+#[must_use]
+pub fn is_closed(fd: i32) -> bool {
+    state(fd) == Some(CLOSE)
+}
+
+/// The state of a TCP connection that is none.
+const CLOSE: u8 = 7;
+
+/// The state of a TCP connection, in the numbers of TCP_INFO.
+fn state(fd: i32) -> Option<u8> {
     let mut state = 0u8; // (the first field; the kernel writes no more than there is room for)
     // SAFETY: an integer.
     let r = unsafe { get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state) };
-    r.is_ok() && matches!(state, TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING)
+    r.is_ok().then_some(state)
 }
 
 /// What a descriptor is ready for now, in poll(2) bits, out of `events` (plus ERR, HUP, NVAL).

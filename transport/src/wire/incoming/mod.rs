@@ -544,7 +544,7 @@ impl In {
             Err(e) => {
                 (self.over, self.failed) = (true, true);
                 common.words.lift();
-                self.error = Some(e);
+                self.error = Some(common.hear(e));
                 None
             }
         }

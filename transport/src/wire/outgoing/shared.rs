@@ -125,6 +125,7 @@ impl Out {
 
 /// The kernel tells of a reset once, and this may be no call of the program's.
 fn told(common: &Common, sent: Result<usize>) -> Result<usize> {
+    let sent = sent.map_err(|e| common.hear(e));
     if sent == Err(Errno::CONNRESET) {
         common.failed.store(true, Ordering::Release);
     }

@@ -1,0 +1,90 @@
+//! A kernel connection that is over without a word of the peer's: whether the peer's process died, or somebody has cut the
+//! connection between two that live (`ss -K`, a firewall that answers with a reset, TCP_USER_TIMEOUT). To a reader the first
+//! is an end of file, or a reset if it left bytes of ours unread; the second is an error, and must not look as if the
+//! stream were complete.
+//!
+//! Called by `ending`. Rules:
+//! - A process that dies leaves bells unread, and the kernel resets for those as for data. So a reset alone says nothing, and
+//!   the process is looked at: it counts as alive only where that is certain.
+//! - Once answered the question is not asked again: what the program has been told stays true.
+
+use super::{Socket, ready};
+use crate::signals::is_sandboxed;
+use std::sync::atomic::Ordering;
+use transport::provider::{End, Provider as _};
+use transport::sdp::{Tx, Verdict};
+use transport::shm::layout::{FIN_NONE, FIN_RESET};
+use transport::shm::segment::Segment;
+use transport::sys::process::Fate;
+use transport::sys::{Errno, net};
+
+/// The error of a connection that was cut, if it was: of one that is over, and of whose end the peer has said nothing.
+#[inline]
+pub(super) fn error(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Option<Errno> {
+    if !s.is_over() {
+        return None;
+    }
+    if tx.ended.verdict() == Verdict::Unasked && p.finished() == FIN_NONE {
+        ask(s, tx, p, fd);
+    }
+    known(tx)
+}
+
+/// An error of the kernel connection was taken by a call of ours, which holds no lock: the kernel tells it once.
+pub(super) fn take(s: &Socket, e: Errno) {
+    if let Ok(mut tx) = s.tx.lock() {
+        tx.ended.take(e);
+    }
+}
+
+/// Of a connection for which [`error`] was asked.
+pub(super) fn known(tx: &Tx) -> Option<Errno> {
+    (tx.ended.verdict() == Verdict::Cut).then(|| tx.ended.taken().unwrap_or(Errno::CONNRESET))
+}
+
+/// Whether the peer has died and the kernel's word of that was taken by a call of ours, so that it tells a sender nothing.
+pub(super) fn is_dead_unheard(tx: &Tx) -> bool {
+    tx.ended.verdict() == Verdict::Died && tx.ended.taken().is_some()
+}
+
+/// Asks the kernel, unless it cannot be said yet, or the kernel itself tells whoever asks.
+#[cold]
+fn ask(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) {
+    if p.stated(End::Fast).is_some() || is_sandboxed() {
+        return;
+    }
+    let fd = s.live_fd(fd);
+    // (a reset's error shows before its end does)
+    let shown = ready::kernel_now(s, fd, libc::POLLRDHUP);
+    if shown & libc::POLLHUP != 0 && net::is_closed(fd) {
+        let verdict = of_reset(s, tx, p, fd);
+        tx.ended.judge(verdict);
+    } else if shown & libc::POLLRDHUP != 0 && !s.woken_hard.load(Ordering::Acquire) {
+        tx.ended.judge(Verdict::Died);
+    }
+}
+
+/// The kernel connection was reset, by whomever.
+fn of_reset(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Verdict {
+    // (the order of these two locks)
+    if let Some(e) = s.rx.lock().ok().and_then(|rx| rx.taken_error()) {
+        tx.ended.take(e);
+    }
+    if tx.ended.taken().is_none() {
+        let waits = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+        tx.ended.take(Errno(waits.unwrap_or(0)));
+    }
+    match tx.ended.taken() {
+        // This side's own end was cut, of which the other may never hear.
+        Some(e) if e != Errno::CONNRESET => {
+            if !tx.is_finished() {
+                p.finish(FIN_RESET);
+            }
+            Verdict::Cut
+        }
+        // (nor is what the program has been told already taken back)
+        _ if s.reset_told.load(Ordering::Acquire) => Verdict::Cut,
+        _ if p.fate_of_peer() == Fate::Lives => Verdict::Cut,
+        _ => Verdict::Died,
+    }
+}
