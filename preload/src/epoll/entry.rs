@@ -301,15 +301,16 @@ impl Entry {
     }
 
     /// The kernel has reported something of this entry: look at it as at a new one where edges count.
-    pub(crate) fn stir(&mut self) {
+    pub(crate) fn stir(&mut self, events: u32) {
         self.idle = 0;
-        // What lies on the kernel alone does not show in the segment's words.
-        if self
-            .socket()
-            .is_none_or(|s| !matches!(s.phase(), Phase::Attached | Phase::Wired))
-        {
-            self.fresh = true;
-        }
+        // What lies on the kernel alone does not show in the segment's words. (Room does, as sends that found none are counted; the
+        // kernel tells of it whenever a registration is changed, as it is where this one becomes ours.)
+        let shows = |s: &Socket| match s.phase() {
+            Phase::Attached | Phase::Wired => true,
+            Phase::Opening => events & !ROOM == 0,
+            _ => false,
+        };
+        self.fresh |= !self.socket().is_some_and(shows);
     }
 
     /// What it would report counts as new.

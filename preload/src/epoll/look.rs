@@ -208,7 +208,7 @@ fn translate_to(
             if e.is_disabled() && !e.managed {
                 continue; // (`registered::detached`)
             }
-            e.stir();
+            e.stir(events);
             if matches!(e.subject, Subject::Other) {
                 let data = e.data;
                 out.told = true;

@@ -4,6 +4,7 @@
 //!
 //! Rule: the kernel's registration and ours change together, under the set's lock.
 
+use super::callers;
 use super::entry::{ALWAYS, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, tag};
 use super::ticket::{self, Taker};
@@ -58,6 +59,19 @@ pub(crate) fn attached(_w: &mut World, s: &'static Socket) {
     // SAFETY: under the registry lock.
     for m in unsafe { &*s.sets.get() } {
         manage(m);
+    }
+}
+
+/// A socket that sets hold already is connected, or begins to be, and is to ask for software iWARP at its first use.
+pub(crate) fn calls(s: &'static Socket) {
+    if s.set_count.load(Ordering::Acquire) > 0 {
+        let w = crate::world::lock();
+        if callers::is_one(&w, s) {
+            // SAFETY: under the registry lock.
+            for m in unsafe { &*s.sets.get() } {
+                callers::note(m.set, m.index);
+            }
+        }
     }
 }
 
@@ -232,6 +246,8 @@ pub(crate) fn add(
     }
     if phase.is_fast() {
         manage(&m);
+    } else if callers::is_one(w, s) {
+        callers::note(set, index);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket, ready};
 use crate::table;
 use std::cell::UnsafeCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use transport::provider::Provider as _;
@@ -74,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) calls: u32,
     /// Where among the hot ones the next call begins, if the program's array is smaller.
     pub(crate) next: usize,
+    /// Those that ask at their first use, which a wait is ([`super::callers`]).
+    pub(super) callers: VecDeque<usize>,
     /// The only entry so far that is ours: its peer need not say when it puts.
     alone: Option<usize>,
     /// The number of the last ticket; 0: none was drawn in this process.
@@ -92,6 +94,8 @@ pub(crate) struct Set {
     pub(super) refs: AtomicU32,
     /// Entries that have to be looked at in user space: announced or attached sockets, other sets.
     pub(super) engaged: AtomicU32,
+    /// Some of its sockets may be to ask at their first use ([`super::callers`]).
+    pub(super) callers: AtomicBool,
     /// Threads asleep in the kernel on this set.
     pub(crate) waiters: AtomicU32,
     /// The ticket by which one of them sleeps ([`super::ticket`]), or 0.
@@ -130,6 +134,7 @@ impl Set {
             fd: AtomicI32::new(fd),
             refs: AtomicU32::new(1),
             engaged: AtomicU32::new(0),
+            callers: AtomicBool::new(false),
             waiters: AtomicU32::new(0),
             ticket: AtomicU64::new(0),
             around: AtomicBool::new(false),
@@ -296,7 +301,7 @@ impl Set {
             if data & RING != 0 && !e.has_ring() || !is_of(e, data) {
                 continue; // it stood for another
             }
-            e.stir();
+            e.stir(bits);
             if matches!(e.subject, Subject::Other) {
                 others = true;
                 continue;
@@ -517,6 +522,7 @@ impl Inner {
             self.by_fd.remove(&e.fd);
         }
         self.hot.retain(|&i| i != index);
+        self.callers.retain(|&i| i != index);
         self.free.push(index);
         self.orphans -= usize::from(e.orphan);
         Some(e)

@@ -1,12 +1,12 @@
 //! epoll_wait on a set with attached sockets: what is ready in user space and what is ready in the
 //! kernel (`look`), each getting its turn; then a short busy look; then sleep in the kernel, armed.
 
-use super::hot;
 use super::look::{from_kernel, from_user, kernel_wait, look_while, translate};
 use super::out::Out;
 use super::registered;
 use super::set::{Set, TAG, TAG_MASK};
 use super::ticket::{self, Taker};
+use super::{callers, hot};
 use crate::real;
 use crate::signals::since::{self, Hold, Since};
 use crate::sockets::counted::{Counting, What};
@@ -46,6 +46,7 @@ pub(crate) unsafe fn wait(
     }
     let room = usize::try_from(max).ok()?;
     set.settle_inherited();
+    callers::attend(set);
     registered::await_joined();
     // SAFETY: the caller's promise.
     let mut out = unsafe { Out::new(events, room) };

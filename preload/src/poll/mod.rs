@@ -15,11 +15,11 @@ mod width;
 pub(crate) use select::select;
 pub(crate) use width::width;
 
-use crate::epoll::registered;
 use crate::epoll::set::Set;
+use crate::epoll::{callers, registered};
 use crate::real;
 use crate::signals::since::{Hold, Since};
-use crate::sockets::{Socket, napping, parked, ready, spin, wired};
+use crate::sockets::{Socket, engage, napping, parked, ready, spin, wired};
 use crate::table::{self, Entry};
 use array::Array;
 use sleep::sleep;
@@ -47,6 +47,15 @@ fn ours(fd: i32) -> Option<Ours> {
     }
 }
 
+/// The step of a candidate whose first use may be the wait, or of those in a set.
+fn first_use(fd: i32) {
+    match table::find(fd) {
+        Entry::Socket(s) => engage::step(s, fd),
+        Entry::Set(set) => callers::attend(set),
+        _ => {}
+    }
+}
+
 /// How long to wait: `None` without end, else nanoseconds.
 pub(crate) type Time = Option<u64>;
 
@@ -67,9 +76,7 @@ pub(crate) unsafe fn poll(
     let all = unsafe { std::slice::from_raw_parts_mut(fds, n) };
     // A candidate's first use may be a wait: let it take its step.
     for p in all.iter() {
-        if let Some(s) = table::socket(p.fd) {
-            crate::sockets::engage::step(s, p.fd);
-        }
+        first_use(p.fd);
     }
     if !all.iter().any(|p| ours(p.fd).is_some()) {
         return None;

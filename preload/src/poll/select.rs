@@ -4,9 +4,8 @@
 //! where the call succeeds, and then hold nothing but what was asked for.
 
 use super::array::Array;
-use super::{Time, ours, run};
+use super::{Time, first_use, ours, run};
 use crate::probe::{Access, is_good};
-use crate::table;
 use transport::sys::{self, Result};
 
 /// select(2) by way of [`poll`](super::poll). `None`: the kernel alone serves this call.
@@ -59,9 +58,7 @@ pub(crate) unsafe fn select(
     };
     each_wanted(&mut |fd, _| {
         wanted += 1;
-        if let Some(s) = table::socket(fd) {
-            crate::sockets::engage::step(s, fd);
-        }
+        first_use(fd);
         any |= ours(fd).is_some();
     });
     if !any {

@@ -533,6 +533,9 @@ pub(crate) fn connected(s: &'static Socket, target: Result<u32, Reason>, ok: boo
             s.record.role.store(1, Ordering::Relaxed);
             s.record.set_kernel(Reason::Undecided);
             s.set_phase(Phase::Fresh);
+            if target >= RIDES_IF_MAPPED {
+                registered::calls(s);
+            }
         }
         Ok(target) => {
             let mut w = world::lock();

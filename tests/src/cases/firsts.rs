@@ -20,6 +20,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("first_ends_its_half", first_ends_its_half).any_path(EITHER),
     Case::pair("first_ends_its_half_silently", first_ends_silently).any_path(EITHER),
     Case::pair("first_closes", first_closes).any_path(EITHER),
+    Case::pair("first_waits_for_edges", first_waits_for_edges).any_path(EITHER),
+    Case::pair("first_waits_before_connect", first_waits_before_connect).any_path(EITHER),
     Case::pair("never_reads", never_reads).any_path(EITHER),
     Case::pair("first_fills_the_kernel", first_fills_the_kernel),
 ];
@@ -177,6 +179,61 @@ fn first_closes(s: &Side) {
         log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
     } else {
         net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// A set is told of the room of a new connection once, and a wait in vain tells nothing.
+fn first_waits_for_edges(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        s.sync("waited");
+        answer(s, fd, &[7, 5]);
+    } else {
+        let set = wait::epoll();
+        let edges = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        wait::add(set, fd, edges, 1).ok();
+        log!(s, "room {}", wait::epoll_wait(set, 4, -1));
+        log!(s, "none {}", wait::epoll_wait(set, 4, 20));
+        log!(s, "none {}", wait::epoll_wait(set, 4, 0));
+        s.sync("waited");
+        ask(s, fd, b"request");
+        ask(s, fd, b"again");
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// A socket that is in a set before it is connected, and a set that is polled.
+fn first_waits_before_connect(s: &Side) {
+    if s.accepts() {
+        let lis = s.listen(8);
+        for _ in 0..2 {
+            let fd = net::accept(lis).fd();
+            s.sync("waits");
+            io::send_all(fd, b"hello").ok();
+            let (got, end) = io::recv_to_end(fd);
+            log!(s, "{} {end}", text(&got));
+            net::close(fd).ok();
+        }
+    } else {
+        let to = s.target();
+        for polled in [false, true] {
+            let fd = net::socket_for(to, 0);
+            let set = wait::epoll();
+            wait::add(set, fd, libc::EPOLLIN, 1).ok();
+            net::connect(fd, to).ok();
+            log!(s, "none {}", wait::epoll_wait(set, 4, 0));
+            s.sync("waits");
+            if polled {
+                wait::wait_for(set, libc::POLLIN);
+            }
+            log!(s, "{}", wait::epoll_wait(set, 4, -1));
+            log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+            io::send_all(fd, b"thanks").ok();
+            net::close(fd).ok();
+            net::close(set).ok();
+        }
     }
     s.sync("done");
 }

@@ -3,7 +3,8 @@
 use super::{Case, MOVES};
 use crate::log;
 use crate::side::{Side, text};
-use crate::sys::{io, net, wait};
+use crate::sys::{Fd, io, net, wait};
+use std::time::{Duration, Instant};
 
 unsafe extern "C" {
     fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
@@ -13,6 +14,9 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("stdio_on_socket", stdio_on_socket).any_path(MOVES),
     Case::pair("stdio_fdopen_midway", stdio_fdopen_midway).any_path(MOVES),
     Case::pair("stdio_beside_fired", stdio_beside_fired).any_path(MOVES),
+    Case::pair("stdio_speaks_first", stdio_speaks_first)
+        .processes_only()
+        .any_path(MOVES),
     Case::pair("dprintf_on_socket", dprintf_on_socket).any_path(MOVES),
 ];
 
@@ -115,4 +119,63 @@ fn stdio_beside_fired(s: &Side) {
         log!(s, "{}", wait::epoll_wait(set, 4, 0));
     }
     s.sync("done");
+}
+
+/// A server's first words go by a FILE, and its clients wait for them in every way there is. Taking the connection for that is
+/// no matter of a time that runs out: of some clients of a kind one at least is served at once.
+fn stdio_speaks_first(s: &Side) {
+    type Waits = fn(Fd);
+    const WAYS: [(&str, Waits); 4] = [
+        ("read", |_| ()),
+        ("poll", |fd| wait::wait_for(fd, libc::POLLIN)),
+        ("set", |fd| waits_in_set(fd, 0)),
+        ("edges", |fd| {
+            waits_in_set(fd, libc::EPOLLET | libc::EPOLLOUT)
+        }),
+    ];
+    const CLIENTS: usize = 6;
+    if s.a() {
+        let lis = s.listen(8);
+        for (way, _) in WAYS {
+            let mut soonest = Duration::MAX;
+            for _ in 0..CLIENTS {
+                let fd = net::accept(lis).fd();
+                let begun = Instant::now();
+                // SAFETY: the FILE is used by this thread only and closed once.
+                unsafe {
+                    let file = libc::fdopen(fd, c"w".as_ptr());
+                    libc::fprintf(file, c"hello".as_ptr());
+                    libc::fflush(file);
+                    soonest = soonest.min(begun.elapsed());
+                    libc::fclose(file);
+                }
+            }
+            log!(s, "{way} {}", soonest < wait::millis(150));
+        }
+    } else {
+        let to = s.target();
+        for (way, waits) in WAYS {
+            for _ in 0..CLIENTS {
+                let fd = net::socket_for(to, 0);
+                net::connect(fd, to).ok();
+                waits(fd);
+                let (got, end) = io::recv_to_end(fd);
+                log!(s, "{way} {} {end}", text(&got));
+                net::close(fd).ok();
+            }
+        }
+    }
+    s.sync("done");
+}
+
+/// Waits in a set until there is something to read.
+fn waits_in_set(fd: Fd, how: i32) {
+    let set = wait::epoll();
+    wait::add(set, fd, libc::EPOLLIN | how, 1).ok();
+    let has_come = |woken: wait::Woken| {
+        let read = libc::EPOLLIN.cast_unsigned();
+        woken.list.iter().any(|(_, events)| events.0 & read != 0)
+    };
+    while !has_come(wait::epoll_wait(set, 1, -1)) {}
+    net::close(set).ok();
 }
