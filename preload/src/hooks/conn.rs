@@ -159,6 +159,7 @@ fn take_in_unlisted(new: c_int, nonblock: bool) {
         wired::begin_as_server(s);
     }
     drop(w);
+    wired::overdue::attend();
     set_errno(e);
 }
 
@@ -219,6 +220,7 @@ unsafe fn accept_by(
             accept::begin(&mut w, l, s, peer);
         }
         drop(w);
+        wired::overdue::attend();
         set_errno(e);
     }
     new

@@ -311,6 +311,8 @@ fn take_in_unasked(fd: c_int) {
         unsafe { *s.way.get() = Way::Passed };
         wired::begin_as_server(s);
     }
+    drop(w);
+    wired::overdue::attend();
 }
 
 fn each_passed(msg: *const libc::msghdr, mut each: impl FnMut(c_int)) {

@@ -110,6 +110,7 @@ pub(crate) fn demote(s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
 
 /// [`demote`] in a walk over many, after [`begin_many`].
 pub(crate) fn demote_one_of_many(s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
+    super::wired::before_demote(s, fd, why);
     let mut w = world::lock();
     demote_held(&mut w, s, fd, why, unread);
 }

@@ -3,7 +3,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, hash};
+use crate::side::{Random, Side, drain, fill_up, hash};
 use crate::sys::{Fd, io, net, pass, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     Case::pair("many_buffers_over_legs", many_buffers_over_legs),
     Case::moving("kept_bytes_are_passed_back", kept_bytes_are_passed_back),
+    Case::pair("read_slowly_over_legs", read_slowly_over_legs).slow(),
     Case::pair("end_is_heard_in_kernel", end_is_heard_in_kernel),
     Case::pair("end_is_told_by_kernel", end_is_told_by_kernel),
     Case::pair("own_shutdown_is_no_reset", own_shutdown_is_no_reset),
@@ -97,6 +98,30 @@ fn peek_over_legs(s: &Side, flags: i32) {
         to_kernel(fd);
         io::send_all(fd, &all[3000..]).ok();
         s.sync("sent");
+    }
+    s.sync("done");
+}
+
+/// All that the buffers hold is on its way when the sender goes back to the kernel, and its reader takes longer for that than
+/// anybody waits for one that takes nothing.
+fn read_slowly_over_legs(s: &Side) {
+    const PIECE: usize = 64 * 1024;
+    let fd = s.pair();
+    if s.a() {
+        s.tell(fill_up(fd) as u64);
+        to_kernel(fd);
+        io::send_all(fd, b"tail").ok();
+        log!(s, "then {}", io::recv(fd, &mut [0; 4], 0));
+    } else {
+        let mut left = s.hear() as usize;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            drain(fd, piece);
+            left -= piece;
+            std::thread::sleep(wait::millis(100));
+        }
+        log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 4).0));
+        net::close(fd).ok();
     }
     s.sync("done");
 }

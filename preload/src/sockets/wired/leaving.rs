@@ -12,17 +12,22 @@
 use super::super::demote::{Unread, go_plain};
 use super::super::{Phase, Socket, residual};
 use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
-use super::{opening, riding, wire};
+use super::{is_current, opening, riding, waiting, wire};
 use crate::world::World;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
 use transport::sdp::Walk;
-use transport::sys::{net, time};
+use transport::sys::{diag, net, time};
 use transport::wire::{In, Return, State, Wire};
 
 /// How long (µs) to wait for a peer to go back to plain bytes.
 const FOLLOW_US: u64 = 3_000_000;
+/// How much (octets) on its way to the peer is little: it hears us soon enough behind that.
+const LITTLE: u64 = 64 * 1024;
+/// How long (µs) more than that may take to reach the peer, and to stand still meanwhile, as its program does not read.
+const GOES_US: u64 = 60_000_000;
+const STILL_US: u64 = 3_000_000;
 /// How long (µs) to wait for a request that may be under way, and where a rule says that there will be one: what comes
 /// later is seen by a program without the library.
 const UNASKED_US: u64 = 20_000;
@@ -68,6 +73,41 @@ struct Leaving {
     kept: Vec<u8>,
     part: Vec<u8>,
     rung: bool,
+}
+
+/// Before [`demote`], with no lock held, so that nobody else waits: what was sent goes first, for as long as the peer's program
+/// takes it, however slowly. With both kernels' buffers full neither what this side says nor the urgent byte reaches the peer, and
+/// a slow reader is not through with them in the time that [`demote`] has. (By a ring all of that goes apart, and before urgent data
+/// only what goes from here has to be plain.)
+pub(crate) fn before_demote(s: &'static Socket, fd: i32, why: Reason) {
+    let waits_for_peer = s.phase() == Phase::Wired && why != Reason::UrgentData;
+    let Some(wire) = wire(s).filter(|_| waits_for_peer && !riding::rides(s)) else {
+        return;
+    };
+    // Octets that have reached the peer's kernel.
+    let arrived = || diag::carried(fd).map(|c| c.sent.saturating_sub(net::unsent(fd) as u64));
+    let waits = (net::unsent(fd) + waiting::unsent(s)) as u64;
+    if waits <= LITTLE {
+        return;
+    }
+    let Some(mut most) = arrived() else { return };
+    // (not what other threads send from now on)
+    let enough = most + waits - LITTLE;
+    let begun = clock::ticks();
+    let mut still = begun;
+    while most < enough && is_current(s, wire) && !is_peer_gone(fd) {
+        let _ = time::nap(1000);
+        waiting::post(s);
+        let now = clock::ticks();
+        match arrived() {
+            Some(n) if n > most => (most, still) = (n, now),
+            Some(_) if now - still < clock::us(STILL_US) => {}
+            _ => return,
+        }
+        if now - begun > clock::us(GOES_US) {
+            return;
+        }
+    }
 }
 
 /// See the module. With the registry lock held.

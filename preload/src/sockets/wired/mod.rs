@@ -10,6 +10,7 @@
 //! | `mover` | a thread for what the kernel did not take at once |
 //! | `turns` | its turns, which the end of the process waits for |
 //! | `bell` | what that thread sleeps on |
+//! | `overdue` | what was accepted and is not used, where that thread answers |
 //! | `riding`, `raising`, `connecting` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
 //! | `ready` | what the socket is ready for |
 //! | `ending` | shutdown, close, and following a peer back to plain bytes |
@@ -27,6 +28,7 @@ mod io;
 mod leaving;
 pub(crate) mod mover;
 mod opening;
+pub(crate) mod overdue;
 mod raising;
 mod ready;
 mod resting;
@@ -41,7 +43,7 @@ pub(crate) use io::{
     available, error_of_nothing, flows, is_past_mode, is_worth_looking, note, note_sleep, receive,
     room, send, take,
 };
-pub(crate) use leaving::demote;
+pub(crate) use leaving::{before_demote, demote};
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
 pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};

@@ -2,19 +2,19 @@
 //! makes no call that would: as the kernel does for what its own buffers hold. And lets connections that the program
 //! has closed send their last octets.
 //!
-//! A thread of ours, started with the first connection in RDMA mode and asleep as long as there is nothing to do. The
+//! A thread of ours, started with the first connection in RDMA mode, or that was accepted and may become one, and asleep as long as there is nothing to do. The
 //! program's own calls come first: the thread waits a while before it acts. Where no thread can be had, what waits is
 //! moved at the program's next call (`parked`).
 //!
 //! It also answers a peer that wants to go on with plain bytes, which cannot wait for the program: the peer rings by
-//! one urgent byte (`bell`).
+//! one urgent byte (`bell`). And requests for RDMA mode on connections that the program leaves unused (`overdue`).
 //!
 //! After fork the child has no such thread, and what lingers is its parent's.
 
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket, demote};
-use super::{bell, ending, opening, raising, turns};
+use super::{bell, ending, opening, overdue, raising, turns};
 use crate::epoll::registered;
 use crate::service;
 use crate::signals::thread::Section;
@@ -153,7 +153,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             // (who has noted something before that was to be seen did not ring)
             waits = parked::has_wired() || !LINGERING.lock().is_empty();
         }
-        let rung = bell::sleep(if waits { 0 } else { raising::patience() });
+        let rung = bell::sleep(if waits { 0 } else { patience() });
         if OVER.load(Ordering::SeqCst) {
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
@@ -162,6 +162,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         turns::turn(is_over, || {
             rung.into_iter().flatten().for_each(answer);
             raising::work(); // (an adapter takes its time anyway)
+            overdue::work();
         });
         if parked::is_gathering() {
             look_after_gathered();
@@ -178,6 +179,15 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         } else {
             COURTESY_US
         };
+    }
+}
+
+/// How long (ms) the thread may sleep where nothing waits; -1: for ever.
+fn patience() -> i32 {
+    match (raising::patience(), overdue::patience()) {
+        (riders @ 0.., Some(accepted)) => riders.min(accepted),
+        (_, Some(accepted)) => accepted,
+        (riders, None) => riders,
     }
 }
 
@@ -423,9 +433,11 @@ pub(crate) fn end() {
 pub(crate) fn before_fork() {
     MASK.store(LINGERING.hold(), Ordering::Relaxed);
     raising::before_fork();
+    overdue::before_fork();
 }
 
 pub(crate) fn in_parent() {
+    overdue::let_go();
     raising::in_parent();
     let_go();
 }
@@ -439,6 +451,8 @@ pub(crate) fn in_child() {
     // SAFETY: held since before the fork, and there is no other thread.
     unsafe { LINGERING.held() }.clear(); // (what it closes are its own numbers for the parent's connections)
     STARTED.store(false, Ordering::SeqCst);
+    overdue::in_child();
+    overdue::let_go();
     raising::in_child();
     turns::in_child();
     AWAKE.store(false, Ordering::SeqCst);

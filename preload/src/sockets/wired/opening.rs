@@ -8,7 +8,7 @@
 
 use super::super::demote::become_plain;
 use super::super::{Phase, Socket, Way, coarse, parked, rouse, seats};
-use super::{is_current, mover, wire};
+use super::{is_current, mover, overdue, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -87,11 +87,12 @@ pub(super) fn has_begun() -> bool {
     BEGUN.load(Ordering::Relaxed)
 }
 
-/// A connection was accepted that the other end may want to move.
+/// A connection was accepted that the other end may want to move. Under the registry lock; [`overdue::attend`] is to follow.
 pub(crate) fn begin_as_server(s: &'static Socket) {
     BEGUN.store(true, Ordering::Relaxed);
     s.record.set_kernel(Reason::Undecided);
     s.set_phase(Phase::Opening);
+    overdue::note(s);
 }
 
 /// Whether the port mapper of the other host has accepted, where that has to be so; not known before the connection
@@ -183,7 +184,7 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
     }
     match wire(s) {
         Some(wire) => hear(s, fd, wire),
-        None => look(s, fd),
+        None => look(s, fd, || true),
     }
 }
 
@@ -323,10 +324,13 @@ fn is_ours_alone(s: &Socket) -> bool {
     true
 }
 
-/// A server looks at what has come first.
-fn look(s: &'static Socket, fd: i32) {
+/// A server looks at what has come first, if this holds under the registry lock.
+pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
     let alone = !s.is_shared() || (net::unread(fd) > 0 && is_ours_alone(s));
     let mut w = world::lock();
+    if !holds() {
+        return;
+    }
     let spoke = has_spoken(s);
     let Ok(rx) = s.rx.lock() else { return };
     if s.phase() != Phase::Opening || wire(s).is_some() {
