@@ -65,6 +65,10 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
         }
     };
     let by_kernel = |_fd: i32, n: usize| real::result(kernel(n));
+    // The kernel reads first, and does not ask after the socket where there is nothing.
+    if send::may_fail(s) && is_at_end(from, offset) {
+        return 0;
+    }
     let n = n.min(MOST);
     let straight = if n < policy::large() {
         0
@@ -79,6 +83,24 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
         Err(_) if straight > 0 => straight.cast_signed(),
         sent => ret(sent.map(|n| straight + n)),
     }
+}
+
+/// Whether the file has nothing more to send. (Its size does not tell: that of a file in /proc is 0.)
+#[cold]
+fn is_at_end(from: c_int, offset: *const i64) -> bool {
+    let position = if offset.is_null() {
+        // SAFETY: no pointers.
+        unsafe { syscall!(lseek, from, 0, libc::SEEK_CUR) }
+    } else if is_good(offset.cast(), 8, Access::Read) {
+        // SAFETY: probed.
+        Ok(unsafe { offset.read_unaligned() }.cast_unsigned() as usize)
+    } else {
+        return false;
+    };
+    let mut byte = 0u8;
+    // SAFETY: one writable byte.
+    let read = |at: usize| unsafe { syscall!(pread64, from, &raw mut byte, 1, at) };
+    position.and_then(read) == Ok(0)
 }
 
 /// Sends what can go straight to the reader, and moves the file's position or the program's offset on.

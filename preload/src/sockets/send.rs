@@ -473,6 +473,14 @@ fn is_told_first(fd: i32, walk: &Walk) -> bool {
     walk.done() > 0 && net::ready_now(fd, 0) & BOTH == BOTH
 }
 
+/// Whether a send may fail at once, as far as this side knows without a look.
+pub(crate) fn may_fail(s: &Socket) -> bool {
+    s.tx_shut.load(Ordering::Acquire)
+        || s.broken.load(Ordering::Acquire)
+        || s.segment().is_some_and(|p| is_gone(s, p))
+        || wired::has_failed(s)
+}
+
 /// Whether a peer would have to be told of this socket's end of sending in the segment.
 pub(crate) fn finish(s: &'static Socket, fd: i32) -> Result<bool> {
     let Some(p) = s.segment() else {
