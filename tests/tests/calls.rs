@@ -13,10 +13,11 @@ const TIME: Duration = Duration::from_secs(15);
 const FAR_TIME: Duration = Duration::from_secs(8);
 /// Those that have told something. The last: a peer that was killed behind this end's own shutdown (3), the error that data for an
 /// end which had shut both halves left (7105), a shutdown once both ends had said their last (1000050), the end of a peer
-/// that had gone back to the kernel and left bytes unread (9007, 9189), nothing written to what is shut (9167).
-const KNOWN: [u64; 22] = [
+/// that had gone back to the kernel and left bytes unread (9007, 9189), nothing written to what is shut (9167), a file at its end
+/// sent to what has failed (9115, 9478).
+const KNOWN: [u64; 24] = [
     60, 71, 100, 142, 300, 5, 136, 365, 384, 1034, 1090, 1067, 1216, 1250, 7045, 2_007_024, 3,
-    7105, 1_000_050, 9007, 9167, 9189,
+    7105, 1_000_050, 9007, 9115, 9167, 9189, 9478,
 ];
 /// The same between hosts: an error that a look had taken (38, 143), sendfile that went on for ever (58), a read that a bad buffer
 /// kept asleep (206), an error that the way back to the kernel had taken (83), an end that
