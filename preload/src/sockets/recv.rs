@@ -519,12 +519,13 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
     // all there will ever be.
     let over = s.is_over();
     // SAFETY: the caller's promise.
-    match unsafe { once(s, p, fd, walk, how) }? {
-        // (of a connection that was cut the peer may have heard too, and have ended its fast leg just now)
-        Got::Empty if over && s.rx_leg() == Leg::Fast && p.stated(End::Fast).is_some() => {
-            // SAFETY: the caller's promise.
-            unsafe { look(s, fd, walk, flags, how) }
-        }
+    let mut got = unsafe { once(s, p, fd, walk, how) }?;
+    if got == Got::Empty && over && s.rx_leg() == Leg::Fast && p.stated(End::Fast).is_some() {
+        // Of a connection that was cut the peer may have heard too, and have ended its fast leg since.
+        // SAFETY: the caller's promise.
+        got = unsafe { once(s, p, fd, walk, how) }?;
+    }
+    match got {
         Got::Empty if over => Ok(match ending(s, p, fd) {
             Ending::Reset if reset_error(s, p) != Errno::PIPE => Got::Reset,
             _ => Got::Eof,
