@@ -63,11 +63,15 @@ pub(crate) fn reset_error(s: &Socket, p: &impl Provider) -> Errno {
 /// to whoever asks next.
 pub(crate) fn tell_reset(error: Errno, fd: i32) -> Errno {
     let waits = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-    let waits = Errno(waits.unwrap_or(0));
-    if error == Errno::CONNRESET && waits != Errno::PIPE && Ended::is_said_by(waits) {
-        waits
+    of_both(error, Errno(waits.unwrap_or(0)))
+}
+
+/// What a reset is told as, where it was found to be this, and the kernel has said that.
+pub(crate) fn of_both(found: Errno, kernels: Errno) -> Errno {
+    if found == Errno::CONNRESET && Ended::is_said_by(kernels) {
+        kernels
     } else {
-        error
+        found
     }
 }
 

@@ -2,7 +2,7 @@
 //! unread, the low-water mark, non-blocking mode, and options that send the stream back to the kernel.
 
 use super::demote::{Unread, demote};
-use super::ending::{Ending, ending, reset_error, was_answered};
+use super::ending::{Ending, ending, of_both, reset_error, was_answered};
 use super::{Phase, Socket, cut, residual, wired};
 use crate::epoll::registered;
 use crate::{real, table};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use transport::direct::Direct;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
-use transport::sdp::{Ended, Leg};
+use transport::sdp::Leg;
 use transport::shm::layout::FIN_NONE;
 use transport::sys::{Errno, net};
 
@@ -249,11 +249,7 @@ pub(crate) fn correct(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 return 0;
             }
             s.reset_told.store(true, Ordering::Release);
-            let own = value != libc::EPIPE && Ended::is_said_by(Errno(value));
-            match reset.map(|p| reset_error(s, p)) {
-                Some(told) if told != Errno::CONNRESET || !own => told.0,
-                _ => value,
-            }
+            reset.map_or(value, |p| of_both(reset_error(s, p), Errno(value)).0)
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Wired => {
             // (a read or a send of ours may have taken it from the kernel)

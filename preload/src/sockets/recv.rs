@@ -175,7 +175,7 @@ unsafe fn once(
 
 /// An error that the kernel has told to a read on one of its legs: a reset that the segment shows too has been told with that.
 pub(super) fn told_by_kernel(s: &Socket, e: Errno) -> Errno {
-    if e != Errno::PIPE && Ended::is_said_by(e) {
+    if Ended::is_said_by(e) {
         s.reset_told.store(true, Ordering::Release);
     }
     e

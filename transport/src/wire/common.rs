@@ -151,7 +151,7 @@ impl Common {
     /// The kernel has said this to a call of ours, and says it once. How the connection ended is kept for the program
     /// ([`Self::error`]); here it is a reset, whoever cut it.
     pub(super) fn hear(&self, e: Errno) -> Errno {
-        if e == Errno::PIPE || !Ended::is_said_by(e) {
+        if !Ended::is_said_by(e) {
             return e;
         }
         let (done, lost) = (Ordering::AcqRel, Ordering::Acquire);

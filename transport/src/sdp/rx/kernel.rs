@@ -160,7 +160,7 @@ impl Rx {
                 self.end_kernel(None);
                 true
             }
-            Err(e) if Ended::is_said_by(e) => {
+            Err(e) if e == Errno::PIPE || Ended::is_said_by(e) => {
                 self.end_kernel(Some(e));
                 true
             }
