@@ -50,7 +50,7 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
 
 extern "C" fn destructor() {
     if !world::is_foreign() {
-        crate::sockets::wired::mover::at_exit(true);
+        crate::sockets::wired::parting::at_exit(true);
         report::write();
     }
 }

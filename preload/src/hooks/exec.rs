@@ -56,7 +56,7 @@ fn leave_inheritable() {
 fn before_exec() {
     leave_inheritable();
     if !world::is_foreign() {
-        crate::sockets::wired::mover::at_exit(false);
+        crate::sockets::wired::parting::at_exit(false);
         report::write();
     }
 }
@@ -100,7 +100,7 @@ fn exec(envp: Words, call: impl FnMut(Words) -> c_int) -> c_int {
         set_errno(e);
         r
     });
-    crate::sockets::wired::mover::go_on();
+    crate::sockets::wired::parting::go_on();
     r
 }
 

@@ -43,7 +43,7 @@ unsafe extern "C" fn begin(child: *mut c_void) -> c_int {
     let status = unsafe { start(argument) };
     // What follows ends this thread, and with it the process unless it has others, which must not be ours.
     if !crate::world::is_foreign() {
-        wired::mover::at_exit(false);
+        wired::parting::at_exit(false);
     }
     crate::mapper::leaving();
     wired::leaving();

@@ -87,7 +87,7 @@ mod variadic {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     if !world::is_foreign() {
-        crate::sockets::wired::mover::at_exit(true);
+        crate::sockets::wired::parting::at_exit(true);
         report::write();
     }
     // SAFETY: ends the process.

@@ -198,6 +198,7 @@ pub(crate) fn before_death(own: impl FnOnce() -> bool) {
         settle_owed();
     }
     if own && has_mover {
+        wired::parting::await_taken();
         wired::find_asking(&mut asked);
     }
     wired::await_answers(&asked);

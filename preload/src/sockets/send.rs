@@ -459,7 +459,7 @@ fn kernel_said(
                 s.reset_told.store(true, Ordering::Release);
             }
             if e == Errno::PIPE {
-                super::wired::mover::outlives();
+                super::wired::parting::outlives();
             }
             Err(e)
         }

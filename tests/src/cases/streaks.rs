@@ -4,6 +4,7 @@ use super::Case;
 use crate::log;
 use crate::side::Side;
 use crate::sys::{Fd, io, net, proc, wait};
+use std::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("streak_then_silence", streak_then_silence),
@@ -21,6 +22,22 @@ pub(super) const CASES: &[Case] = &[
     .processes_only(),
     Case::pair("streak_then_exit", |s| {
         streak_then_end(s, |_| std::process::exit(0))
+    })
+    .processes_only(),
+    Case::pair("full_then_killed", |s| {
+        full_then_end(s, 5000, || proc::die())
+    })
+    .processes_only(),
+    Case::pair("full_then_aborted", |s| {
+        full_then_end(s, 5000, || std::process::abort())
+    })
+    .processes_only(),
+    Case::pair("full_then_killed_by_little", |s| {
+        full_then_end(s, 48, || proc::die())
+    })
+    .processes_only(),
+    Case::pair("full_then_exit", |s| {
+        full_then_end(s, 5000, || std::process::exit(0))
     })
     .processes_only(),
     Case::moving("streak_then_fork", streak_then_fork),
@@ -120,6 +137,30 @@ fn streak_then_end(s: &Side, ends: fn(Fd)) {
     }
     take(s, fd);
     log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+}
+
+/// The kernel is full when the sender ends: what its sends have said to have taken arrives nevertheless.
+fn full_then_end(s: &Side, size: usize, ends: fn()) {
+    let fd = s.pair();
+    if s.a() {
+        net::setopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, 32768).ok();
+        net::set_nonblocking(fd, true).ok();
+        let mut taken = 0;
+        loop {
+            match io::send(fd, &vec![7; size], 0) {
+                sent if sent.0 > 0 => taken += sent.ok(),
+                full => break log!(s, "{full}"),
+            }
+        }
+        s.tell(taken as u64);
+        ends();
+        s.wait_gone();
+        return;
+    }
+    let taken = s.hear();
+    std::thread::sleep(Duration::from_millis(50));
+    let (got, end) = io::recv_to_end(fd);
+    log!(s, "{} {end}", got.len() as u64 == taken);
 }
 
 /// The child goes on where the parent was.

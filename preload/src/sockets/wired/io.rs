@@ -4,7 +4,7 @@
 use super::super::send::is_over;
 use super::super::{Phase, Socket, options, parked, rouse};
 use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
-use super::{bell, ending, is_current, mover, opening, riding, wire};
+use super::{bell, ending, is_current, mover, opening, parting, riding, wire};
 use crate::signals::since::Since;
 use crate::signals::thread::Section;
 use std::sync::atomic::Ordering;
@@ -286,7 +286,7 @@ fn told(s: &Socket, e: Errno, flags: i32) -> Errno {
         return ending::error(s);
     }
     let e = if failed { Errno::PIPE } else { e };
-    if e == Errno::PIPE && !mover::outlives() && flags & libc::MSG_NOSIGNAL == 0 {
+    if e == Errno::PIPE && !parting::outlives() && flags & libc::MSG_NOSIGNAL == 0 {
         time::raise(libc::SIGPIPE);
     }
     e

@@ -29,6 +29,7 @@ mod leaving;
 pub(crate) mod mover;
 mod opening;
 pub(crate) mod overdue;
+pub(crate) mod parting;
 mod raising;
 mod ready;
 mod resting;

@@ -13,12 +13,11 @@
 
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
-use super::super::{Phase, Socket, demote};
-use super::{bell, ending, opening, overdue, raising, turns};
+use super::super::{Phase, Socket};
+use super::{bell, ending, overdue, raising, turns};
 use crate::epoll::registered;
 use crate::service;
 use crate::signals::thread::Section;
-use crate::table;
 use crate::world;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -45,10 +44,6 @@ const ABORT_US: u64 = 5_000_000;
 /// How long (µs) a peer that has not ended its direction may take to hear that this side has, and what it said before that
 /// to come here, and its own end, which finds nobody after that and is answered with a reset. (A busy host may not run it for that long.)
 const WORDS_US: u64 = 100_000;
-/// The same where the end of the program waits for it.
-const LAST_WORDS_US: u64 = 20_000;
-/// How long (µs) the end of the process waits for that.
-const EXIT_US: u64 = 5_000_000;
 /// While small messages are gathered (`transport::wire`): how long (µs) the thread sleeps between two looks, what it leaves where it
 /// is because the sender is likely to see to it (µs old at most), and how many looks in vain end that.
 const LOOK_US: u64 = 40;
@@ -86,8 +81,6 @@ static MASK: AtomicU64 = AtomicU64::new(0);
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The thread is about its work: it looks again before it sleeps.
 static AWAKE: AtomicBool = AtomicBool::new(false);
-/// The process ends, and has shut connections that its threads may still send on.
-static PARTING: AtomicBool = AtomicBool::new(false);
 /// No thread any more: the process limits its system calls, or its first thread has left.
 static OVER: AtomicBool = AtomicBool::new(false);
 
@@ -242,7 +235,7 @@ fn answer(s: &'static Socket) {
 }
 
 /// Goes on with what lingers; who may yet say something has so many microseconds to. True if anything still does.
-fn linger(words_us: u64) -> bool {
+pub(super) fn linger(words_us: u64) -> bool {
     let mut all = LINGERING.lock();
     all.retain_mut(|last| {
         let patience = match last.end {
@@ -318,106 +311,8 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
     clock::ticks() - last.ended > clock::us(words_us)
 }
 
-/// The process ends, or is about to become another program: what waits goes now, within reason.
-pub(crate) fn at_exit(ends: bool) {
-    if world::is_foreign() {
-        return;
-    }
-    // (what a peer has asked for again since this program last called is found now)
-    table::each(0, u32::MAX, |fd, entry| {
-        if let table::Entry::Socket(s) = entry {
-            demote::attend(s, fd);
-        }
-    });
-    parked::settle_owed();
-    if STARTED.load(Ordering::Relaxed) {
-        let_all_go(ends);
-        if turns::are_shared() {
-            turns::halt();
-        }
-    }
-    if ends && opening::has_begun() {
-        // (a thread that is about to send is not to hear of it)
-        PARTING.store(true, Ordering::SeqCst);
-        crate::signals::ignore(libc::SIGPIPE);
-        world::lock().pool.each(ending::end_with_process);
-    }
-}
-
-/// [`at_exit`] with connections in RDMA mode.
-fn let_all_go(ends: bool) {
-    world::lock().pool.each(|s| {
-        if super::is_wired(s) && super::waiting::is_under_way(s) {
-            parked::note(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
-        }
-    });
-    // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
-    let mut riders = Vec::new();
-    world::lock().pool.each(|s| {
-        if super::riding::rides(s) {
-            riders.push(s);
-        }
-    });
-    super::riding::part(&riders);
-    parked::release_all();
-    let begun = clock::ticks();
-    let mut open = Vec::new();
-    world::lock().pool.each(|s| {
-        if super::is_wired(s) {
-            open.push(s);
-        }
-    });
-    let mut is_leaving = || {
-        open.retain(|s| ending::is_parting(s, super::own_fd(s, -1), ends));
-        !open.is_empty()
-    };
-    while ((parked::move_wired(0) != Left::Nothing) | linger(LAST_WORDS_US) || is_leaving())
-        && clock::ticks() - begun < clock::us(EXIT_US)
-    {
-        let _ = time::nap(200);
-    }
-    world::lock().pool.each(super::waiting::clear);
-    if ends {
-        say_farewell();
-    }
-}
-
-/// The process ends with connections open whose peers may just be saying something, which would be answered with a reset:
-/// they hear of the end first, as in `is_done`.
-fn say_farewell() {
-    let mut open = Vec::new();
-    world::lock().pool.each(|s| {
-        if super::is_wired(s) {
-            open.push(s);
-        }
-    });
-    PARTING.store(true, Ordering::SeqCst);
-    open.retain(|s| ending::ends_first(s, super::own_fd(s, -1)));
-    let begun = clock::ticks();
-    while !open.is_empty() && clock::ticks() - begun < clock::us(LAST_WORDS_US) {
-        let _ = time::nap(200);
-        open.retain(|s| ending::may_hear(s, super::own_fd(s, -1)));
-    }
-}
-
-/// The process goes on, as it could not become another program.
-pub(crate) fn go_on() {
-    if !world::is_foreign() {
-        turns::go_on();
-    }
-}
-
 fn is_over() -> bool {
     OVER.load(Ordering::SeqCst)
-}
-
-/// A thread sends on what was shut because the process ends: it is not to hear of that. False: it was not.
-pub(crate) fn outlives() -> bool {
-    let parts = PARTING.load(Ordering::SeqCst);
-    if parts {
-        let _ = time::nap(2 * LAST_WORDS_US);
-    }
-    parts
 }
 
 /// No thread any more, from now on.
@@ -458,6 +353,11 @@ pub(crate) fn in_child() {
     AWAKE.store(false, Ordering::SeqCst);
     bell::in_child();
     let_go();
+}
+
+/// Whether there was such a thread.
+pub(super) fn has_begun() -> bool {
+    STARTED.load(Ordering::Relaxed)
 }
 
 /// Whether octets that wait can be expected to go without a call of the program's.

@@ -1,0 +1,151 @@
+//! What a process does with its connections in RDMA mode before it ends or becomes another program: what the kernel would
+//! send, as it has taken it, here lies in the process still.
+//!
+//! Called by the hooks of exit, exec and what kills (`parked::before_death`), by whatever thread makes that call. What kills the
+//! process from outside finds it as it is.
+
+use super::super::demote;
+use super::super::parked::{self, Left};
+use super::{ending, mover, opening, turns};
+use crate::table;
+use crate::world;
+use std::sync::atomic::{AtomicBool, Ordering};
+use transport::clock;
+use transport::sys::time;
+
+/// How long (µs) a peer may take, where the end of the program waits for it, to hear that this side has ended (as the mover's `WORDS_US`).
+const LAST_WORDS_US: u64 = 20_000;
+/// How long (µs) the end of the process waits for what is under way.
+const EXIT_US: u64 = 5_000_000;
+/// The same where it kills itself and nothing moves: the peer does not read.
+const STILL_US: u64 = 1_000_000;
+
+/// The process ends, and has shut connections that its threads may still send on.
+static PARTING: AtomicBool = AtomicBool::new(false);
+
+/// The process ends, or is about to become another program: what waits goes now, within reason.
+pub(crate) fn at_exit(ends: bool) {
+    if world::is_foreign() {
+        return;
+    }
+    // (what a peer has asked for again since this program last called is found now)
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry {
+            demote::attend(s, fd);
+        }
+    });
+    parked::settle_owed();
+    if mover::has_begun() {
+        let_all_go(ends);
+        if turns::are_shared() {
+            turns::halt();
+        }
+    }
+    if ends && opening::has_begun() {
+        // (a thread that is about to send is not to hear of it)
+        PARTING.store(true, Ordering::SeqCst);
+        crate::signals::ignore(libc::SIGPIPE);
+        world::lock().pool.each(ending::end_with_process);
+    }
+}
+
+/// What is under way, the mover's too, is moved by whoever waits for that; of streams that other processes hold, if `all`.
+/// The octets that the kernel has not taken.
+fn note_under_way(all: bool) -> usize {
+    let mut octets = 0;
+    world::lock().pool.each(|s| {
+        if super::is_wired(s) && (all || !s.is_shared()) && super::waiting::is_under_way(s) {
+            parked::note(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+            octets += super::waiting::unsent(s);
+        }
+    });
+    octets
+}
+
+/// The process kills itself: waits until the kernel has what a send has taken, which would have waited for that itself.
+/// (What others hold too they go on with.)
+pub(crate) fn await_taken() {
+    let begun = clock::ticks();
+    let (mut left, mut moved) = (0, begun);
+    loop {
+        let (octets, now) = (note_under_way(false), clock::ticks());
+        if octets != left {
+            (left, moved) = (octets, now);
+        }
+        if parked::move_wired(0) == Left::Nothing
+            || now - moved > clock::us(STILL_US)
+            || now - begun > clock::us(EXIT_US)
+        {
+            return;
+        }
+        let _ = time::nap(200);
+    }
+}
+
+/// [`at_exit`] with connections in RDMA mode.
+fn let_all_go(ends: bool) {
+    note_under_way(true);
+    // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
+    let mut riders = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::riding::rides(s) {
+            riders.push(s);
+        }
+    });
+    super::riding::part(&riders);
+    parked::release_all();
+    let begun = clock::ticks();
+    let mut open = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::is_wired(s) {
+            open.push(s);
+        }
+    });
+    let mut is_leaving = || {
+        open.retain(|s| ending::is_parting(s, super::own_fd(s, -1), ends));
+        !open.is_empty()
+    };
+    while ((parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US) || is_leaving())
+        && clock::ticks() - begun < clock::us(EXIT_US)
+    {
+        let _ = time::nap(200);
+    }
+    world::lock().pool.each(super::waiting::clear);
+    if ends {
+        say_farewell();
+    }
+}
+
+/// The process ends with connections open whose peers may just be saying something, which would be answered with a reset:
+/// they hear of the end first, as in `is_done`.
+fn say_farewell() {
+    let mut open = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::is_wired(s) {
+            open.push(s);
+        }
+    });
+    PARTING.store(true, Ordering::SeqCst);
+    open.retain(|s| ending::ends_first(s, super::own_fd(s, -1)));
+    let begun = clock::ticks();
+    while !open.is_empty() && clock::ticks() - begun < clock::us(LAST_WORDS_US) {
+        let _ = time::nap(200);
+        open.retain(|s| ending::may_hear(s, super::own_fd(s, -1)));
+    }
+}
+
+/// The process goes on, as it could not become another program.
+pub(crate) fn go_on() {
+    if !world::is_foreign() {
+        turns::go_on();
+    }
+}
+
+/// A thread sends on what was shut because the process ends: it is not to hear of that. False: it was not.
+pub(crate) fn outlives() -> bool {
+    let parts = PARTING.load(Ordering::SeqCst);
+    if parts {
+        let _ = time::nap(2 * LAST_WORDS_US);
+    }
+    parts
+}
