@@ -105,9 +105,12 @@ fn let_all_go(ends: bool) {
         open.retain(|s| ending::is_parting(s, super::own_fd(s, -1), ends));
         !open.is_empty()
     };
-    while ((parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US) || is_leaving())
-        && clock::ticks() - begun < clock::us(EXIT_US)
-    {
+    // (each time: the mover may just have one in its hands)
+    let mut is_under_way = || {
+        note_under_way(true);
+        (parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US) || is_leaving()
+    };
+    while is_under_way() && clock::ticks() - begun < clock::us(EXIT_US) {
         let _ = time::nap(200);
     }
     world::lock().pool.each(super::waiting::clear);
