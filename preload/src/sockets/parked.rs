@@ -223,19 +223,34 @@ const OWED_US: u64 = 3_000_000;
 
 /// What is owed by the kernel goes before the process ends: nobody could send it any more.
 pub(crate) fn settle_owed() {
-    let owes = || {
-        PARKED.iter().any(|place| {
-            // SAFETY: null, or a socket, which is never freed.
-            let s = unsafe { place.load(Ordering::Acquire).as_ref() };
-            s.is_some_and(|s| s.phase() == Phase::Attached && s.tx_leg() == Leg::Last)
-        })
-    };
     let begun = clock::ticks();
-    while TAKEN.load(Ordering::Relaxed) > 0 && owes() && clock::ticks() - begun < clock::us(OWED_US)
-    {
+    while note_owing() && clock::ticks() - begun < clock::us(OWED_US) {
         let_all_go();
         let _ = time::nap(500);
     }
+}
+
+/// Whether there are any that owe. Each has its place then: another thread may just have it in its hands. (What others hold
+/// too they go on with, unless it was this process that began.)
+fn note_owing() -> bool {
+    let mut owing = false;
+    world::lock().pool.each(|s| {
+        if s.phase() == Phase::Attached
+            && s.tx_leg() == Leg::Last
+            && (!s.is_shared() || has_place(s))
+            && s.tx.lock_soon().is_ok_and(|tx| tx.owes())
+        {
+            owing = true;
+            let _ = has_place(s) || keep(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        }
+    });
+    owing
+}
+
+fn has_place(s: &Socket) -> bool {
+    PARKED
+        .iter()
+        .any(|place| ptr::eq(place.load(Ordering::Relaxed), s))
 }
 
 /// What is left on software iWARP.

@@ -508,6 +508,12 @@ impl Wait {
             Err(Errno::INTR) if operator::knocked(errno) => return Ok(()),
             bits => bits?,
         };
+        // The kernel has shown nothing until the time is over, as of room that is too little to tell of: that is its answer, and
+        // no reason to try once more.
+        let still_there = kernel && !wired::is_wired(s) && by_kernel(s, self.want);
+        if bits == 0 && still_there && !may_go(s, self.want) {
+            self.left()?;
+        }
         if !kernel {
             shows::woken(s, s.live_fd(fd), bits);
             shows::check_shut(s, s.live_fd(fd));

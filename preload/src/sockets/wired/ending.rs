@@ -117,6 +117,11 @@ pub(crate) fn has_failed(s: &Socket) -> bool {
     })
 }
 
+/// Whether it has failed, and the program has not been told.
+pub(super) fn is_untold(s: &Socket, wire: &Wire) -> bool {
+    wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire)
+}
+
 /// What a call is told of a connection that has failed.
 pub(crate) fn error(s: &Socket) -> Errno {
     wire(s).map_or(Errno::CONNRESET, |wire| wire.common.error())
@@ -421,11 +426,9 @@ fn end_mode(s: &Socket, wire: &Wire) -> bool {
     let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
         return false;
     };
-    let is_untold =
-        wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire);
     let ends = is_current(s, wire)
         && s.phase() == Phase::Wired
-        && !is_untold
+        && !is_untold(s, wire)
         // SAFETY: both locks are held while it is looked at.
         && unsafe { wire.out().is_plain() && wire.incoming().held() == 0 };
     if ends {

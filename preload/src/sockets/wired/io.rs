@@ -202,7 +202,7 @@ pub(crate) unsafe fn send(
     if walk.left() == 0 {
         return Ok(Some(0));
     }
-    if wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire) {
+    if ending::is_untold(s, wire) {
         // (as below: behind what went in this call it is the next that tells)
         return Err(match walk.done() {
             0 => told(s, Errno::CONNRESET, flags),
@@ -346,7 +346,7 @@ pub(crate) fn room(s: &'static Socket, fd: i32) -> Result<Option<usize>> {
     let Some(wire) = wire(s) else {
         return Ok(None);
     };
-    if wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire) {
+    if ending::is_untold(s, wire) {
         return Err(told(s, Errno::CONNRESET, 0)); // (a sendfile that has sent some takes it with it, as the kernel's does)
     }
     let may = || {
