@@ -22,6 +22,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("first_closes", first_closes).any_path(EITHER),
     Case::pair("first_waits_for_edges", first_waits_for_edges).any_path(EITHER),
     Case::pair("first_waits_before_connect", first_waits_before_connect).any_path(EITHER),
+    Case::pair("first_waits_behind_the_end", first_waits_behind_the_end).any_path(EITHER),
     Case::pair("never_reads", never_reads).any_path(EITHER),
     Case::pair("first_fills_the_kernel", first_fills_the_kernel),
 ];
@@ -202,6 +203,37 @@ fn first_waits_for_edges(s: &Side) {
         net::close(fd).ok();
     }
     s.sync("done");
+}
+
+/// The other end has closed before this one was used at all: it finds an end, and no error.
+fn first_waits_behind_the_end(s: &Side) {
+    let all = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+    let in_set = |fd: Fd, events: i32| {
+        let set = wait::epoll();
+        wait::add(set, fd, events, 1).ok();
+        let heard = [0, 20].map(|ms| wait::epoll_wait(set, 4, ms).to_string());
+        net::close(set).ok();
+        heard.join(", ")
+    };
+    let looks: [&dyn Fn(Fd) -> String; 4] = [
+        &|fd| in_set(fd, libc::EPOLLOUT),
+        &|fd| in_set(fd, i32::from(all) | libc::EPOLLET),
+        &|fd| wait::poll(&[(fd, libc::POLLOUT)], 0).to_string(),
+        &|fd| wait::poll(&[(fd, all)], -1).to_string(),
+    ];
+    for look in looks {
+        let fd = s.open();
+        if s.a() {
+            net::close(fd).ok();
+            s.tell(1);
+        } else {
+            s.hear();
+            log!(s, "{}", look(fd));
+            log!(s, "{} {}", io::recv(fd, &mut [0; 4], 0), net::so_error(fd));
+            net::close(fd).ok();
+        }
+        s.sync("next");
+    }
 }
 
 /// A socket that is in a set before it is connected, and a set that is polled.

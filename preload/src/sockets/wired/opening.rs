@@ -153,11 +153,13 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
     };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let rx = s.rx.lock();
-    let sent = if net::ready_now(fd, 0) == 0 {
+    // (An error is for the program, which the kernel tells of it once. And a server that has closed already would answer with a reset,
+    // where the program is to find an end.)
+    let sent = if net::ready_now(fd, libc::POLLRDHUP) == 0 {
         // SAFETY: the buffer is that long.
         unsafe { net::send(fd, request.as_ptr(), len, flags) }
     } else {
-        Err(Errno::CONNRESET) // for the program, which the kernel tells of it once
+        Err(Errno::CONNRESET)
     };
     if sent != Ok(len) {
         // SAFETY: nobody has seen it.
