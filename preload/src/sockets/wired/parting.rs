@@ -49,17 +49,30 @@ pub(crate) fn at_exit(ends: bool) {
     }
 }
 
+/// What is under way and can go yet.
+#[derive(Clone, Copy, Default)]
+struct UnderWay {
+    /// Connections that have some.
+    any: bool,
+    /// The octets that the kernel has not taken.
+    octets: usize,
+}
+
 /// What is under way, the mover's too, is moved by whoever waits for that; of streams that other processes hold, if `all`.
-/// The octets that the kernel has not taken.
-fn note_under_way(all: bool) -> usize {
-    let mut octets = 0;
+/// What is found, since the mover may take it in its hands again at once: then whoever moves what is left finds nothing.
+fn note_under_way(all: bool) -> UnderWay {
+    let mut found = UnderWay::default();
     world::lock().pool.each(|s| {
         if super::is_wired(s) && (all || !s.is_shared()) && super::waiting::is_under_way(s) {
-            parked::note(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
-            octets += super::waiting::unsent(s);
+            let fd = super::own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+            let _ = parked::keep(s, fd); // (where there is no place: as soon as there is)
+            if fd >= 0 && super::waiting::waits(s, fd) {
+                found.any = true;
+                found.octets += super::waiting::unsent(s);
+            }
         }
     });
-    octets
+    found
 }
 
 /// The process kills itself: waits until the kernel has what a send has taken, which would have waited for that itself.
@@ -68,23 +81,31 @@ pub(crate) fn await_taken() {
     let begun = clock::ticks();
     let (mut left, mut moved) = (0, begun);
     loop {
-        let (octets, now) = (note_under_way(false), clock::ticks());
-        if octets != left {
-            (left, moved) = (octets, now);
+        let (found, now) = (note_under_way(false), clock::ticks());
+        if found.octets != left {
+            (left, moved) = (found.octets, now);
         }
-        if parked::move_wired(0) == Left::Nothing
-            || now - moved > clock::us(STILL_US)
-            || now - begun > clock::us(EXIT_US)
-        {
+        parked::release_all();
+        let is_under_way = (parked::move_wired(0) != Left::Nothing) | found.any || is_any_parting();
+        if !is_under_way || now - moved > clock::us(STILL_US) || now - begun > clock::us(EXIT_US) {
             return;
         }
         let _ = time::nap(200);
     }
 }
 
+/// Whether a peer that reads what is in the kernel may answer a connection that is no more, which loses it the rest.
+fn is_any_parting() -> bool {
+    let mut any = false;
+    world::lock().pool.each(|s| {
+        any |= super::is_wired(s) && ending::is_parting(s, super::own_fd(s, -1), false);
+    });
+    any
+}
+
 /// [`at_exit`] with connections in RDMA mode.
 fn let_all_go(ends: bool) {
-    note_under_way(true);
+    let _ = note_under_way(true);
     // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
     let mut riders = Vec::new();
     world::lock().pool.each(|s| {
@@ -107,8 +128,9 @@ fn let_all_go(ends: bool) {
     };
     // (each time: the mover may just have one in its hands)
     let mut is_under_way = || {
-        note_under_way(true);
-        (parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US) || is_leaving()
+        let found = note_under_way(true).any;
+        found | (parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US)
+            || is_leaving()
     };
     while is_under_way() && clock::ticks() - begun < clock::us(EXIT_US) {
         let _ = time::nap(200);

@@ -61,17 +61,29 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     if !is_current(s, wire) {
         return false;
     }
-    let ends = s.tx_shut.load(Ordering::Acquire) && is_under_way(s);
     if s.tx_shut.load(Ordering::Acquire) {
         ending::settle_both_shut(s, fd);
     }
-    let waits = is_wired(s)
-        && (unsent(s) > 0 || is_unsettled(s) || is_waiting(s) || is_lacking(wire) || ends);
-    let waits = waits && !is_lost(s, fd);
+    let waits = waits(s, fd);
     if waits {
         parked::note(s, fd);
     }
     waits
+}
+
+/// Whether something waits to go, and can go yet.
+pub(super) fn waits(s: &Socket, fd: i32) -> bool {
+    is_pending(s) && !is_lost(s, fd)
+}
+
+/// Whether something waits to go, or for the peer's answer.
+fn is_pending(s: &Socket) -> bool {
+    is_wired(s)
+        && (unsent(s) > 0
+            || is_unsettled(s)
+            || is_waiting(s)
+            || wire(s).is_some_and(is_lacking)
+            || s.tx_shut.load(Ordering::Acquire) && is_under_way(s))
 }
 
 /// Whether the kernel connection is over in both directions: what waits here goes nowhere any more, and is not to keep anybody awake.
@@ -126,7 +138,8 @@ pub(super) fn lacks_credit(s: &Socket) -> bool {
             s.tx.lock().is_ok_and(|_tx| {
                 // SAFETY: the lock is held while it is looked at.
                 let mut out = unsafe { wire.out() };
-                let wants = out.pending() > 0 || is_lacking(wire);
+                let ends = out.is_finishing(&wire.common); // (as lacking as what is sent, and not noted so)
+                let wants = out.pending() > 0 || is_lacking(wire) || ends;
                 wants && !out.is_plain() && !out.has_credit(&wire.common)
             })
         })
@@ -134,13 +147,7 @@ pub(super) fn lacks_credit(s: &Socket) -> bool {
 
 /// Remembers a socket that has something left to send.
 pub(super) fn note_pending(s: &'static Socket, fd: i32) {
-    let waits = is_wired(s)
-        && (unsent(s) > 0
-            || is_unsettled(s)
-            || is_waiting(s)
-            || wire(s).is_some_and(is_lacking)
-            || s.tx_shut.load(Ordering::Acquire) && is_under_way(s));
-    if waits {
+    if is_pending(s) {
         parked::note(s, fd);
         mover::wake();
         if !mover::is_there() {
@@ -235,7 +242,7 @@ pub(crate) fn release(s: &'static Socket) -> bool {
         // SAFETY: the lock is held. (What fails shows by the next call.)
         let _ = unsafe { wire.out() }.release(&wire.common, s.live_fd(fd));
     }
-    wire.common.words.is_asked() || wire.common.are_slots_asked()
+    is_asking(wire)
 }
 
 /// The same once all that was parked has gone: the peer hears that an end from here on loses nothing.
@@ -256,14 +263,19 @@ pub(super) fn clear(s: &'static Socket) {
 /// How long (µs) a process that ends without closing waits for what its peers answer.
 const ANSWER_US: u64 = 1_000_000;
 
-/// Adds those that have asked their peers for receive buffers, which they may do before they are out of them.
+/// Whether the peer was asked for room, or for receive buffers, and will answer.
+fn is_asking(wire: &Wire) -> bool {
+    wire.common.words.is_asked() || wire.common.are_slots_asked()
+}
+
+/// Adds those that have asked their peers, which they may do before they are out of room, or by another thread.
 pub(crate) fn find_asking(asking: &mut [Option<&'static Socket>]) {
     let known = |asking: &[Option<&Socket>], s: &Socket| {
         asking.iter().flatten().any(|&other| std::ptr::eq(other, s))
     };
     world::lock().pool.each(|s| {
         if is_wired(s)
-            && wire(s).is_some_and(|wire| wire.common.are_slots_asked())
+            && wire(s).is_some_and(is_asking)
             && !known(asking, s)
             && let Some(place) = asking.iter_mut().find(|place| place.is_none())
         {
@@ -276,8 +288,7 @@ pub(crate) fn find_asking(asking: &mut [Option<&'static Socket>]) {
 pub(crate) fn await_answers(asked: &[Option<&'static Socket>]) {
     let begun = clock::ticks();
     for &s in asked.iter().flatten() {
-        let is_asked = |wire: &Wire| wire.common.words.is_asked() || wire.common.are_slots_asked();
-        while wire(s).is_some_and(is_asked) && clock::ticks() - begun < clock::us(ANSWER_US) {
+        while wire(s).is_some_and(is_asking) && clock::ticks() - begun < clock::us(ANSWER_US) {
             let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
             if fd < 0 || s.phase() != Phase::Wired || ending::is_peer_gone(fd) {
                 break;

@@ -351,13 +351,19 @@ impl Out {
         self.link.is_unsettled()
     }
 
+    /// Whether the end of this direction is to be said yet.
+    #[must_use]
+    pub fn is_finishing(&self, common: &Common) -> bool {
+        let ends = self.finish_due && !self.finished && !self.ended && self.mode != Mode::Plain;
+        ends && !common.failed.load(Ordering::Acquire)
+    }
+
     /// Whether something has not left this side: it waits here, or has not reached the peer's memory.
     #[must_use]
     pub fn is_under_way(&self, common: &Common) -> bool {
-        let ends = self.finish_due && !self.finished && !self.ended && self.mode != Mode::Plain;
         self.pending() > 0
             || self.mode == Mode::Waiting
-            || ends && !common.failed.load(Ordering::Acquire)
+            || self.is_finishing(common)
             || self.link.is_unsettled()
             || self.link.is_ring() && common.ring.get().is_some_and(|ring| !ring.is_quiet())
     }
