@@ -242,11 +242,13 @@ fn a_word_comes_whole_and_after_its_data() {
             let word = b.word(0);
             std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
             let (high, low) = (word >> 32, word & u64::from(u32::MAX));
-            assert_eq!(high, low, "a torn word");
-            assert!(low >= seen);
+            assert_eq!(high, low, "a torn word: {word:#x} after {seen:#x}");
+            assert!(low >= seen, "{low:#x} after {seen:#x}");
             seen = low;
             for k in [1, 64, 127] {
-                assert!(b.word(k * 8) & u64::from(u32::MAX) >= seen);
+                let data = b.word(k * 8);
+                let is_there = data & u64::from(u32::MAX) >= seen;
+                assert!(is_there, "word {k} is {data:#x} behind {seen:#x}");
             }
         }
     });
