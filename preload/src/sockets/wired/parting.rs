@@ -75,8 +75,8 @@ fn note_under_way(all: bool) -> UnderWay {
     found
 }
 
-/// The process kills itself: waits until the kernel has what a send has taken, which would have waited for that itself.
-/// (What others hold too they go on with.)
+/// The process kills itself: waits until the kernel has what a send has taken, which would have waited for that itself, and has
+/// the peers hear that nothing is parked. (What others hold too they go on with.)
 pub(crate) fn await_taken() {
     let begun = clock::ticks();
     let (mut left, mut moved) = (0, begun);
@@ -88,10 +88,11 @@ pub(crate) fn await_taken() {
         parked::release_all();
         let is_under_way = (parked::move_wired(0) != Left::Nothing) | found.any || is_any_parting();
         if !is_under_way || now - moved > clock::us(STILL_US) || now - begun > clock::us(EXIT_US) {
-            return;
+            break;
         }
         let _ = time::nap(200);
     }
+    world::lock().pool.each(super::waiting::clear);
 }
 
 /// Whether a peer that reads what is in the kernel may answer a connection that is no more, which loses it the rest.
