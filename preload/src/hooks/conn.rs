@@ -7,7 +7,7 @@
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{
-    Phase, Socket, accept, close, engage, listener, operator, parked, residual, wired,
+    Phase, Socket, accept, close, connecting, listener, operator, parked, residual, wired,
 };
 use crate::world::World;
 use crate::{mapper, signals, table, world};
@@ -289,13 +289,13 @@ pub unsafe extern "C" fn connect(
         let target = if super::control::is_driven(fd) || super::process::has_uring() {
             Err(Reason::AsyncIo)
         } else {
-            engage::connecting(s, &address)
+            connecting::prepare(s, &address)
         };
         let r = kernel();
         let e = real::errno();
         let begun = r == 0 || matches!(e, libc::EINPROGRESS | libc::EINTR);
-        let target = engage::looked_again(s, fd, target, begun);
-        engage::connected(s, target, begun);
+        let target = connecting::looked_again(s, fd, target, begun);
+        connecting::done(s, target, begun);
         set_errno(e);
         r
     })

@@ -8,6 +8,7 @@
 use super::limits::AsSet;
 use crate::environment::{self, Words};
 use crate::real::{self, other, set_errno};
+use crate::sockets::cut;
 use crate::sockets::demote::{Unread, begin_many, demote, demote_one_of_many};
 use crate::sockets::handover;
 use crate::{report, table, world};
@@ -57,6 +58,7 @@ fn before_exec() {
     leave_inheritable();
     if !world::is_foreign() {
         crate::sockets::wired::parting::at_exit(false);
+        cut::before_exec();
         report::write();
     }
 }
@@ -100,7 +102,10 @@ fn exec(envp: Words, call: impl FnMut(Words) -> c_int) -> c_int {
         set_errno(e);
         r
     });
-    crate::sockets::wired::parting::go_on();
+    if !world::is_foreign() {
+        crate::sockets::wired::parting::go_on();
+        cut::go_on();
+    }
     r
 }
 

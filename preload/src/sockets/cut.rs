@@ -3,13 +3,14 @@
 //! is an end of file, or a reset if it left bytes of ours unread; the second is an error, and must not look as if the
 //! stream were complete.
 //!
-//! Called by `ending`. Rules:
+//! Called by `ending`, and around exec. Rules:
 //! - A process that dies leaves bells unread, and the kernel resets for those as for data. So a reset alone says nothing, and
 //!   the process is looked at: it counts as alive only where that is certain.
 //! - Once answered the question is not asked again: what the program has been told stays true.
 
-use super::{Socket, ready};
+use super::{Phase, Socket, ready};
 use crate::signals::is_sandboxed;
+use crate::world;
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider as _};
 use transport::sdp::{Tx, Verdict};
@@ -87,4 +88,28 @@ fn of_reset(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Verdict {
         _ if p.fate_of_peer() == Fate::Lives => Verdict::Cut,
         _ => Verdict::Died,
     }
+}
+
+/// This process is about to become another program: what that is not to have the kernel closes on the way, as if the process had
+/// died, and it lives on. So it says no more that it lives. (What the new program is to have is kernel TCP's by now.)
+pub(crate) fn before_exec() {
+    each_own(Segment::disown);
+}
+
+/// It has not become one.
+pub(crate) fn go_on() {
+    if !is_sandboxed() {
+        each_own(Segment::own);
+    }
+}
+
+fn each_own(say: impl Fn(&Segment)) {
+    world::lock().pool.each(|s| {
+        if matches!(s.phase(), Phase::Announced | Phase::Attached)
+            && !s.is_shared()
+            && let Some(p) = s.segment()
+        {
+            say(p);
+        }
+    });
 }

@@ -7,8 +7,9 @@
 pub(crate) mod accept;
 mod cancel;
 pub(crate) mod close;
+pub(crate) mod connecting;
 pub(crate) mod counted;
-mod cut;
+pub(crate) mod cut;
 pub(crate) mod demote;
 pub(crate) mod ending;
 pub(crate) mod engage;

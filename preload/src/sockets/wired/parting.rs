@@ -6,6 +6,7 @@
 
 use super::super::demote;
 use super::super::parked::{self, Left};
+use super::super::seats;
 use super::{ending, mover, opening, turns};
 use crate::table;
 use crate::world;
@@ -104,8 +105,22 @@ fn is_any_parting() -> bool {
     any
 }
 
+/// Streams that others have held too and hold no more end as if nobody had: it is for this process to say the last words.
+fn unshare_all() {
+    let mut shared = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::is_wired(s) && s.is_shared() {
+            shared.push(s);
+        }
+    });
+    shared.iter().for_each(|s| seats::unshare(s));
+}
+
 /// [`at_exit`] with connections in RDMA mode.
 fn let_all_go(ends: bool) {
+    if ends {
+        unshare_all();
+    }
     let _ = note_under_way(true);
     // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
     let mut riders = Vec::new();
