@@ -1,5 +1,5 @@
-//! nginx replaces its own program while it is asked: the new one takes over the listener by exec, old and
-//! new serve side by side, and no request fails.
+//! Programs that become others. nginx replaces its own program while it is asked: the new one takes over the listener by exec, old and
+//! new serve side by side, and no request fails. Connections that are closed on the way end as kernel TCP's do.
 
 use shunt_tests::apps::{LONG, Stage, find, free_port, have, is_root, twice};
 use shunt_tests::run::Job;
@@ -151,4 +151,62 @@ fn nginx_binary_upgrade() {
         stage.assert_shm("after", &after.report, 1, 4 << 20);
         end.stdout + &before.stdout + &after.stdout
     });
+}
+
+/// A client that talks, becomes another program, and so closes its connection: again and again, as what the peer's bells have left in
+/// the kernel then is a matter of moments.
+const BECOMES_ANOTHER: &str = r#"
+import os, socket, sys
+port, left = int(sys.argv[1]), int(sys.argv[2])
+c = socket.create_connection(("127.0.0.1", port))
+for _ in range(50):
+    c.sendall(b"x" * 100)
+    c.recv(3)
+c.recv(3)
+c.sendall(b"y" * 5000)
+if left > 1:
+    os.execv(sys.executable, [sys.executable, sys.argv[0], str(port), str(left - 1)])
+os.execv("/bin/true", ["true"])
+"#;
+const HEARS_THE_END: &str = r#"
+import socket, sys, time
+s = socket.socket()
+s.bind(("127.0.0.1", int(sys.argv[1])))
+s.listen(5)
+for _ in range(int(sys.argv[2])):
+    a, _ = s.accept()
+    for _ in range(50):
+        got = 0
+        while got < 100:
+            got += len(a.recv(100))
+        a.sendall(b"abc")
+    time.sleep(0.02)
+    a.sendall(b"abc")
+    got = 0
+    while part := a.recv(65536):
+        got += len(part)
+    assert got == 5000, got
+    a.close()
+print("heard")
+"#;
+
+/// Programs that close their connections by becoming other ones: the peer reads an end, not a reset.
+#[test]
+fn python_closes_by_exec() {
+    if have(&["python3"]) {
+        twice(|stage| {
+            stage.file("client.py", BECOMES_ANOTHER.as_bytes());
+            stage.file("server.py", HEARS_THE_END.as_bytes());
+            let port = free_port();
+            let (text, times) = (port.to_string(), "30");
+            let start = stage.launch("python3").args(["server.py", &text, times]);
+            let server = stage.serve(start, port);
+            let start = stage.launch("python3").args(["client.py", &text, times]);
+            stage.client(start, "client");
+            let end = server.finish(LONG);
+            end.expect_ok("server");
+            stage.assert_shm("server", &end.report, 30, 30 * 5000);
+            end.stdout
+        });
+    }
 }
