@@ -177,9 +177,7 @@ fn say_farewell() {
 
 /// The process goes on, as it could not become another program.
 pub(crate) fn go_on() {
-    if !world::is_foreign() {
-        turns::go_on();
-    }
+    turns::go_on();
 }
 
 /// A thread sends on what was shut because the process ends: it is not to hear of that. False: it was not.
