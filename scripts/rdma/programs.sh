@@ -122,7 +122,7 @@ END
 import hashlib, os, socket, sys, time
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 fresh, message, rounds, began = os.urandom(2 << 20), bytearray(1 << 20), 0, time.monotonic()
-while rounds < 40 or time.monotonic() - began < float(sys.argv[3]):
+while rounds < int(sys.argv[4]) or time.monotonic() - began < float(sys.argv[3]):
     at = rounds * 4099 % (1 << 20)
     message[:] = fresh[at:at + len(message)]
     digest = hashlib.blake2b(message).digest()
@@ -293,7 +293,7 @@ END
 server_of() {
     case $1 in
     iperf3 | credit-iperf3 | zcopy-iperf3) echo $port iperf3 -s -1 -p $port ;;
-    zcopy-blocks) echo $port /usr/bin/python3 /run/digests.py $two $port ;;
+    zcopy-blocks | zcopy-link-down) echo $port /usr/bin/python3 /run/digests.py $two $port ;;
     sockperf | credit-sockperf) echo $port sockperf sr --tcp -i $two -p $port ;;
     redis*) echo $port redis-server --port $port --bind $two --save "''" --appendonly no --protected-mode no --io-threads 1 ;;
     without) echo $port iperf3 -s -1 -p $port ;;
@@ -308,7 +308,9 @@ client_of() {
     case $1 in
     iperf3 | credit-iperf3) echo iperf3 -c $two -p $port -t $((3 * longer)) -f k ;;
     zcopy-iperf3) echo iperf3 -c $two -p $port -t $((3 * longer)) -f k -l 1M ;;
-    zcopy-blocks) echo /usr/bin/python3 /run/blocks.py $two $port $((8 * longer)) ;;
+    zcopy-blocks) echo /usr/bin/python3 /run/blocks.py $two $port $((8 * longer)) 40 ;;
+    # (a reader that is at it comes in time also on a slow machine)
+    zcopy-link-down) echo /usr/bin/python3 /run/blocks.py $two $port $((9 * longer)) 5 ;;
     sockperf | credit-sockperf) echo sockperf pp --tcp -i $two -p $port -t $((3 * longer)) -m 64 ;;
     redis) echo redis-benchmark -h $two -p $port -n $((1500 * longer)) -c 8 -t get --csv ;;
     redis-1) echo redis-benchmark -h $two -p $port -n $((500 * longer)) -c 1 -t set --csv ;;
@@ -368,10 +370,16 @@ rstream_of() {
 
 # What happens while a client is at work, from a second after it has connected.
 meanwhile() {
-    local i
+    local i before
     [[ $1 =~ ^(zcopy-)?(link|loss) ]] || return 0
+    before=$(packets)
     for i in {1..200}; do
         ss -tnH state established "dport = :$port" | grep -q . && break
+        sleep 0.1
+    done
+    # (to a link that no adapter uses yet nothing happens)
+    for i in {1..50}; do
+        [ -n "$before" ] && [ "$(packets)" -lt $((before + 20)) ] || break
         sleep 0.1
     done
     sleep 1

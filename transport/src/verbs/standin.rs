@@ -27,7 +27,7 @@ use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result, vm};
 use crate::syscall;
 use guests::{Guest, Guests};
-use slots::{Entry, Receives};
+use slots::{BEFORE_TURN, Entry, Receives, turn};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -91,8 +91,6 @@ struct Door {
     posted: AtomicU64,
     /// Not 0: the peer is at work. Written by the peer.
     busy: AtomicU64,
-    /// Words that the peer has told. Written by the peer.
-    told: AtomicU64,
     guests: Guests,
     receives: Receives,
 }
@@ -123,7 +121,7 @@ const TELLS: usize = 32 * 1024;
 type Tells = [AtomicU64; TELLS];
 
 /// [`Door`] as read from outside.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 struct Seen {
     open: u64,
@@ -139,7 +137,6 @@ struct Seen {
 }
 
 const BUSY_AT: u64 = std::mem::offset_of!(Door, busy) as u64;
-const TOLD_AT: u64 = std::mem::offset_of!(Door, told) as u64;
 const RECEIVES_AT: u64 = std::mem::offset_of!(Door, receives) as u64;
 const GUESTS_AT: u64 = std::mem::offset_of!(Door, guests) as u64;
 const ARMED_AT: u64 = std::mem::offset_of!(Door, armed) as u64;
@@ -209,7 +206,6 @@ impl StandIn {
             slot: u64::from(slot.unwrap_or(0)),
             posted: AtomicU64::new(if slot.is_some() { RECEIVES as u64 } else { 0 }),
             busy: AtomicU64::new(0),
-            told: AtomicU64::new(0),
             guests: Guests::new(),
             receives: Receives::new(),
         }));
@@ -324,9 +320,9 @@ impl StandIn {
                 Ok(n) if n == len => Ok(()),
                 _ => Err(RETRY_EXCEEDED),
             };
-        let told = number + 1;
-        put((&raw const entry).cast(), slot, size_of::<Entry>())?;
-        put((&raw const told).cast(), at + TOLD_AT, size_of::<u64>())?;
+        let turn = turn(number);
+        put((&raw const entry).cast(), slot, BEFORE_TURN)?;
+        put(&raw const turn, slot + BEFORE_TURN as u64, 1)?;
         fence(Ordering::SeqCst);
         let mut armed = 0u64;
         // SAFETY: eight octets of a local.
@@ -346,7 +342,7 @@ impl StandIn {
         (pid, at, open): (u32, u64, u64),
         mut each: impl FnMut(&Seen) -> Result<(), u32>,
     ) -> Result<(), u32> {
-        let look = || {
+        let read = || {
             let mut seen = Seen::default();
             // SAFETY: `seen` is writable for its size, and plain numbers.
             let n = unsafe { vm::read(pid, at, (&raw mut seen).cast(), size_of::<Seen>()) };
@@ -354,6 +350,17 @@ impl StandIn {
                 Ok(seen)
             } else {
                 Err(RETRY_EXCEEDED)
+            }
+        };
+        // (a number that changes meanwhile may be read half old and half new)
+        let look = || {
+            let mut before = read()?;
+            loop {
+                let seen = read()?;
+                if seen == before {
+                    return Ok(seen);
+                }
+                before = seen;
             }
         };
         let say = |busy: u64| {
@@ -489,17 +496,13 @@ impl Adapter for StandIn {
                 *to = next;
                 n += 1;
             }
-            let told = self.door.told.load(Ordering::Acquire);
             let mut polled = self.door.polled.load(Ordering::Relaxed);
             for to in done.iter_mut().skip(n) {
-                let Some(entry) = self
-                    .tells
-                    .get(polled as usize % TELLS)
-                    .filter(|_| polled < told)
-                else {
+                let place = self.tells.get(polled as usize % TELLS);
+                let bits = place.map_or(0, |place| place.load(Ordering::Acquire));
+                let Some(entry) = Entry::numbered(bits, polled) else {
                     break;
                 };
-                let entry = Entry::from_bits(entry.load(Ordering::Relaxed));
                 *to = entry.done();
                 if to.told.is_some() {
                     // (a word's receive holds nothing)

@@ -3,7 +3,7 @@
 
 use super::{
     LOCAL_PROTECTION, NOT_READY, Queue, RECEIVES_AT, REMOTE_ACCESS, RETRY_EXCEEDED, Seen, StandIn,
-    within,
+    TELLS, within,
 };
 use crate::sys::vm;
 use crate::verbs::{Done, Landed, RECEIVES, Work};
@@ -51,14 +51,21 @@ impl Receives {
 ///
 /// | bits | what |
 /// |---|---|
-/// | 63 | octets |
-/// | 47 to 32 | the slot of the receive that was used, and one; 0: none |
+/// | 63 to 56 | the turn: how often its place has been used |
+/// | 47 | octets |
+/// | 46 to 32 | the slot of the receive that was used, and one; 0: none |
 /// | 31 to 0 | the word, or how many octets |
+///
+/// The turn is written last and by itself, so that the entry is there once it is right: the kernel's copies do not write a
+/// word at once, and a number of more than one octet can be seen half written.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(super) struct Entry(u64);
 
-const OCTETS: u64 = 1 << 63;
+const OCTETS: u64 = 1 << 47;
+/// Octets before the turn.
+pub(super) const BEFORE_TURN: usize = 7;
+const _: () = assert!(cfg!(target_endian = "little"));
 
 impl Entry {
     pub(super) fn word(word: u32, slot: Option<u32>) -> Self {
@@ -70,12 +77,13 @@ impl Entry {
         Self(Self::word(len, Some(slot)).0 | OCTETS)
     }
 
-    pub(super) const fn from_bits(bits: u64) -> Self {
-        Self(bits)
+    /// The entry of this number, if it is that one.
+    pub(super) fn numbered(bits: u64, number: u64) -> Option<Self> {
+        (bits >> (8 * BEFORE_TURN) == u64::from(turn(number))).then_some(Self(bits))
     }
 
     pub(super) fn slot(self) -> Option<u32> {
-        u32::try_from(self.0 >> 32 & 0xffff).ok()?.checked_sub(1)
+        u32::try_from(self.0 >> 32 & 0x7fff).ok()?.checked_sub(1)
     }
 
     pub(super) fn done(self) -> Done {
@@ -88,6 +96,12 @@ impl Entry {
             ..Done::default()
         }
     }
+}
+
+/// The turn of a number's place. Never that of what was there before, nor of a place that was not used.
+#[allow(clippy::cast_possible_truncation, reason = "an octet is meant")]
+pub(super) const fn turn(number: u64) -> u8 {
+    (number / TELLS as u64 + 1) as u8
 }
 
 impl StandIn {
