@@ -49,7 +49,7 @@ pub(super) struct Streak {
     /// When the last call ended, in ticks.
     last: u64,
     /// That call found no room: how long the program waited for it says nothing.
-    stalled: bool,
+    pub(super) stalled: bool,
     /// When the oldest message that waits was taken, in ticks.
     since: u64,
     /// The kernel or the peer's credits did not let everything go: it is not for more that it waits.

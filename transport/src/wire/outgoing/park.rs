@@ -320,6 +320,10 @@ impl Out {
         if common.words.parked_since().is_some() {
             common.words.note_parked(0);
         }
+        if some && self.streak.stalled && self.advertising.waits {
+            // (a program that waits for room hears nothing of an answer that what was parked has used up)
+            self.seek_room(common, fd)?;
+        }
         if some && self.shows {
             self.show_none(common, fd, 0)?;
             if self.shows {

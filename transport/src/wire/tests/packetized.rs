@@ -246,6 +246,30 @@ fn a_release_ends_the_scheme() {
     assert_eq!(ends[1].state(), State::Eof);
 }
 
+/// A program that could not send all sleeps until the peer says something: it is asked as long as there is no room.
+#[test]
+fn who_waits_for_room_asks_again_when_what_was_parked_has_used_it_up() {
+    for window in [4096, 8192, WINDOW] {
+        let w = packetized(want(false, (65536, 32768)), window as u64);
+        let mut ends = ends([w, w]);
+        unsafe { ends[0].wire().out() }.be_waiting(true);
+        let mut without = 0;
+        for _ in 0..20 {
+            fill(&mut ends[0]);
+            for _ in 0..20 {
+                drain(&mut ends[1]);
+                serve_all(&ends[1]);
+                serve_all(&ends[0]);
+                let wire = ends[0].wire();
+                let has_room = unsafe { wire.out() }.has_credit(&wire.common);
+                assert!(has_room || wire.common.words.is_asked(), "{window}");
+                without += u32::from(!has_room && parked(&ends[0]) == 0);
+            }
+        }
+        assert!(without > 0, "{window}: it was never used up");
+    }
+}
+
 /// The first end is gone without a word, as with a process that is killed.
 fn gone(ends: &mut [End; 2]) {
     unsafe { libc::shutdown(ends[0].fd.as_raw_fd(), libc::SHUT_WR) };
