@@ -314,6 +314,9 @@ impl Wait {
                     Want::Data => doorbell::DATA,
                     Want::Room | Want::Taken => doorbell::SPACE,
                 };
+                if self.want != Want::Data {
+                    wired::seek_room(s, fd);
+                }
                 nap = wired::before_sleep(s, fd, wishes, wired::Sleeper::Call);
             }
             // (a sender that waits for the kernel's room does not look at what comes)

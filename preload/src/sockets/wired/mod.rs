@@ -51,7 +51,7 @@ pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, s
 pub(crate) use riding::{Sleeper, before_sleep, end as end_ring, event as ring_event, may_go};
 pub(crate) use waiting::{
     GATHERING_US, await_answers, await_gone, find_asking, gather, is_gathering, is_resting, post,
-    release, unsent,
+    release, seek_room, unsent,
 };
 
 use super::{Phase, Socket};

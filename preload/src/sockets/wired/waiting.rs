@@ -163,6 +163,17 @@ pub(super) fn settle_held(s: &'static Socket, fd: i32, wire: &'static Wire) {
     }
 }
 
+/// A call is about to sleep for room: the peer is asked for it, as another thread may have used up what it has answered.
+pub(crate) fn seek_room(s: &'static Socket, fd: i32) {
+    let Some(wire) = wire(s) else { return };
+    let Ok(_tx) = s.tx.lock() else { return };
+    // SAFETY: the lock is held.
+    let mut out = unsafe { wire.out() };
+    if !out.is_plain() && !out.has_credit(&wire.common) {
+        let _ = out.seek_room(&wire.common, s.live_fd(fd)); // (what fails shows by the next step)
+    }
+}
+
 /// Waits for a while until the kernel has taken what the call has sent, or the peer has answered: who waits in its
 /// sends expects that it goes whatever the program does next. The mover goes on with what is left then.
 pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
