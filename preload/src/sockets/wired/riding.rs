@@ -6,7 +6,7 @@
 //! woken by it, and do not see it any more, are told to look.
 
 use super::super::{Socket, rouse, wait};
-use super::{io, own_fd, raising, wire};
+use super::{io, own_fd, raising, waiting, wire};
 use crate::epoll::registered;
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
@@ -276,6 +276,9 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sl
                 nap = nap.min(UNKNOWN_NS); // (perhaps behind some that nobody reads)
             }
         }
+    }
+    if wire.common.due.load(Ordering::Acquire) {
+        waiting::serve_due_on(s, fd, wire); // (what was taken in just now may want an answer, and nobody else gives it)
     }
     settle(s, fd, wire);
     if ring.is_untold() || sends && ring.is_clogged() {

@@ -70,6 +70,7 @@ impl Out {
             self.frame(&head, &mut Parts::one(&[]), 0);
         }
         change(self);
+        self.spoke = true;
         self.tell(common);
         self.flush(common, fd, more)?;
         Ok(true)

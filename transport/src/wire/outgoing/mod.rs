@@ -132,6 +132,8 @@ pub struct Out {
     asks: bool,
     /// The peer knows that bytes may be parked here.
     shows: bool,
+    /// The last that has gone was a word of this side's own.
+    spoke: bool,
     /// The peer keeps few receive buffers, and knows of a sender that asks for them, or goes on without.
     slots: bool,
     releases: bool,
@@ -475,9 +477,15 @@ impl Out {
             if self.seek_slots(common, fd) == Err(Errno::CONNRESET) {
                 common.failed.store(true, Ordering::Release); // (what went is told now)
             }
-            // (what is cut into slots is not kept back for an acknowledgement of its beginning)
-            let cut = more == 0 && walk.left() == 0;
-            if cut && matches!(sent, Ok(Sent::Bytes(n)) if walk.done() > n) {
+        }
+        // The end of what a call sends would not wait for an acknowledgement if it went by itself: neither for that of its beginning,
+        // where it goes in several parts, nor for that of what the library has said.
+        if more == 0
+            && walk.left() == 0
+            && let Ok(Sent::Bytes(n)) = sent
+        {
+            let spoke = std::mem::take(&mut self.spoke);
+            if spoke || walk.done() > n {
                 self.hurry(fd);
             }
         }

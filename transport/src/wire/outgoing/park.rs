@@ -14,7 +14,7 @@ use crate::clock;
 use crate::sdp::Walk;
 use crate::sdp_wire::header::Header;
 use crate::sdp_wire::message::Message;
-use crate::sys::{Result, net};
+use crate::sys::Result;
 use flowctl::Scheme;
 use flowctl::carrier::Carrier;
 use std::sync::atomic::Ordering;
@@ -326,9 +326,9 @@ impl Out {
         }
         if some && self.shows {
             self.show_none(common, fd, 0)?;
-            if self.shows {
-                net::push(fd);
-            }
+        }
+        if some {
+            self.hurry(fd); // (behind what was said of it the kernel would keep the last of it back)
         }
         Ok(None)
     }
