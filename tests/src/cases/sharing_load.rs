@@ -243,8 +243,7 @@ fn share_stopped_sender(s: &Side) {
         let sent = io::send(fd, &bytes, libc::MSG_NOSIGNAL);
         i32::from(sent.0 >= bytes.len() as i64)
     });
-    proc::Thread::of(child as u32, child).wait_asleep();
-    proc::kill(child, libc::SIGSTOP).ok();
+    proc::stop_asleep(child);
     std::thread::sleep(wait::millis(60));
     net::shutdown(fd, libc::SHUT_WR).ok();
     std::thread::sleep(wait::millis(100));

@@ -138,6 +138,58 @@ impl Thread {
     }
 }
 
+/// Stops a process whose threads all sleep. One that is stopped in the middle of something else goes on for a moment: the
+/// library's own thread looks after what is to be sent now and then, and holds the stream meanwhile.
+pub fn stop_asleep(child: i32) {
+    const SLEEPS: [i64; 5] = [
+        libc::SYS_poll,
+        libc::SYS_ppoll,
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_epoll_pwait,
+    ];
+    Thread::of(child as u32, child).wait_asleep();
+    let place = |tid: &std::ffi::OsStr, what: &str| {
+        let path = format!("/proc/{child}/task/{}/{what}", tid.to_string_lossy());
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    super::wait::eventually(|| {
+        kill(child, libc::SIGSTOP).ok();
+        let tasks: Vec<_> = std::fs::read_dir(format!("/proc/{child}/task"))
+            .into_iter()
+            .flatten()
+            .filter_map(|task| Some(task.ok()?.file_name()))
+            .collect();
+        let stopped = || {
+            let is = |tid| {
+                place(tid, "stat")
+                    .rsplit(')')
+                    .next()
+                    .is_some_and(|rest| rest.starts_with(" T"))
+            };
+            tasks.iter().all(|tid| is(tid))
+        };
+        super::wait::eventually(stopped);
+        let rests = |tid| {
+            let call = place(tid, "syscall");
+            let number = call
+                .split(' ')
+                .next()
+                .and_then(|number| number.parse().ok());
+            // (the kernel's own send sleeps with nothing held)
+            let alone = tasks.len() == 1;
+            number.is_some_and(|number| {
+                SLEEPS.contains(&number) || alone && number == libc::SYS_sendto
+            })
+        };
+        let rest = tasks.iter().all(|tid| rests(tid));
+        if !rest {
+            kill(child, libc::SIGCONT).ok();
+        }
+        rest
+    });
+}
+
 /// A helper that acts once the calling thread, which it is given, has gone to sleep.
 pub fn once_asleep<T: Send + 'static>(
     act: impl FnOnce(Thread) -> T + Send + 'static,

@@ -473,10 +473,8 @@ impl Out {
             unsafe { self.send_large(common, fd, walk, more, false) }
         };
         self.tell(common);
-        if self.slots {
-            if self.seek_slots(common, fd) == Err(Errno::CONNRESET) {
-                common.failed.store(true, Ordering::Release); // (what went is told now)
-            }
+        if self.slots && self.seek_slots(common, fd) == Err(Errno::CONNRESET) {
+            common.failed.store(true, Ordering::Release); // (what went is told now)
         }
         // The end of what a call sends would not wait for an acknowledgement if it went by itself: neither for that of its beginning,
         // where it goes in several parts, nor for that of what the library has said.
