@@ -20,6 +20,9 @@ pub(crate) struct Server {
     /// Poll instead of blocking
     #[arg(long)]
     busy: bool,
+    /// Leave TCP_NODELAY off
+    #[arg(long)]
+    nagle: bool,
     /// Connections to serve, one after the other
     #[arg(long, default_value_t = 1)]
     connections: u32,
@@ -35,6 +38,9 @@ pub(crate) struct Client {
     /// Poll instead of blocking
     #[arg(long)]
     busy: bool,
+    /// Leave TCP_NODELAY off
+    #[arg(long)]
+    nagle: bool,
     /// Check every byte of every echo
     #[arg(long)]
     verify: bool,
@@ -47,7 +53,7 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
     let mut message = vec![0; args.size];
     let mut served = 0_u64;
     for _ in 0..args.connections {
-        let messages = Messages::new(listener.accept()?.0, args.busy)?;
+        let messages = Messages::new(listener.accept()?.0, args.busy)?.with_nagle(args.nagle)?;
         while messages.receive(&mut message)? {
             messages.send(&message)?;
             served += 1;
@@ -61,7 +67,7 @@ pub(super) fn serve(args: &Server) -> anyhow::Result<()> {
 
 pub(super) fn drive(args: &Client) -> anyhow::Result<()> {
     let pattern = Pattern::new(args.size);
-    let messages = Messages::new(args.setup.connect()?, args.busy)?;
+    let messages = Messages::new(args.setup.connect()?, args.busy)?.with_nagle(args.nagle)?;
     let (mut received, mut place) = (vec![0; args.size], 0);
     let mut round_trip = || {
         messages.send(pattern.at(place, args.size))?;

@@ -70,6 +70,12 @@ impl Messages {
         })
     }
 
+    /// As most programs have it: the kernel may keep back what is little (TCP_NODELAY is off).
+    pub(super) fn with_nagle(self, wanted: bool) -> io::Result<Self> {
+        self.socket.set_nodelay(!wanted)?;
+        Ok(self)
+    }
+
     pub(super) fn send(&self, message: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < message.len() {

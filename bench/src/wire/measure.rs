@@ -11,6 +11,8 @@ use crate::sides::{End, Lab, Pair, Plan, Row, Samples, Side, Target};
 const SMALL: [&str; 2] = ["--size", "64"];
 const MESSAGES: [&str; 3] = ["--nodelay", "--block", "64"];
 const BLOCKS: [&str; 2] = ["--block", "131072"];
+/// Large ones and their echo, by programs that leave TCP_NODELAY off: whatever makes the kernel wait for an acknowledgement shows.
+const LARGE: [&str; 3] = ["--nagle", "--size", "1000000"];
 
 /// A new one is a name here, what it is in words and what has to be reached.
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
@@ -25,15 +27,30 @@ pub(crate) enum Measure {
     Calls,
     /// A message of 64 octets and its answer
     Pingpong,
+    /// A stream, without sums, by credit
+    StreamCredit,
+    /// A stream, without sums, by packetized
+    StreamPacketized,
+    /// 1 MB and its echo
+    Exchange,
+    /// 1 MB and its echo, by credit
+    ExchangeCredit,
+    /// 1 MB and its echo, by packetized
+    ExchangePacketized,
 }
 
 impl Measure {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Stream,
         Self::StreamCrc,
         Self::Small,
         Self::Calls,
         Self::Pingpong,
+        Self::StreamCredit,
+        Self::StreamPacketized,
+        Self::Exchange,
+        Self::ExchangeCredit,
+        Self::ExchangePacketized,
     ];
 
     /// What it is, in what, and what has to be reached.
@@ -69,7 +86,47 @@ impl Measure {
                 "µs",
                 Target::TimesAtMost(1.1),
             ),
+            Self::StreamCredit => (
+                "stream-credit",
+                "blocks of 128 KiB by credit",
+                "GB/s",
+                Target::None,
+            ),
+            Self::StreamPacketized => (
+                "stream-packetized",
+                "blocks of 128 KiB by packetized",
+                "GB/s",
+                Target::None,
+            ),
+            Self::Exchange => ("exchange", "1 MB and its echo", "µs", Target::None),
+            Self::ExchangeCredit => (
+                "exchange-credit",
+                "1 MB and its echo by credit",
+                "µs",
+                Target::None,
+            ),
+            Self::ExchangePacketized => (
+                "exchange-packetized",
+                "1 MB and its echo by packetized",
+                "µs",
+                Target::None,
+            ),
         }
+    }
+
+    const fn scheme(self) -> &'static str {
+        match self {
+            Self::StreamCredit | Self::ExchangeCredit => "credit",
+            Self::StreamPacketized | Self::ExchangePacketized => "packetized",
+            _ => "auto",
+        }
+    }
+
+    const fn is_stream(self) -> bool {
+        matches!(
+            self,
+            Self::Stream | Self::StreamCrc | Self::StreamCredit | Self::StreamPacketized
+        )
     }
 
     pub(super) fn row(self, lab: &mut Lab, plan: &Plan) -> Row {
@@ -78,6 +135,7 @@ impl Measure {
         lab.set(vec![
             ("SHUNT_TRANSPORT", "iwarp".into()),
             ("SHUNT_CRC", crc.into()),
+            ("SHUNT_FLOW", self.scheme().into()),
         ]);
         let mut samples = Samples::default();
         plan.turns(1, |side| samples.add(side, self.once(lab, plan, side)));
@@ -93,8 +151,9 @@ impl Measure {
         let event = event.map(|number| format!("--count-event={number}"));
         let (to, from, took, sent): (_, _, &[&str], &[&str]) = match self {
             Self::Pingpong => ("pingpong-server", "pingpong-client", &SMALL, &SMALL),
-            Self::Stream | Self::StreamCrc => ("stream-server", "stream-client", &[], &BLOCKS),
             Self::Small | Self::Calls => ("stream-server", "stream-client", &[], &MESSAGES),
+            _ if self.is_stream() => ("stream-server", "stream-client", &[], &BLOCKS),
+            _ => ("pingpong-server", "pingpong-client", &LARGE, &LARGE),
         };
         let words = |words: &[&str]| {
             let words = words.iter().map(|&word| word.to_owned());
@@ -125,7 +184,7 @@ impl Measure {
             anyhow::Ok(came)
         };
         Ok(match self {
-            Self::Stream | Self::StreamCrc => {
+            _ if self.is_stream() => {
                 bytes()?;
                 server.number("/gb_per_s")?
             }
@@ -138,6 +197,8 @@ impl Measure {
                 calls / (bytes()? / f64::from(1 << 20))
             }
             Self::Pingpong => client.number("/p50_ns")? / 1e3,
+            // (the mean: a wait in each tenth round would not be in a median)
+            _ => 1e6 / client.number("/per_second")?,
         })
     }
 }
