@@ -112,7 +112,11 @@ fn wire_little(
         return Err(e);
     }
     let back = give_back(s, fd, &mut piece, put_back);
+    let is_first = walk.done() == 0;
     walk.skip(piece.done());
+    if walk.left() == 0 && !is_first {
+        wired::hurry(s, fd);
+    }
     back.map(|()| Step::Moved) // (or it is no such connection any more)
 }
 

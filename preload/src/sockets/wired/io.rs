@@ -275,6 +275,16 @@ pub(crate) unsafe fn send(
     Ok(None)
 }
 
+/// The end of what a call has sent in several parts is not kept back for an acknowledgement of its beginning.
+pub(crate) fn hurry(s: &'static Socket, fd: i32) {
+    if let Some(wire) = wire(s)
+        && let Ok(_tx) = s.tx.lock()
+    {
+        // SAFETY: the lock is held.
+        unsafe { wire.out() }.hurry(s.live_fd(fd));
+    }
+}
+
 /// What a call that sends is told of a failure: of a reset once, by whichever call is the next, and behind an end of file that the peer
 /// has said it is a broken pipe. (A read or a send of ours may have taken the error from the kernel, and there may be bytes that were
 /// received before.) SIGPIPE is raised, if it is to be.

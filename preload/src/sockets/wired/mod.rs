@@ -41,8 +41,8 @@ pub(crate) use ending::{
     begin_to_close, ending, error, has_failed, hear, is_aborted, let_go, shut,
 };
 pub(crate) use io::{
-    available, error_of_nothing, flows, is_past_mode, is_worth_looking, note, note_sleep, receive,
-    room, send, take,
+    available, error_of_nothing, flows, hurry, is_past_mode, is_worth_looking, note, note_sleep,
+    receive, room, send, take,
 };
 pub(crate) use leaving::{before_demote, demote};
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};

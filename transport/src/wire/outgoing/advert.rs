@@ -372,7 +372,7 @@ impl Out {
     }
 
     /// What is little and somebody waits for it is not kept back for an acknowledgement.
-    pub(super) fn hurry(&self, fd: i32) {
+    pub fn hurry(&self, fd: i32) {
         if self.link.is_kernel() {
             net::push(fd);
         }
