@@ -368,7 +368,7 @@ rstream_of() {
     echo -T b
 }
 
-# What happens while a client is at work, from a second after it has connected.
+# What happens while a client is at work, from a second after it has connected and an adapter is in use.
 meanwhile() {
     local i before
     [[ $1 =~ ^(zcopy-)?(link|loss) ]] || return 0

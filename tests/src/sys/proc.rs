@@ -153,7 +153,7 @@ pub fn stop_asleep(child: i32) {
         let path = format!("/proc/{child}/task/{}/{what}", tid.to_string_lossy());
         std::fs::read_to_string(path).unwrap_or_default()
     };
-    super::wait::eventually(|| {
+    let stops = super::wait::eventually(|| {
         kill(child, libc::SIGSTOP).ok();
         let tasks: Vec<_> = std::fs::read_dir(format!("/proc/{child}/task"))
             .into_iter()
@@ -188,6 +188,7 @@ pub fn stop_asleep(child: i32) {
         }
         rest
     });
+    assert!(stops, "its threads never all slept");
 }
 
 /// A helper that acts once the calling thread, which it is given, has gone to sleep.

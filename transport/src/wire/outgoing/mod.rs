@@ -132,7 +132,7 @@ pub struct Out {
     asks: bool,
     /// The peer knows that bytes may be parked here.
     shows: bool,
-    /// The last that has gone was a word of this side's own.
+    /// A word of this side's own has gone since the end of what a call sent.
     spoke: bool,
     /// The peer keeps few receive buffers, and knows of a sender that asks for them, or goes on without.
     slots: bool,
