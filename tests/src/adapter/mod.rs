@@ -49,7 +49,7 @@ pub fn ask(address: &str, filter: &str, link: Option<&Link>) -> (usize, usize) {
         let told = control.tell(&[number]);
         let own = told.and_then(|()| run(*case, &mut control, Role::Asks, link));
         let theirs = control.verdict().unwrap_or_else(Err);
-        match own.and(theirs) {
+        match both(own, theirs) {
             Ok(()) => {
                 passed += 1;
                 println!("test {name} ... ok");
@@ -63,6 +63,14 @@ pub fn ask(address: &str, filter: &str, link: Option<&Link>) -> (usize, usize) {
     }
     let _ = control.tell(&[END]);
     (passed, failed)
+}
+
+/// How it went for both: what either has to say helps to see what became of the other.
+fn both(own: Result<(), String>, theirs: Result<(), String>) -> Result<(), String> {
+    match (own, theirs) {
+        (Err(own), Err(theirs)) if own != NOT_THIS => Err(format!("{own}; {theirs}")),
+        (own, theirs) => own.and(theirs),
+    }
 }
 
 /// Serves one peer. False if it has gone in the middle of something.

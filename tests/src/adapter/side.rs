@@ -12,11 +12,36 @@ use transport::verbs::{self, Adapter, Address, Done, ENDED, Operation, Work, add
 
 /// Octets of the memory of each side.
 pub(super) const LEN: usize = 1 << 20;
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything may take: the peer's machine, which is emulated, may stand still for some of it.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// What counts of it between two looks, at most: whoever stood still himself has not waited.
+const STEP: Duration = Duration::from_millis(100);
 
 /// The id of a Read that sees to what is before it.
 const PROBE: u64 = 9999;
+
+/// Somebody's waiting for something, as [`PATIENCE`] has it.
+struct Wait {
+    waited: Duration,
+    looked: Instant,
+}
+
+impl Wait {
+    fn begin() -> Self {
+        Self {
+            waited: Duration::ZERO,
+            looked: Instant::now(),
+        }
+    }
+
+    /// Once more in vain. True if that was long enough.
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        self.waited += (now - self.looked).min(STEP);
+        self.looked = now;
+        self.waited > PATIENCE
+    }
+}
 
 /// The connection by which the sides agree.
 #[derive(Debug)]
@@ -203,9 +228,9 @@ fn open(control: &Control, role: Role) -> Result<(Mapping, Box<dyn Adapter>), St
 fn connect(adapter: &dyn Adapter, address: &Address) -> Result<(), String> {
     let refused = |e| format!("not connected to {address:?}: {e:?}");
     adapter.connect(address).map_err(refused)?;
-    let until = Instant::now() + PATIENCE;
+    let mut wait = Wait::begin();
     while !adapter.is_connected().map_err(refused)? {
-        if Instant::now() > until {
+        if wait.is_over() {
             return Err(format!("not connected to {address:?} in time"));
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -296,13 +321,13 @@ impl Pair {
 
     /// Waits until a word, which grows, has come this far.
     pub fn await_word(&self, at: usize, least: u64) -> Result<u64, String> {
-        let until = Instant::now() + PATIENCE;
+        let mut wait = Wait::begin();
         loop {
             let word = self.word(at);
             if word >= least {
                 return Ok(word);
             }
-            if Instant::now() > until {
+            if wait.is_over() {
                 return Err(format!("the word is {word:#x}, not {least:#x}"));
             }
             std::thread::yield_now();
@@ -347,12 +372,18 @@ impl Pair {
 
     /// The next work request that tells.
     pub fn done(&self) -> Result<Done, String> {
-        let until = Instant::now() + PATIENCE;
-        let mut done = [Done::default()];
+        let mut wait = Wait::begin();
+        let (mut done, mut ended) = ([Done::default()], false);
         // (that the connection has ended shows by the work, too)
         while self.adapter.poll(&mut done) == 0 || done[0].id == ENDED {
-            if Instant::now() > until {
-                return Err("nothing ends".into());
+            ended |= done[0].id == ENDED;
+            if wait.is_over() {
+                let but = if ended {
+                    ", but the connection has"
+                } else {
+                    ""
+                };
+                return Err(format!("nothing ends{but}"));
             }
             std::thread::yield_now();
         }
