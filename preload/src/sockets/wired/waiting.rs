@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sdp::Walk;
 use transport::sys::{Errno, diag, net, time};
-use transport::wire::{AGE_US, GATHERED, Gathered, Return, Wire};
+use transport::wire::{AGE_US, GATHERED, Gathered, In, Return, Wire};
 
 /// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
 pub(crate) fn post(s: &'static Socket) -> bool {
@@ -111,9 +111,10 @@ pub(super) fn is_waiting(s: &Socket) -> bool {
 }
 
 /// Takes in what the kernel has, if nobody sleeps there who would miss that it came. Who is about to is counted before
-/// he looks here for the last time, under the same lock.
+/// he looks here for the last time, under the same lock. Whether anything had come: only then are those woken who wait for it in
+/// epoll, as this is called again and again while something waits.
 pub(super) fn take_in(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
-    let state = {
+    let (came, state) = {
         let Ok(_rx) = s.rx.lock() else { return false };
         if s.sleepers() > 0 && s.is_shared() {
             let _ = s.has_others(); // (those who were killed asleep are not counted any more)
@@ -123,12 +124,16 @@ pub(super) fn take_in(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool 
         }
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
+        let here = |incoming: &In| (incoming.octets(), incoming.held(), incoming.state());
+        let before = here(&incoming);
         incoming.available(&wire.common, fd);
-        incoming.state()
+        (here(&incoming) != before, incoming.state())
     };
     after(s, fd, wire, state);
-    registered::kick_others(s, std::ptr::null());
-    true
+    if came {
+        registered::kick_others(s, std::ptr::null());
+    }
+    came
 }
 
 /// Whether something waits for the peer's word, not for the kernel.
