@@ -265,6 +265,9 @@ impl In {
         if !direct || left == 0 || discard || self.start < self.end {
             return self.expect(common, fd);
         }
+        if self.last < LARGE && self.stage != Stage::Plain {
+            return self.fill(common, fd); // (one call for those behind it, too, which are likely as small)
+        }
         if room < left && room < LARGE && self.stage != Stage::Plain {
             // The program takes it in small pieces: one call for all of them.
             return self.fill_up_to(common, fd, left + tail);

@@ -464,7 +464,8 @@ impl Out {
         // With a sum the bytes are copied once and summed as they are copied: a program that writes to its buffer
         // meanwhile would else send what does not match, where the kernel just sends one or the other.
         // So they are where the rest must not be lost with this process.
-        let copies = self.markers || self.crc || self.noted.is_on();
+        // (and pieces of small receive buffers would be a long list)
+        let copies = self.markers || self.crc || self.noted.is_on() || self.is_short();
         let sent = if walk.left() <= SMALL.min(self.payload_most()) || copies {
             // SAFETY: passed on to the caller.
             unsafe { self.send_small(common, fd, walk, more, false, false) }
