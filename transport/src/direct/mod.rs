@@ -246,6 +246,10 @@ pub trait Direct {
         0
     }
 
+    /// Source: its bytes up to this position of the stream are where the sink finds them, and of a buffer that was taken back no
+    /// more comes before the program sends again, or there is room.
+    fn settle_taken_back(&self, _accepted: u64) {}
+
     /// Sink: where the last advert stands, and how much of it had not arrived, if it was taken back or was
     /// asked to be, and is not forgotten.
     fn taken_back(&self) -> Option<Pending> {

@@ -155,6 +155,10 @@ impl Direct for Segment {
         self.withdraw_buffer();
     }
 
+    fn settle_taken_back(&self, accepted: u64) {
+        self.shorten_taken_back(accepted);
+    }
+
     fn taken_back(&self) -> Option<Pending> {
         self.last_taken_back()
     }

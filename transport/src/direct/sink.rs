@@ -285,7 +285,7 @@ impl Segment {
         }
         let claims = claims(self.peer(), self.mine(), last);
         let at = advert.at.load(Ordering::Relaxed);
-        let len = advert.len.load(Ordering::Relaxed);
+        let len = advert.len.load(Ordering::Acquire);
         let asked = self.mine().sink.small.load(Ordering::Relaxed) == last;
         let left = match claims.claimed()? {
             (_, true) => len.saturating_sub(claims.arrived()),

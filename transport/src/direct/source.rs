@@ -222,6 +222,24 @@ impl Segment {
         n
     }
 
+    /// See [`super::Direct::settle_taken_back`]. (A sink that reads without waiting waits for what was shown, for as long as a copy
+    /// takes: what the ring has no room for would keep it in vain.)
+    pub(super) fn shorten_taken_back(&self, accepted: u64) {
+        let last = number(self.mine().tx.offer.load(Ordering::Relaxed));
+        let advert = advert(self.mine(), last);
+        if self.open().is_some() || advert.lane.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        let claims = claims(self.mine(), self.peer(), last);
+        let Some(by_ring) = accepted.checked_sub(advert.at.load(Ordering::Relaxed)) else {
+            return;
+        };
+        let len = claims.arrived().saturating_add(by_ring);
+        if len < advert.len.load(Ordering::Relaxed) {
+            advert.len.store(len, Ordering::Release); // (behind what was published)
+        }
+    }
+
     /// Tells the peer of a buffer, or of what is in a lane.
     pub(super) fn open_advert(&self, at: u64, from: *const u8, len: u64, lane: u64) -> Claims<'_> {
         let mine = self.mine();

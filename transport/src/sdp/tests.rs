@@ -6,6 +6,7 @@
 mod held;
 mod killed;
 mod side;
+mod taken_back;
 mod watched;
 
 use super::rx::{Got, How};

@@ -13,7 +13,7 @@ use crate::sys::fd::{Fd, inode};
 use crate::syscall;
 use flowctl::{Scheme, Terms};
 
-const LEAST: usize = 4096;
+pub(super) const LEAST: usize = 4096;
 
 /// A pipe: the reading end, the writing one, its number.
 fn pipe() -> (Fd, Fd, u64) {
@@ -26,7 +26,7 @@ fn pipe() -> (Fd, Fd, u64) {
 }
 
 /// Two sides that may look into each other, the first of which sends.
-fn sides(joined: &Joined) -> (Segment, Segment, Tx, Rx) {
+pub(super) fn sides(joined: &Joined) -> (Segment, Segment, Tx, Rx) {
     policy::set(Mode::Async, LEAST);
     set_pid(crate::sys::pid());
     let (mut a, mut b) = joined.sides(1);

@@ -244,6 +244,7 @@ impl Tx {
         };
         walk.skip(part.done());
         p.moved_on(walk.done() - before);
+        p.settle_taken_back(self.flow.accepted());
         put
     }
 
