@@ -332,6 +332,7 @@ impl Out {
         (self.start, self.end) = (0, 0);
         if std::mem::take(&mut self.begins_ring) {
             self.link.begin();
+            net::push(fd); // (what goes by the ring from here on the peer reads behind the word that says so)
         }
         Ok(true)
     }
