@@ -183,7 +183,9 @@ impl Out {
         if let Some(wait) = self.send_parked(common, fd)? {
             return Ok(Some(wait));
         }
+        let mut parts = u32::from(self.streak.stuck);
         while self.early_start < self.early_end {
+            parts += 1;
             let at = self.early.as_mut_ptr().wrapping_add(self.early_start);
             let len = (self.early_end - self.early_start).min(SMALL);
             let mut walk = Walk::one(at, len);
@@ -205,6 +207,9 @@ impl Out {
             }
         }
         self.has_gone(common);
+        if parts > 1 {
+            self.hurry(fd); // (its end would wait for an acknowledgement of its beginning)
+        }
         Ok(None)
     }
 
