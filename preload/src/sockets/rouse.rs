@@ -12,7 +12,7 @@
 use super::{Socket, counted, lock};
 use crate::epoll::{registered, set};
 use crate::world;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering, fence};
 use transport::sys::fd::{Fd, as_fd};
 use transport::{clock, sys, syscall};
 
@@ -24,6 +24,8 @@ static SETS: AtomicI32 = AtomicI32::new(-1);
 
 /// How long (µs) woken threads may take to leave.
 const LEAVE_US: u64 = 20_000;
+/// After how many turns those that have not left are told again.
+const AGAIN: u32 = 32;
 
 /// The descriptor to watch, made when first needed. `None` where there is nobody to wake, or no
 /// descriptor to be had.
@@ -92,6 +94,8 @@ pub(crate) fn sleepers(s: &Socket) {
     if let Some(p) = s.segment() {
         p.rouse_own();
     }
+    // Pairs with the counting of who goes to sleep: either it finds the change that this tells of, or is found here.
+    fence(Ordering::SeqCst);
     let event = EVENT.load(Ordering::Acquire);
     if event < 0 || s.roomers() == 0 {
         return;
@@ -102,8 +106,15 @@ pub(crate) fn sleepers(s: &Socket) {
     }
     signal(event);
     let begun = clock::ticks();
+    let mut turn = 0u32;
     while s.roomers() > own && clock::ticks() - begun < clock::us(LEAVE_US) {
         sys::yield_core();
+        turn += 1;
+        // (there is one event for all: another thread that has woken its own, and takes the event back, may do so before these
+        // have seen it)
+        if turn.is_multiple_of(AGAIN) {
+            signal(event);
+        }
     }
     if s.roomers() > own && s.is_shared() {
         let _ = s.has_others(); // who was killed asleep does not leave: its seat is cleared

@@ -384,11 +384,6 @@ impl Wait {
             revents: 0,
         };
         let [event, ring] = watched;
-        let mut all = [
-            entry(fd, kernel_event(s, self.want)),
-            entry(event, libc::POLLIN),
-            entry(ring, libc::POLLIN),
-        ];
         let most = naps.min(if event < 0 { u64::MAX } else { ROOM_NAP_NS });
         let t = libc::timespec {
             tv_sec: (most / 1_000_000_000).cast_signed(),
@@ -399,6 +394,13 @@ impl Wait {
         let errno = real::errno();
         let counting = Counting::more();
         counting.add(What::ForRoom(s));
+        // (what to watch is looked up now that whoever changes it wakes this thread: another may just have heard the answer that a
+        // client waits for, which the kernel does not show twice)
+        let mut all = [
+            entry(fd, kernel_event(s, self.want)),
+            entry(event, libc::POLLIN),
+            entry(ring, libc::POLLIN),
+        ];
         let slept = if may_go(s, self.want) || !wired::is_wired(s) {
             Ok(0)
         } else {

@@ -192,8 +192,7 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
 
 /// A client looks for the answer.
 pub(super) fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
-    let full = is_full(s, wire);
-    let heard = hear_closing(s, fd, wire);
+    let (heard, full) = hear_alone(s, fd, wire);
     match heard {
         Heard::Nothing => {}
         Heard::Agreed => {
@@ -208,31 +207,32 @@ pub(super) fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
     }
     // (Who sleeps for data is told by the kernel: of the answer, and of what is behind it, which has been left there. All who
     // sleep on any connection are woken by this, and each answer of a server's that is at work would be one herd.)
-    if (heard == Heard::Declined || heard == Heard::Agreed && full) && s.sleepers() > 0 {
+    if heard == Heard::Declined && s.sleepers() > 0 || heard == Heard::Agreed && full {
         rouse::sleepers(s);
     }
 }
 
-/// Whether a sender may be waiting for room before the peer has answered.
-fn is_full(s: &Socket, wire: &Wire) -> bool {
-    // SAFETY: the lock is held while it is looked at.
-    s.tx.lock()
-        .is_ok_and(|_tx| unsafe { !wire.out().is_roomy(&wire.common) })
-}
-
 /// [`hear`] without a word to those who watch the socket.
 pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> Heard {
+    hear_alone(s, fd, wire).0
+}
+
+/// What was heard, and whether a sender may have been waiting for it because there was no room here for more.
+fn hear_alone(s: &'static Socket, fd: i32, wire: &'static Wire) -> (Heard, bool) {
+    let nothing = (Heard::Nothing, false);
     let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
-        return Heard::Nothing;
+        return nothing;
     };
     // (the mover may be late: by now the socket may be another connection's)
     if s.phase() != Phase::Opening || !is_current(s, wire) {
-        return Heard::Nothing;
+        return nothing;
     }
     // SAFETY: both locks are held.
+    let full = unsafe { !wire.out().is_roomy(&wire.common) };
+    // SAFETY: as above.
     let heard = unsafe { wire.hear(fd) };
     if heard == Heard::Nothing {
-        return heard;
+        return nothing;
     }
     if heard == Heard::Agreed {
         // SAFETY: as above.
@@ -247,7 +247,7 @@ pub(super) fn hear_closing(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
     if unsafe { wire.out().serve(&wire.common, fd) } == Err(Errno::CONNRESET) {
         wire.common.failed.store(true, Ordering::Release); // the kernel says so once, and the program's next call tells
     }
-    heard
+    (heard, full)
 }
 
 /// A server that has not been asked will not agree any more.
