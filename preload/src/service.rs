@@ -4,7 +4,8 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
-use transport::sys::time;
+use std::sync::atomic::{AtomicBool, Ordering};
+use transport::sys::{self, time};
 use transport::syscall;
 
 /// Room for a thread's stack, beside what libc needs there for thread-local memory.
@@ -15,26 +16,62 @@ const LIBC_SIGNALS: u64 = 0b11 << 31;
 /// What a thread runs.
 pub(crate) type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Starts a thread. Its name, to be joined by. Not under a lock: libc takes memory from the program's allocator, whose
-/// locks fork may have taken before it waits for ours.
+/// What a thread is to do, and whether it has begun.
+struct Start {
+    routine: Routine,
+    argument: *mut c_void,
+    begun: AtomicBool,
+}
+
+extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+    // SAFETY: `start` below waits, with it on its stack, until this has said that it has begun.
+    let start = unsafe { &*start.cast_const().cast::<Start>() };
+    let (routine, argument) = (start.routine, start.argument);
+    start.begun.store(true, Ordering::Release);
+    routine(argument)
+}
+
+/// Turns of the core after which who waits for a thread to begin naps, and for how long (µs).
+const TURNS: u32 = 100;
+const NAP_US: u64 = 50;
+
+/// Starts a thread, and waits until it has begun. Its name, to be joined by. Not under a lock: libc takes memory from the program's
+/// allocator, whose locks fork may have taken before it waits for ours.
+///
+/// (A child that is forked round libc, by clone(2), has a copy of libc's list of threads. One that had not begun by then never
+/// does there, and setuid and the like, which wait for all of them to have begun, would wait for ever.)
 pub(crate) fn start(routine: Routine, argument: *mut c_void) -> Option<libc::pthread_t> {
     // SAFETY: all of it is plain data, for which zeros are values; initialised below.
     let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
     let mut name: libc::pthread_t = 0;
+    let start = Start {
+        routine,
+        argument,
+        begun: AtomicBool::new(false),
+    };
+    let argument = (&raw const start).cast_mut().cast();
     let before = time::set_mask(!LIBC_SIGNALS);
-    // SAFETY: the attributes are initialised before they are used and destroyed after; the routine lives for ever.
+    // SAFETY: the attributes are initialised before they are used and destroyed after; the argument stays until the thread has it.
     let made = unsafe {
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
-        let mut made =
-            libc::pthread_create(&raw mut name, &raw const attributes, routine, argument);
+        let mut made = libc::pthread_create(&raw mut name, &raw const attributes, begin, argument);
         if made == libc::EINVAL {
             // A program with much thread-local memory.
-            made = libc::pthread_create(&raw mut name, ptr::null(), routine, argument);
+            made = libc::pthread_create(&raw mut name, ptr::null(), begin, argument);
         }
         libc::pthread_attr_destroy(&raw mut attributes);
         made
     };
+    let mut turns = 0;
+    while made == 0 && !start.begun.load(Ordering::Acquire) {
+        turns += 1;
+        if turns > TURNS {
+            let _ = time::nap(NAP_US);
+        } else {
+            sys::yield_core();
+        }
+    }
     time::set_mask(before);
     (made == 0).then_some(name)
 }
