@@ -42,8 +42,10 @@ fn ask(set: &'static Set) {
     let mut left = set.lock().map_or(0, |l| l.callers.len());
     loop {
         let (some, taken) = take(set, left);
-        for &(s, fd, _) in some.iter().flatten() {
-            engage::step(s, fd);
+        for &(s, fd, _, data) in some.iter().flatten() {
+            if data {
+                engage::step(s, fd);
+            }
         }
         let kept = put_back(set, &some);
         left -= taken;
@@ -53,8 +55,10 @@ fn ask(set: &'static Set) {
     }
 }
 
-/// A socket, its descriptor, and the number of its entry.
-type Caller = (&'static Socket, i32, usize);
+/// A socket, its descriptor, the number of its entry, and whether what comes is waited for: who waits for room alone does not ask
+/// ([`engage::step_for_room`]).
+type Caller = (&'static Socket, i32, usize, bool);
+const DATA: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP).cast_unsigned();
 
 /// Takes out the first few, at most so many: those that may still ask, and how many there were.
 fn take(set: &'static Set, most: usize) -> ([Option<Caller>; SOME], usize) {
@@ -67,8 +71,8 @@ fn take(set: &'static Set, most: usize) -> ([Option<Caller>; SOME], usize) {
         let index = l.callers.pop_front().unwrap_or(usize::MAX);
         *slot = l
             .entry(index)
-            .and_then(|e| Some((e.socket()?, e.fd, index)))
-            .filter(|&(s, fd, _)| may_ask(s, fd));
+            .and_then(|e| Some((e.socket()?, e.fd, index, e.events & DATA != 0)))
+            .filter(|&(s, fd, ..)| may_ask(s, fd));
     }
     // (those that are put back are counted again)
     set.callers.store(!l.callers.is_empty(), Ordering::Release);
@@ -86,7 +90,7 @@ fn may_ask(s: &'static Socket, fd: i32) -> bool {
 /// Those that are not connected yet are asked after by the next wait. How many.
 fn put_back(set: &'static Set, some: &[Option<Caller>]) -> usize {
     let mut kept = 0;
-    for &(s, fd, index) in some.iter().flatten() {
+    for &(s, fd, index, _) in some.iter().flatten() {
         if may_ask(s, fd)
             && let Some(mut l) = set.lock()
             && l.entry(index)

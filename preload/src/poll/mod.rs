@@ -48,8 +48,10 @@ fn ours(fd: i32) -> Option<Ours> {
 }
 
 /// The step of a candidate whose first use may be the wait, or of those in a set.
-fn first_use(fd: i32) {
+fn first_use(fd: i32, events: i16) {
+    const DATA: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;
     match table::find(fd) {
+        Entry::Socket(s) if events & DATA == 0 => engage::step_for_room(s, fd),
         Entry::Socket(s) => engage::step(s, fd),
         Entry::Set(set) => callers::attend(set),
         _ => {}
@@ -76,7 +78,7 @@ pub(crate) unsafe fn poll(
     let all = unsafe { std::slice::from_raw_parts_mut(fds, n) };
     // A candidate's first use may be a wait: let it take its step.
     for p in all.iter() {
-        first_use(p.fd);
+        first_use(p.fd, p.events);
     }
     if !all.iter().any(|p| ours(p.fd).is_some()) {
         return None;

@@ -56,9 +56,9 @@ pub(crate) unsafe fn select(
             }
         }
     };
-    each_wanted(&mut |fd, _| {
+    each_wanted(&mut |fd, events| {
         wanted += 1;
-        first_use(fd);
+        first_use(fd, events);
         any |= ours(fd).is_some();
     });
     if !any {

@@ -44,6 +44,19 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
     }
 }
 
+/// [`step`] of a wait for room alone. A client does not ask for software iWARP before it sends or waits for what comes: a program that
+/// waits until it is connected may pass the connection to another process then (FTP servers do), which could not go before the
+/// server has answered; and that may accept it only afterwards.
+pub(crate) fn step_for_room(s: &'static Socket, fd: i32) {
+    let calls = s.phase() == Phase::Fresh && {
+        let _w = world::lock();
+        matches!(super::demote::way(s), Way::Caller { .. })
+    };
+    if !calls {
+        step(s, fd);
+    }
+}
+
 /// Whether the server has said yes to an announced connection. One load.
 #[inline]
 pub(crate) fn is_answered(s: &Socket) -> bool {

@@ -112,6 +112,8 @@ pub struct In {
     over: bool,
     /// The last look at the kernel has taken all that it had.
     drained: bool,
+    /// Nothing has come since it was agreed how the direction goes on.
+    is_new: bool,
     failed: bool,
     /// The error that the kernel gave, to be told once.
     error: Option<Errno>,
@@ -217,6 +219,7 @@ impl In {
         self.few = agreed.windows.keeps;
         self.least = agreed.adverts.unwrap_or(usize::MAX);
         self.stage = Stage::Header;
+        self.is_new = true;
         self.takes = agreed.windows.receives.map(Takes::new);
         common.set_buffers(
             agreed.own.1,
@@ -427,8 +430,11 @@ impl In {
                 self.end += n;
                 self.drained = n < len && self.link.is_kernel();
                 // The initiator's "ready to receive" comes alone where its program says nothing yet: what that says first
-                // would wait for the acknowledgement (Nagle's algorithm), and that for its delay.
-                if n > 0 && !common.heard.load(Ordering::Relaxed) {
+                // would wait for the acknowledgement (Nagle's algorithm), and that for its delay. So would the parts of the first answer
+                // to an initiator, as the kernel takes what was said so far for a conversation: on a connection of the program's own it
+                // would acknowledge the first that comes at once.
+                let is_new = n > 0 && std::mem::take(&mut self.is_new);
+                if is_new || n > 0 && !common.heard.load(Ordering::Relaxed) {
                     net::acknowledge(fd);
                 }
                 true
