@@ -26,6 +26,7 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("pass_long_before_any_byte", |s| {
         pass_before_any_byte(s, 600)
     }),
+    Case::moving("pass_before_accepted", pass_before_accepted),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
 ];
 
@@ -47,6 +48,36 @@ fn pass_descriptor(s: &Side) {
         log!(s, "{}", proc::wait_child(child));
     } else {
         answer(s, fd, &[5, 9]);
+    }
+    s.sync("done");
+}
+
+/// As FTP servers do in active mode: a process connects without waiting, waits until that is done, and passes the connection on; its
+/// peer accepts it only then.
+fn pass_before_accepted(s: &Side) {
+    if s.accepts() {
+        let lis = s.listen(4);
+        s.sync("passed");
+        let fd = net::accept(lis).fd();
+        answer(s, fd, &[9, 5]);
+    } else {
+        let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
+        let side = *s;
+        let child = proc::fork(move || {
+            let got = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
+            net::set_nonblocking(got, false).ok();
+            ask(&side, got, b"passed on");
+            ask(&side, got, b"again");
+            0
+        });
+        let to = s.target();
+        let fd = net::socket_for(to, libc::SOCK_NONBLOCK);
+        let _ = net::connect(fd, to);
+        log!(s, "{}", wait::poll(&[(fd, libc::POLLOUT)], -1));
+        pass::send_fd(mine, fd);
+        net::close(fd).ok();
+        s.sync("passed");
+        log!(s, "{}", proc::wait_child(child));
     }
     s.sync("done");
 }
