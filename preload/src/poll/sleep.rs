@@ -89,6 +89,9 @@ pub(super) fn sleep(
                 if wired {
                     let wishes = ready::wishes(p.events);
                     let mut nap = wired::before_sleep(s, p.fd, wishes, wired::Sleeper::Call);
+                    if wishes & doorbell::SPACE != 0 && s.phase() == Phase::Opening {
+                        nap = nap.min(wired::nap(s, Want::Room));
+                    }
                     if let Some(fd) = wired::ring_event(s) {
                         match rings.next() {
                             Some(place) => *place = readable(fd),

@@ -146,10 +146,12 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
 }
 
 /// How long (ns) a sleep may be at once: whoever reads takes all that has come from the kernel, which others that sleep
-/// there are not told of.
+/// there are not told of. So does whoever takes the answer that a client waits for with more than it can keep here: it wakes that one, but
+/// by an event that all share, which may be taken back before it has got a core.
 pub(crate) fn nap(s: &Socket, want: wait::Want) -> u64 {
-    let several = s.is_shared() || s.waiters.load(Ordering::Relaxed) > 1;
     let room = !matches!(want, wait::Want::Data);
+    let asks = room && s.phase() == Phase::Opening && wire(s).is_some();
+    let several = asks || s.is_shared() || s.waiters.load(Ordering::Relaxed) > 1;
     if room && wire(s).is_some_and(|wire| wire.common.adverts.were_made()) {
         PATIENCE_US * 1000 // (another's send may have taken back what this one waits for)
     } else if super::is_wired(s) && several {
