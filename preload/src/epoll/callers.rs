@@ -1,5 +1,5 @@
-//! Clients' connections in a set that are to ask for software iWARP at their first use: to wait for them is one, as poll and a
-//! read are. A server that goes to the kernel before it says its first words waits for the request (`sockets::wired`), and would
+//! Clients' connections in a set that are to ask for software iWARP at their first use: to wait for what comes by them is one, as
+//! poll and a read are (not to wait for room: [`engage::step_for_room`]). A server that goes to the kernel before it says its first words waits for the request (`sockets::wired`), and would
 //! stand still for nothing.
 //!
 //! Called by `registered`, which notes them, and by whoever begins to wait on the set, or polls it. A set without any is asked by
