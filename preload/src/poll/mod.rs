@@ -76,6 +76,7 @@ pub(crate) unsafe fn poll(
     }
     // SAFETY: the caller's promise.
     let all = unsafe { std::slice::from_raw_parts_mut(fds, n) };
+    engage::step_of_connected();
     // A candidate's first use may be a wait: let it take its step.
     for p in all.iter() {
         first_use(p.fd, p.events);

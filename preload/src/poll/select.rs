@@ -6,6 +6,7 @@
 use super::array::Array;
 use super::{Time, first_use, ours, run};
 use crate::probe::{Access, is_good};
+use crate::sockets::engage;
 use transport::sys::{self, Result};
 
 /// select(2) by way of [`poll`](super::poll). `None`: the kernel alone serves this call.
@@ -56,6 +57,7 @@ pub(crate) unsafe fn select(
             }
         }
     };
+    engage::step_of_connected();
     each_wanted(&mut |fd, events| {
         wanted += 1;
         first_use(fd, events);

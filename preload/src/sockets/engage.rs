@@ -7,9 +7,11 @@
 use super::demote::become_plain;
 use super::{Phase, Socket, Way, fences, seats, wired};
 use crate::epoll::registered::{self, Joining};
+use crate::table;
 use crate::world::{self, World};
 use flowctl::Terms;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use transport::clock;
 use transport::doorbell;
 use transport::provider::Provider;
@@ -44,16 +46,37 @@ pub(crate) fn step(s: &'static Socket, fd: i32) {
     }
 }
 
-/// [`step`] of a wait for room alone. A client does not ask for software iWARP before it sends or waits for what comes: a program that
-/// waits until it is connected may pass the connection to another process then (FTP servers do), which could not go before the
-/// server has answered; and that may accept it only afterwards.
+/// A client's connection that its program has waited for to be connected, and not used yet. (One: others ask when they are used.)
+static CONNECTED: AtomicPtr<Socket> = AtomicPtr::new(ptr::null_mut());
+
+/// [`step`] of a wait for room alone. A client does not ask for software iWARP in it: a program that waits until it is connected may pass
+/// the connection to another process right then (FTP servers do), which could not go before the server has answered; and that may
+/// accept it only afterwards. It asks when it sends or waits for what comes, or in the program's next poll or select, whatever that is for
+/// ([`step_of_connected`]): a server that goes to the kernel before it says its first words waits for the request.
 pub(crate) fn step_for_room(s: &'static Socket, fd: i32) {
     let calls = s.phase() == Phase::Fresh && {
         let _w = world::lock();
         matches!(super::demote::way(s), Way::Caller { .. })
     };
-    if !calls {
+    if calls {
+        CONNECTED.store(ptr::from_ref(s).cast_mut(), Ordering::Release);
+    } else {
         step(s, fd);
+    }
+}
+
+/// A wait begins, of poll or select. One load if there is nothing.
+#[inline]
+pub(crate) fn step_of_connected() {
+    if !CONNECTED.load(Ordering::Relaxed).is_null() {
+        // SAFETY: null, or a socket, which is never freed.
+        let s = unsafe { CONNECTED.swap(ptr::null_mut(), Ordering::AcqRel).as_ref() };
+        if let Some(s) = s.filter(|s| s.phase() == Phase::Fresh) {
+            let fd = s.record.fd.load(Ordering::Relaxed).cast_signed();
+            if table::socket(fd).is_some_and(|x| ptr::eq(x, s)) {
+                step(s, fd);
+            }
+        }
     }
 }
 
