@@ -329,7 +329,7 @@ unsafe fn inside(
                         // The next bytes may be there already, on the leg that follows.
                         // SAFETY: the caller's promise.
                         if matches!(unsafe { look(s, fd, walk, flags, how) }, Ok(Got::Kernel))
-                            && !net::has_only_error(fd)
+                            && net::unread(fd) > 0
                         {
                             // SAFETY: as above.
                             let _ = unsafe { kernel_once(s, fd, walk, flags, how) };

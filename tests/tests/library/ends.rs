@@ -1,4 +1,4 @@
-//! What the kernel keeps of connections that are over: no port waits for a minute (TIME_WAIT) for words that cannot come.
+//! How connections end, seen from outside: no port waits for a minute (TIME_WAIT) for words that cannot come, and no error is lost.
 
 use shunt_tests::apps::{LONG, Stage, have};
 
@@ -57,5 +57,53 @@ fn who_shuts_before_it_closes_leaves_no_port_waiting() {
         run.report
             .check_shm(40, 40 * 9)
             .unwrap_or_else(|e| panic!("{first}: {e}"));
+    }
+}
+
+/// A client by software iWARP whose server is killed before it has looked at the request, and what the client is told of that.
+const CUT_OFF: &str = r#"
+import os, select, socket, sys, time
+l = socket.create_server(("127.0.0.1", 0))
+at = l.getsockname()
+server = os.fork()
+if not server:
+    c, _ = l.accept()
+    time.sleep(0.3 + int(sys.argv[1]) * 0.003)
+    os.kill(os.getpid(), 9)
+l.close()
+c = socket.create_connection(at)
+def send(what):
+    try: return c.send(what)
+    except OSError as e: return type(e)
+assert 0 < send(bytes(64 << 20)) < 64 << 20
+ready = select.poll()
+ready.register(c, select.POLLOUT)
+assert ready.poll(0)[0][1] == select.POLLOUT | select.POLLERR | select.POLLHUP
+assert send(b"x") == ConnectionResetError
+assert send(b"x") == BrokenPipeError
+os.waitpid(server, 0)
+"#;
+
+/// The reset comes between the library's look for an answer and what it does of that: the error is still the program's.
+#[test]
+fn a_reset_between_two_looks_for_an_answer_is_told() {
+    if !have(&["strace", "python3"]) {
+        return;
+    }
+    let late = "-f -o trace -e trace=ppoll -e inject=ppoll:delay_exit=8000";
+    let mut stage = Stage::new(true);
+    stage.file("cut_off.py", CUT_OFF.as_bytes());
+    let rules = stage.file(
+        "rules",
+        b"use iwarp connect * *:*\nuse iwarp listen * *:*\n",
+    );
+    for round in 0..8 {
+        let round = round.to_string();
+        let run = stage
+            .launch("strace")
+            .args(late.split(' '))
+            .args(["python3", "cut_off.py", &round])
+            .env("SHUNT_RULES", &rules);
+        run.start().finish(LONG).expect_ok(&round);
     }
 }

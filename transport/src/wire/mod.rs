@@ -149,9 +149,9 @@ impl Wire {
         let Some(asker) = asker else {
             return Heard::Agreed;
         };
-        incoming.look_for_reply(&self.common, fd);
+        let is_all = incoming.look_for_reply(fd);
         let (heard, agreed, used) = match asker.hear(incoming.reply()) {
-            Reply::Partial if !incoming.is_all_of_reply(fd) => return Heard::Nothing,
+            Reply::Partial if !is_all => return Heard::Nothing,
             // It ended, or said something else, before it has answered.
             Reply::Partial | Reply::Foreign => (Heard::Declined, None, 0),
             Reply::Declined(used) => (Heard::Declined, None, used),

@@ -106,9 +106,7 @@ pub(crate) fn is_accepted(fd: i32) -> Option<bool> {
 /// either.
 pub(super) fn swallow(fd: i32) -> bool {
     let (mut came, mut reply) = ([0; LONGEST], [0; LONGEST]);
-    let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: the buffer is that long.
-    let n = unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) }.unwrap_or(0);
+    let (n, _) = net::peek(fd, &mut came);
     let came = came.get(..n).unwrap_or_default();
     match set_up::answer(came, want(false), true, &mut reply) {
         set_up::Verdict::Declined { used, .. } => {
@@ -244,8 +242,8 @@ fn hear_alone(s: &'static Socket, fd: i32, wire: &'static Wire) -> (Heard, bool)
     }
     s.set_phase(Phase::Wired);
     // SAFETY: as above.
-    if unsafe { wire.out().serve(&wire.common, fd) } == Err(Errno::CONNRESET) {
-        wire.common.failed.store(true, Ordering::Release); // the kernel says so once, and the program's next call tells
+    if let Err(e) = unsafe { wire.out().serve(&wire.common, fd) } {
+        wire.common.fail(e); // the kernel says so once, and the program's next call tells
     }
     (heard, full)
 }
@@ -255,9 +253,7 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     let spoke = has_spoken(s);
     let Ok(rx) = s.rx.lock() else { return };
     let mut came = [0; LONGEST];
-    let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: the buffer is that long.
-    let n = unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) }.unwrap_or(0);
+    let (n, _) = net::peek(fd, &mut came);
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     if let set_up::Verdict::Declined { used, reply: len } =
@@ -282,9 +278,8 @@ fn has_spoken(s: &Socket) -> bool {
     s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() > 0)
 }
 
-/// Whether what may be the beginning of a request is none: a client sends its request whole, so the rest has had its time, or the
-/// client has ended.
-fn is_all_of_it(s: &Socket, fd: i32) -> bool {
+/// Whether what may be the beginning of a request is none: a client sends its request whole, and the rest has had its time.
+fn is_late(s: &Socket) -> bool {
     let now = coarse(clock::ticks()).max(1);
     let since = match s.starving.load(Ordering::Relaxed) {
         0 => {
@@ -297,7 +292,7 @@ fn is_all_of_it(s: &Socket, fd: i32) -> bool {
     if !over {
         parked::look_soon(); // (what is here already wakes no set that it has woken)
     }
-    over || super::ending::is_peer_gone(fd)
+    over
 }
 
 /// A moment for more of what may be a request: no sleep on the connection waits for it, since something lies there. One for all
@@ -339,21 +334,14 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
         return;
     }
     let mut came = [0; LONGEST];
-    let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    if net::has_only_error(fd) {
+    let (n, over) = net::peek(fd, &mut came);
+    if n == 0 {
         drop(rx);
-        return become_plain(&mut w, s, fd, Reason::PeerPlain);
-    }
-    // SAFETY: the buffer is that long.
-    let n = match unsafe { net::recv(fd, came.as_mut_ptr(), came.len(), peek) } {
-        Err(Errno::AGAIN | Errno::INTR) => return,
-        // Whatever it is, the kernel tells it.
-        Ok(0) | Err(_) => {
-            drop(rx);
-            return become_plain(&mut w, s, fd, Reason::PeerPlain);
+        if over {
+            become_plain(&mut w, s, fd, Reason::PeerPlain); // whatever it is, the kernel tells it
         }
-        Ok(n) => n,
-    };
+        return;
+    }
     let way = super::super::demote::way(s);
     let passed = matches!(way, Way::Passed);
     let rides = matches!(way, Way::Callee { rides: true });
@@ -362,7 +350,7 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(rides), unfit, &mut reply) {
-        set_up::Verdict::Partial if !is_all_of_it(s, fd) => {
+        set_up::Verdict::Partial if !(over || is_late(s)) => {
             drop(rx);
             drop(w);
             await_more();

@@ -9,7 +9,7 @@ use crate::world;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::sdp::Walk;
-use transport::sys::{Errno, diag, net, time};
+use transport::sys::{diag, net, time};
 use transport::wire::{AGE_US, GATHERED, Gathered, In, Return, Wire};
 
 /// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
@@ -401,8 +401,8 @@ pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
         }
         // SAFETY: the lock is held.
         let mut out = unsafe { wire.out() };
-        if out.serve(&wire.common, s.live_fd(fd)) == Err(Errno::CONNRESET) {
-            wire.common.failed.store(true, Ordering::Release); // the program's next call tells
+        if let Err(e) = out.serve(&wire.common, s.live_fd(fd)) {
+            wire.common.fail(e); // the program's next call tells
         }
         (out.is_stuck(&wire.common) || out.parked() > 0) && !is_lost(s, fd)
     };

@@ -97,6 +97,23 @@ pub fn discard(fd: i32, len: usize) -> Result<usize> {
     unsafe { recv(fd, ptr::null_mut(), len, flags) }
 }
 
+/// Looks at what has come on a connection and takes nothing, an error neither, which is the program's: how many octets of it are in
+/// `space`, and whether nothing more can come behind what is here.
+#[must_use]
+pub fn peek(fd: i32, space: &mut [u8]) -> (usize, bool) {
+    let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    // (what has come by the end is all that comes: that is asked first)
+    let shown = ready_now(fd, libc::POLLIN | libc::POLLRDHUP);
+    let over = shown & ends != 0;
+    if shown & libc::POLLIN == 0 || over && unread(fd) == 0 {
+        return (0, over);
+    }
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: the slice is writable.
+    let came = unsafe { recv(fd, space.as_mut_ptr(), space.len(), flags) };
+    (came.unwrap_or(0), over)
+}
+
 /// Bytes that the kernel holds for the reader of this socket.
 #[must_use]
 pub fn unread(fd: i32) -> usize {

@@ -233,28 +233,12 @@ impl In {
     }
 
     /// Looks at what has come in answer to a request. It stays where it is: plain bytes behind it, or in its place, are the
-    /// kernel's.
-    pub(super) fn look_for_reply(&mut self, common: &Common, fd: i32) {
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        if net::has_only_error(fd) {
-            (self.start, self.end) = (0, 0);
-            return;
-        }
+    /// kernel's. Whether nothing can come any more behind it.
+    pub(super) fn look_for_reply(&mut self, fd: i32) -> bool {
         let space = self.raw.get_mut(..LONGEST).unwrap_or_default();
-        // SAFETY: the slice is writable.
-        let came = unsafe { net::recv(fd, space.as_mut_ptr(), space.len(), flags) };
-        (self.start, self.end) = (0, 0);
-        if let Ok(n @ 1..) = came {
-            self.end = n;
-        } else {
-            self.took(common, came);
-        }
-    }
-
-    /// Whether nothing can come any more behind what is here.
-    pub(super) fn is_all_of_reply(&self, fd: i32) -> bool {
-        let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
-        self.over || net::ready_now(fd, libc::POLLRDHUP) & ends != 0
+        let (came, over) = net::peek(fd, space);
+        (self.start, self.end) = (0, came);
+        over
     }
 
     /// What has come so.
