@@ -45,7 +45,7 @@ pub use window::{Flow, Words};
 
 use crate::iwarp::mpa::setup::Terms;
 use crate::sys::mem::Mapping;
-use crate::sys::{Result, net};
+use crate::sys::{Errno, Result, net};
 use set_up::{Asker, Reply};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -171,6 +171,21 @@ impl Wire {
         out.note();
         self.common.settles.store(false, Ordering::SeqCst);
         heard
+    }
+
+    /// The kernel connection has failed before anybody was asked or answered: both halves go on with plain bytes, and the program
+    /// is told of the error.
+    ///
+    /// # Safety
+    /// Nobody else has it yet.
+    pub unsafe fn fail(&self, e: Errno) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            *self.asker.get() = None;
+            self.incoming().settle(&self.common, None, 0);
+            self.out().settle(None);
+        }
+        self.common.fail(e);
     }
 
     /// From now on several processes hold the connection, or one alone again.

@@ -20,6 +20,7 @@ use transport::direct::policy::Mode;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rules::Iwarp;
+use transport::sdp::Ended;
 use transport::sys::Errno;
 use transport::sys::diag;
 use transport::sys::net::{self, Endpoint};
@@ -157,13 +158,20 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         // SAFETY: the buffer is that long.
         unsafe { net::send(fd, request.as_ptr(), len, flags) }
     } else {
-        Err(Errno::CONNRESET)
+        Ok(0)
     };
+    if let Err(e) = sent
+        && Ended::is_said_by(e)
+    {
+        fail(s, at, e);
+        drop(rx);
+        return registered::attached(w, s);
+    }
     if sent != Ok(len) {
         // SAFETY: nobody has seen it.
         unsafe { Wire::release(at) };
         drop(rx);
-        if sent.is_ok() {
+        if matches!(sent, Ok(1..)) {
             net::disconnect(fd); // a part of a request is worse than none
         }
         return become_plain(w, s, fd, Reason::PeerGone);
@@ -174,6 +182,16 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
     s.set_phase(Phase::Opening);
     drop(rx);
     registered::attached(w, s);
+}
+
+/// A send of the library's met this error, which the kernel tells once: the connection goes on with plain bytes, and the program's
+/// next call is told. Under the lock of the receiving direction; nobody has `at` yet.
+fn fail(s: &Socket, at: NonNull<Wire>, e: Errno) {
+    // SAFETY: the caller's promise.
+    unsafe { at.as_ref().fail(e) };
+    s.record.set_kernel(Reason::PeerGone);
+    set_wire(s, at);
+    s.set_phase(Phase::Wired);
 }
 
 /// Takes the next step of an opening connection, if there is one to take. Cheap when there is none but for one
@@ -260,7 +278,8 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
         set_up::answer(came, want(false), true, &mut reply)
     {
         let _ = net::discard(fd, used);
-        if !spoke {
+        // (where the peer has gone an answer would be told so, in the program's place)
+        if !spoke && !net::has_only_error(fd) {
             let _ = net::press(fd, reply.get(..len).unwrap_or_default());
         }
     }
@@ -371,7 +390,7 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
     let _ = net::discard(fd, used);
     if net::has_only_error(fd) {
         drop(rx);
-        return become_plain(&mut w, s, fd, Reason::PeerGone); // (an answer would be told, in the program's place)
+        return become_plain(&mut w, s, fd, Reason::PeerGone); // whatever it is, the kernel tells it
     }
     let wire = agreed.map(|agreed| Wire::agreed(&agreed));
     let (wire, len) = match wire {
@@ -388,6 +407,14 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
         None => Ok(0),
     };
     let Some(wire) = wire else {
+        if let Err(e) = said
+            && Ended::is_said_by(e)
+            && let Ok(at) = Wire::asking(None)
+        {
+            fail(s, at, e);
+            drop(rx);
+            return registered::attached(&mut w, s);
+        }
         drop(rx);
         let why = if passed {
             Reason::Passed
