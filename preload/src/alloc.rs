@@ -6,6 +6,7 @@
 //! no handler finds it taken by its own thread.
 
 use crate::sockets::lock::SpinLock;
+use crate::sockets::order::Rank;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 
@@ -19,7 +20,7 @@ unsafe impl Sync for Own {}
 
 #[global_allocator]
 pub(crate) static OWN: Own = Own {
-    lock: SpinLock::new(),
+    lock: SpinLock::new(Rank::Memory),
     heap: UnsafeCell::new(dlmalloc::Dlmalloc::new()),
 };
 

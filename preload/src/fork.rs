@@ -90,15 +90,15 @@ pub(crate) extern "C" fn before_fork() {
         }
     }
     drop(streams);
-    mapper::before_fork();
     mover::before_fork();
+    mapper::before_fork();
     alloc::OWN.hold();
 }
 
 pub(crate) extern "C" fn in_parent() {
     alloc::OWN.let_go();
-    mover::in_parent();
     mapper::in_parent();
+    mover::in_parent();
     world::raw().let_go(MASK.load(Ordering::Relaxed));
 }
 

@@ -32,16 +32,19 @@ pub(crate) struct World {
     pub(crate) reported: bool,
 }
 
-static WORLD: Slow<World> = Slow::new(World {
-    pool: Pool::empty(),
-    targets: None,
-    families: Vec::new(),
-    diag: None,
-    sets: Vec::new(),
-    lingering: Vec::new(),
-    report: None,
-    reported: false,
-});
+static WORLD: Slow<World> = Slow::new(
+    crate::sockets::order::Rank::Registry,
+    World {
+        pool: Pool::empty(),
+        targets: None,
+        families: Vec::new(),
+        diag: None,
+        sets: Vec::new(),
+        lingering: Vec::new(),
+        report: None,
+        reported: false,
+    },
+);
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 

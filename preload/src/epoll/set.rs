@@ -11,6 +11,7 @@
 use super::entry::{Entry, Heed, ONESHOT, Subject};
 use super::ticket::{self, Taker};
 use crate::sockets::lock::{self, SpinLock};
+use crate::sockets::order::Rank;
 use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket, ready};
 use crate::table;
@@ -129,7 +130,7 @@ impl Set {
     /// A set for a new epoll descriptor. Never freed, like everything the table points to.
     pub(crate) fn create(fd: i32) -> &'static Self {
         Box::leak(Box::new(Self {
-            lock: SpinLock::new(),
+            lock: SpinLock::new(Rank::Set),
             inner: UnsafeCell::new(Inner::default()),
             fd: AtomicI32::new(fd),
             refs: AtomicU32::new(1),

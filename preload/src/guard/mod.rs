@@ -59,6 +59,7 @@ pub(crate) use lane::Lane;
 pub(crate) use lift::set_touch;
 
 use crate::sockets::lock::SpinLock;
+use crate::sockets::order::Rank;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -93,7 +94,7 @@ struct State {
 unsafe impl Sync for Guard {}
 
 static GUARD: Guard = Guard {
-    lock: SpinLock::new(),
+    lock: SpinLock::new(Rank::Guard),
     state: UnsafeCell::new(State {
         pieces: pieces::Pieces::new(),
         lanes: lane::Lanes::new(),

@@ -51,10 +51,13 @@ struct Thread {
 // SAFETY: a thread's name is a number to everybody but libc.
 unsafe impl Send for Thread {}
 
-static ANSWERING: Slow<Answering> = Slow::new(Answering {
-    marks: Vec::new(),
-    thread: None,
-});
+static ANSWERING: Slow<Answering> = Slow::new(
+    crate::sockets::order::Rank::Answering,
+    Answering {
+        marks: Vec::new(),
+        thread: None,
+    },
+);
 /// The signal mask while fork is under way.
 static MASK: AtomicU64 = AtomicU64::new(0);
 

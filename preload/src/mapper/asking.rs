@@ -31,7 +31,10 @@ const HOLDS: Holds = Holds {
     patience_us: 2_000,
 };
 
-static QUESTIONS: Slow<Questions<ToMapper>> = Slow::new(Questions::new(TIMING, HOLDS));
+static QUESTIONS: Slow<Questions<ToMapper>> = Slow::new(
+    crate::sockets::order::Rank::Asking,
+    Questions::new(TIMING, HOLDS),
+);
 /// The signal mask while fork is under way.
 static MASK: AtomicU64 = AtomicU64::new(0);
 

@@ -6,6 +6,7 @@
 
 use super::{arrive, ended, guarded, is_watched};
 use crate::sockets::lock::SpinLock;
+use crate::sockets::order::Rank;
 use crate::world;
 use std::ffi::c_int;
 use std::ptr;
@@ -25,7 +26,7 @@ static NOW: [AtomicPtr<Action>; SIGNALS] = [const { AtomicPtr::new(ptr::null_mut
 static KNOWN: [AtomicPtr<Action>; SIGNALS] = [const { AtomicPtr::new(ptr::null_mut()) }; SIGNALS];
 
 /// Over changes of both.
-static CHANGES: SpinLock = SpinLock::new();
+static CHANGES: SpinLock = SpinLock::new(Rank::Actions);
 
 const fn is_handler(handler: usize) -> bool {
     !matches!(handler, libc::SIG_DFL | libc::SIG_IGN)

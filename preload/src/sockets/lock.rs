@@ -11,6 +11,7 @@
 //! puts the state back to what counts (`transport::sdp::Shareable`).
 
 use super::family;
+use super::order::{self, Rank, Ranked};
 use crate::signals::thread::{enter, leave};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -105,21 +106,24 @@ pub(crate) fn is_single_threaded() -> bool {
 
 /// Takes the lock, and enters the critical section before.
 #[inline(always)]
-fn acquire(word: &AtomicU64) -> Result<(), Mine> {
+fn acquire(word: &AtomicU64, rank: Rank) -> Result<(), Mine> {
     enter();
     let me = me();
     if is_single_threaded() {
         // Nobody else to exclude: what is kept is who holds it, for handlers.
         if word.load(Ordering::Relaxed) == 0 {
             word.store(me, Ordering::Relaxed);
-            return Ok(());
+        } else {
+            contended(word, me)?;
         }
-        return contended(word, me);
+    } else if word
+        .compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed)
+        .is_err()
+    {
+        contended(word, me)?;
     }
-    match word.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed) {
-        Ok(_) => Ok(()),
-        Err(_) => contended(word, me),
-    }
+    order::taken(rank);
+    Ok(())
 }
 
 #[cold]
@@ -132,38 +136,40 @@ fn contended(word: &AtomicU64, me: u64) -> Result<(), Mine> {
 }
 
 #[inline]
-fn release(word: &AtomicU64) {
+fn release(word: &AtomicU64, rank: Rank) {
+    order::released(rank);
     word.store(0, Ordering::Release);
     leave();
 }
 
 /// A plain lock for the library's own memory.
 #[derive(Debug)]
-pub(crate) struct SpinLock(AtomicU64);
+pub(crate) struct SpinLock(AtomicU64, Rank);
 
 impl SpinLock {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(0))
+    pub(crate) const fn new(rank: Rank) -> Self {
+        Self(AtomicU64::new(0), rank)
     }
 
     pub(crate) fn acquire(&self) {
         // Held by this thread only if fork's handlers nest, in which case waiting would be for ever.
-        if acquire(&self.0).is_err() {
+        if acquire(&self.0, self.1).is_err() {
             enter();
         }
     }
 
     pub(crate) fn try_acquire(&self) -> Result<(), Mine> {
-        acquire(&self.0)
+        acquire(&self.0, self.1)
     }
 
     pub(crate) fn release(&self) {
-        release(&self.0);
+        release(&self.0, self.1);
     }
 
     /// In a child after fork, where no other thread exists: free, whoever held it.
     pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
+        order::forget();
     }
 }
 
@@ -223,7 +229,7 @@ pub(crate) struct Direction<T> {
 // SAFETY: the state is reached under the lock only.
 unsafe impl<T: Send> Sync for Direction<T> {}
 
-impl<T: Shareable> Direction<T> {
+impl<T: Shareable + Ranked> Direction<T> {
     pub(crate) fn new(state: T) -> Self {
         Self {
             owner: AtomicU64::new(0),
@@ -238,7 +244,7 @@ impl<T: Shareable> Direction<T> {
         if self.is_shared() {
             return self.lock_shared(u32::MAX);
         }
-        acquire(&self.owner)?;
+        acquire(&self.owner, T::RANK)?;
         Ok(Held { of: self })
     }
 
@@ -248,7 +254,7 @@ impl<T: Shareable> Direction<T> {
         if self.is_shared() || self.is_held() {
             return None;
         }
-        acquire(&self.owner).ok()?;
+        acquire(&self.owner, T::RANK).ok()?;
         Some(Held { of: self })
     }
 
@@ -269,6 +275,7 @@ impl<T: Shareable> Direction<T> {
     #[cold]
     fn lock_shared(&self, most: u32) -> Result<Held<'_, T>, Mine> {
         let orphaned = acquire_shared(&self.owner, me(), most)?;
+        order::taken(T::RANK);
         let mut held = Held { of: self };
         if orphaned {
             held.recover();
@@ -286,6 +293,7 @@ impl<T: Shareable> Direction<T> {
     /// parent's was.
     pub(crate) fn reset(&mut self) {
         *self.owner.get_mut() = 0;
+        order::forget();
         *self.shared.get_mut() = false;
         self.state.get_mut().share(None);
     }
@@ -293,11 +301,11 @@ impl<T: Shareable> Direction<T> {
 
 /// A held direction.
 #[derive(Debug)]
-pub(crate) struct Held<'a, T: Shareable> {
+pub(crate) struct Held<'a, T: Shareable + Ranked> {
     of: &'a Direction<T>,
 }
 
-impl<T: Shareable> Held<'_, T> {
+impl<T: Shareable + Ranked> Held<'_, T> {
     /// From now on other processes take the lock too, and what counts is noted in this place; or none does
     /// any more.
     pub(crate) fn share(&mut self, place: Option<&'static mut Place<T::Noted>>) {
@@ -306,17 +314,17 @@ impl<T: Shareable> Held<'_, T> {
     }
 }
 
-impl<T: Shareable> Drop for Held<'_, T> {
+impl<T: Shareable + Ranked> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.of.is_shared() {
             self.note();
         }
-        release(&self.of.owner);
+        release(&self.of.owner, T::RANK);
     }
 }
 
-impl<T: Shareable> Deref for Held<'_, T> {
+impl<T: Shareable + Ranked> Deref for Held<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -325,7 +333,7 @@ impl<T: Shareable> Deref for Held<'_, T> {
     }
 }
 
-impl<T: Shareable> DerefMut for Held<'_, T> {
+impl<T: Shareable + Ranked> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is held.
@@ -344,9 +352,9 @@ pub(crate) struct Slow<T> {
 unsafe impl<T: Send> Sync for Slow<T> {}
 
 impl<T> Slow<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub(crate) const fn new(rank: Rank, value: T) -> Self {
         Self {
-            lock: SpinLock::new(),
+            lock: SpinLock::new(rank),
             value: UnsafeCell::new(value),
         }
     }

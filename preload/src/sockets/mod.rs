@@ -26,6 +26,7 @@ pub(crate) mod mapped;
 pub(crate) mod napping;
 pub(crate) mod operator;
 pub(crate) mod options;
+pub(crate) mod order;
 pub(crate) mod parked;
 mod peek;
 pub(crate) mod pool;

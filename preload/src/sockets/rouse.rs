@@ -28,17 +28,21 @@ const LEAVE_US: u64 = 20_000;
 const AGAIN: u32 = 32;
 
 /// The descriptor to watch, made when first needed. `None` where there is nobody to wake, or no
-/// descriptor to be had.
+/// descriptor to be had. For whoever holds no lock.
 pub(crate) fn event() -> Option<i32> {
-    let known = EVENT.load(Ordering::Acquire);
-    if known >= 0 {
-        return Some(known);
+    if let Some(event) = known() {
+        return Some(event);
     }
     if lock::is_single_threaded() {
         return None;
     }
     let _w = world::lock();
     made(&EVENT)
+}
+
+/// The same, where somebody has made it: who sleeps has, unless he could not.
+pub(crate) fn known() -> Option<i32> {
+    Some(EVENT.load(Ordering::Acquire)).filter(|&fd| fd >= 0)
 }
 
 /// The event in a place, made if there is none. Under the registry lock.

@@ -6,7 +6,7 @@ pub(crate) mod lock {
     pub(crate) struct SpinLock(AtomicBool);
 
     impl SpinLock {
-        pub(crate) const fn new() -> Self {
+        pub(crate) const fn new(_: super::order::Rank) -> Self {
             Self(AtomicBool::new(false))
         }
 
@@ -22,5 +22,11 @@ pub(crate) mod lock {
         pub(crate) fn reset(&self) {
             self.0.store(false, Ordering::Release);
         }
+    }
+}
+
+pub(crate) mod order {
+    pub(crate) enum Rank {
+        Guard,
     }
 }

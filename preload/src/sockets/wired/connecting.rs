@@ -17,7 +17,7 @@ const OFFERS_US: u64 = 5_000_000;
 /// How often (ms) one is looked at that takes longer than [`HURRY_US`].
 const SLOW_MS: i32 = 10;
 
-static LIST: Slow<Vec<Connecting>> = Slow::new(Vec::new());
+static LIST: Slow<Vec<Connecting>> = Slow::new(crate::sockets::order::Rank::Connecting, Vec::new());
 static MASK: AtomicU64 = AtomicU64::new(0);
 
 /// A ring that is being connected, and since when.

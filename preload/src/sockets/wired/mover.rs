@@ -75,7 +75,7 @@ struct Last {
 // SAFETY: the state is reached by whoever holds the list, and by nobody else.
 unsafe impl Send for Last {}
 
-static LINGERING: Slow<Vec<Last>> = Slow::new(Vec::new());
+static LINGERING: Slow<Vec<Last>> = Slow::new(crate::sockets::order::Rank::Lingering, Vec::new());
 static MASK: AtomicU64 = AtomicU64::new(0);
 
 static STARTED: AtomicBool = AtomicBool::new(false);

@@ -31,7 +31,8 @@ struct Accepted {
 }
 
 /// In the order in which they are due.
-static LIST: Slow<VecDeque<Accepted>> = Slow::new(VecDeque::new());
+static LIST: Slow<VecDeque<Accepted>> =
+    Slow::new(crate::sockets::order::Rank::Overdue, VecDeque::new());
 static MASK: AtomicU64 = AtomicU64::new(0);
 /// The list was empty: the thread does not look at the clock for it.
 static IS_NEW: AtomicBool = AtomicBool::new(false);

@@ -84,7 +84,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
         let lowat = s.lowat.load(Ordering::Relaxed) as usize;
         let comes = kernel & !(OUT | libc::POLLPRI) != 0;
         let octets = incoming.octets();
-        if asleep && rouse::event().is_none() {
+        if asleep && rouse::known().is_none() {
             // Who sleeps in the kernel on this very socket is woken by what lies there: it is left where it is.
             let readable = incoming.has(&wire.common, lowat) || kernel & libc::POLLIN != 0;
             (readable, false, State::Open, false)

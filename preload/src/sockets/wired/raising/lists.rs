@@ -20,13 +20,16 @@ const AGAIN_MOST_US: u64 = 30_000_000;
 const ROOM_MOST_US: u64 = 4_000_000;
 
 /// See the fields.
-pub(super) static LISTS: Slow<Lists> = Slow::new(Lists {
-    wanted: Vec::new(),
-    riders: Vec::new(),
-    retired: Vec::new(),
-    again: Vec::new(),
-    awaited: Vec::new(),
-});
+pub(super) static LISTS: Slow<Lists> = Slow::new(
+    crate::sockets::order::Rank::Riders,
+    Lists {
+        wanted: Vec::new(),
+        riders: Vec::new(),
+        retired: Vec::new(),
+        again: Vec::new(),
+        awaited: Vec::new(),
+    },
+);
 /// How many there are in all of them, for a look without the lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 static MASK: AtomicU64 = AtomicU64::new(0);
