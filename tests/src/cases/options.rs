@@ -12,6 +12,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("lowat_recv", lowat_recv),
     Case::pair("lowat_poll", lowat_poll),
     Case::pair("lowat_epoll", lowat_epoll),
+    Case::pair("lowat_of_listener", lowat_of_listener)
+        .any_path("the mark is there before the first byte"),
     Case::pair("lowat_changed", lowat_changed),
     Case::pair("lowat_tells_edges", lowat_tells_edges),
     Case::pair("fionread", fionread),
@@ -127,6 +129,33 @@ fn lowat_epoll(s: &Side) {
         log!(s, "{}", wait::epoll_wait(set, 4, 20));
         s.sync("looked");
         log!(s, "{}", wait::epoll_wait(set, 4, -1));
+    }
+    s.sync("done");
+}
+
+/// A listener's mark is that of what it accepts, from the first byte on, and for the library's own octets too.
+fn lowat_of_listener(s: &Side) {
+    if s.a() {
+        let lis = s.listen(8);
+        net::setopt(lis, SOL_SOCKET, libc::SO_RCVLOWAT, 100).ok();
+        s.sync("marked");
+        let fd = net::accept(lis).fd();
+        log!(s, "{:?}", net::getopt(fd, SOL_SOCKET, libc::SO_RCVLOWAT));
+        log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], 20));
+        s.sync("looked");
+        // (a recv that has some sleeps in the kernel for as many again)
+        log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], -1));
+        log!(s, "{}", io::recv(fd, &mut [0; 200], 0));
+        io::send_all(fd, b"ok").ok();
+    } else {
+        let to = s.target();
+        s.sync("marked");
+        let fd = net::socket_for(to, 0);
+        net::connect(fd, to).ok();
+        io::send_all(fd, &[1; 60]).ok();
+        s.sync("looked");
+        io::send_all(fd, &[2; 40]).ok();
+        log!(s, "{}", io::recv_exact(fd, 2).1);
     }
     s.sync("done");
 }

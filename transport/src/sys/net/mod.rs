@@ -105,7 +105,8 @@ pub fn peek(fd: i32, space: &mut [u8]) -> (usize, bool) {
     // (what has come by the end is all that comes: that is asked first)
     let shown = ready_now(fd, libc::POLLIN | libc::POLLRDHUP);
     let over = shown & ends != 0;
-    if shown & libc::POLLIN == 0 || over && unread(fd) == 0 {
+    // (bytes may be fewer than the kernel wakes for, and behind an urgent one it counts none)
+    if unread(fd) == 0 && (over || shown & libc::POLLIN == 0) {
         return (0, over);
     }
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
