@@ -5,7 +5,8 @@
 //! ONESHOT ones once until modified; ERR and HUP are always reported.
 
 use super::set::Set;
-use crate::sockets::{Phase, Socket, fences, parked, ready, wired};
+use crate::sockets::ready::{self, Ask};
+use crate::sockets::{Phase, Socket, fences, parked, wired};
 use std::sync::atomic::Ordering;
 use transport::doorbell::{self, Ticket};
 use transport::provider::Provider;
@@ -227,13 +228,19 @@ impl Entry {
                 // (asks the kernel while the stream is still on it, so not where nobody wants to know)
                 let edges = self.events & ET != 0;
                 let data = self.events & DATA != 0;
+                // (the kernel's registration tells of what is new, by an edge)
+                let ask = if self.managed { Ask::Told } else { Ask::Needed };
                 let edge = if edges {
-                    ready::edge(s, self.fd, data)
+                    ready::edge(s, self.fd, data, ask)
                 } else {
                     0
                 };
                 let lack = s.no_room.load(Ordering::Relaxed);
-                let bits = ready::bits(s, self.fd, poll_bits(self.events), false);
+                let seen = edge == self.seen_edge && lack == self.seen_lack;
+                if edges && seen && !self.fresh && self.managed && ready::is_still(s) {
+                    return None;
+                }
+                let bits = ready::bits(s, self.fd, poll_bits(self.events), ask);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
                 if hit == 0 {
                     return None;
@@ -245,7 +252,7 @@ impl Entry {
                     }
                     // (behind both ends nothing comes any more; the look itself may have heard of them)
                     self.seen_edge = if hit & libc::EPOLLHUP.cast_unsigned() != 0 {
-                        ready::edge(s, self.fd, data)
+                        ready::edge(s, self.fd, data, ask)
                     } else {
                         edge
                     };

@@ -9,7 +9,7 @@ use super::hot;
 use super::out::Out;
 use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK, index_of_tag, is_of};
 use crate::real;
-use crate::sockets::{Socket, operator, ready, rouse, shows};
+use crate::sockets::{Socket, operator, ready, rouse, shows, wired};
 use std::sync::atomic::Ordering;
 use transport::sys::{Errno, Result};
 
@@ -66,6 +66,7 @@ fn look(
     again: &mut bool,
 ) -> bool {
     let mut stale = false;
+    let mut by_kernel = false;
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
     let start = if len > out.room { l.next % len } else { 0 };
@@ -80,6 +81,7 @@ fn look(
             tired |= hot::is_tiring(e, patience);
             continue;
         }
+        by_kernel |= e.managed && e.socket().is_some_and(wired::tells_by_kernel);
         if let Some(s) = e.socket()
             && ready::is_unsettled(s)
         {
@@ -123,6 +125,7 @@ fn look(
             }
         }
     }
+    l.by_kernel = by_kernel;
     if tired {
         *again = hot::cool(l, patience);
     }

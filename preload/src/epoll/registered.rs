@@ -8,7 +8,8 @@ use super::callers;
 use super::entry::{ALWAYS, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, tag};
 use super::ticket::{self, Taker};
-use crate::sockets::{Phase, Socket, ready, residual, rouse, wired};
+use crate::sockets::ready::{self, Ask};
+use crate::sockets::{Phase, Socket, residual, rouse, wired};
 use crate::table;
 use crate::world::World;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -406,7 +407,7 @@ pub(crate) fn tell_again(s: &'static Socket) {
 pub(crate) fn tell_of_data(s: &'static Socket, fd: i32) {
     if s.set_count.load(Ordering::Acquire) > 0
         && ready::is_ours(s)
-        && ready::bits(s, fd, libc::POLLIN, false) & libc::POLLIN != 0
+        && ready::bits(s, fd, libc::POLLIN, Ask::Needed) & libc::POLLIN != 0
     {
         tell_those(s, Entry::asks_for_data);
     }

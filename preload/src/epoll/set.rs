@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(super) by_fd: BTreeMap<i32, u32>,
     pub(crate) hot: Vec<usize>,
     pub(crate) calls: u32,
+    /// Among the hot ones, as of the last look, are some of which the kernel tells: to ask it once is cheaper than to ask it about each.
+    pub(super) by_kernel: bool,
     /// Where among the hot ones the next call begins, if the program's array is smaller.
     pub(crate) next: usize,
     /// Those that ask at their first use, which a wait is ([`super::callers`]).

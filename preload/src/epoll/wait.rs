@@ -77,7 +77,7 @@ pub(crate) unsafe fn wait(
         return Some(Ok(n));
     }
     let call = match begin(set) {
-        Ok(call) => call,
+        Ok((call, _)) => call,
         Err(e) => return Some(Err(e)),
     };
     translate(set, events, n, &mut out, call);
@@ -102,9 +102,9 @@ fn run(
     // With a mask of the program's own that decides what may interrupt, and the kernel alone applies it.
     let _hold = (!mask.is_null()).then(Hold::new);
     parked::let_go();
-    let call = begin(set)?;
+    let (call, by_kernel) = begin(set)?;
     let turn = if out.room < FEW { 2 } else { KERNEL_TURN };
-    let kernel_first = call % turn == 0;
+    let kernel_first = by_kernel || call % turn == 0;
     if kernel_first {
         from_kernel(set, ep, out, Some(0), mask, call)?;
     }
@@ -141,10 +141,11 @@ fn run(
     }
 }
 
-fn begin(set: &'static Set) -> Result<u32> {
+/// The number of the call, and whether the kernel tells of some of what is looked at.
+fn begin(set: &'static Set) -> Result<(u32, bool)> {
     // In a handler that interrupted this very set: nothing can be said, as after a signal.
     let mut l = set.lock().ok_or(Errno::INTR)?;
-    Ok(l.next_call())
+    Ok((l.next_call(), l.by_kernel))
 }
 
 /// Looks for a while. True once there is something to report.
@@ -169,7 +170,8 @@ fn spin(
     }
     let look = |turn: u32| {
         look_while(set, out, call, true);
-        if out.n == 0 && turn.is_multiple_of(4) && turn >= spin::PAUSES {
+        let due = turn.is_multiple_of(4) && turn >= spin::PAUSES;
+        if out.n == 0 && (due || set.lock().is_some_and(|l| l.by_kernel)) {
             let _ = from_kernel(set, ep, out, Some(0), std::ptr::null(), call);
         }
         out.n > 0

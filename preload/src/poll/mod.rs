@@ -19,7 +19,8 @@ use crate::epoll::set::Set;
 use crate::epoll::{callers, registered};
 use crate::real;
 use crate::signals::since::{Hold, Since};
-use crate::sockets::{Socket, engage, napping, parked, ready, spin, wired};
+use crate::sockets::ready::{self, Ask};
+use crate::sockets::{Socket, engage, napping, parked, spin, wired};
 use crate::table::{self, Entry};
 use array::Array;
 use sleep::sleep;
@@ -188,7 +189,8 @@ fn look(all: &mut [libc::pollfd], fresh: bool) -> usize {
                 if ready::is_unsettled(s) {
                     ready::settle(s, p.fd);
                 }
-                let bits = ready::bits(s, p.fd, p.events, fresh);
+                let ask = if fresh { Ask::Fresh } else { Ask::Needed };
+                let bits = ready::bits(s, p.fd, p.events, ask);
                 if bits & p.events != 0 {
                     // What poll has shown a set shows too, even if the bell for it is still under way.
                     registered::kick_others(s, std::ptr::null());

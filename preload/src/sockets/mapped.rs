@@ -44,7 +44,10 @@ pub(crate) fn send(
     let counting = Counting::begin();
     counting.add(What::Inside(s));
     let mut total = 0;
-    while want - total >= policy::large() && large::begins(s, want - total) {
+    while want - total >= policy::large()
+        && large::begins(s, want - total)
+        && (!s.nonblock.load(Ordering::Relaxed) || is_awaited(s))
+    {
         let len = (want - total).min(WINDOW);
         let sent = send_window(s, fd, file, position + total as u64, len, since);
         total += sent;
@@ -57,6 +60,14 @@ pub(crate) fn send(
         record::add(&s.record.messages_sent, 1);
     }
     total
+}
+
+/// Whether a reader waits with its buffer. (Who does not wait for one would map the file for nothing, which takes
+/// about as long as copying it.)
+fn is_awaited(s: &Socket) -> bool {
+    let tx = s.tx.lock();
+    s.segment()
+        .is_some_and(|p| tx.is_ok_and(|mut tx| tx.leg() == Leg::Fast && tx.goes_straight(p)))
 }
 
 fn send_window(

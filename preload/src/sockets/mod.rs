@@ -24,6 +24,7 @@ pub(crate) mod listener;
 pub(crate) mod lock;
 pub(crate) mod mapped;
 pub(crate) mod napping;
+pub(crate) mod news;
 pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod order;
@@ -47,9 +48,10 @@ pub(crate) mod wired;
 
 use crate::epoll::set::Membership;
 use flowctl::{Scheme, Terms};
+use news::News;
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use stream::Stream;
 use transport::direct::Direct;
 use transport::reason::Reason;
@@ -159,7 +161,7 @@ pub(crate) struct Socket {
     seat: AtomicU8,
     /// The kernel has shown something on the connection that has not been looked at, or it may have
     /// before anybody watched.
-    pub(crate) kernel_news: AtomicBool,
+    pub(crate) kernel_news: News,
     /// Time-outs (SO_RCVTIMEO, SO_SNDTIMEO) that were asked for and are not set: two bits of `wait`, above them how often that was
     /// taken back.
     pub(crate) untimed: AtomicU8,
@@ -254,7 +256,7 @@ impl Socket {
 
     /// Takes in an event of the kernel connection where no lock may be taken.
     pub(crate) fn note_kernel(&self, events: u32) {
-        self.kernel_news.store(true, Ordering::Release);
+        self.kernel_news.tell();
         #[allow(clippy::cast_possible_truncation)]
         if self.shows_end((events & 0x7fff) as i16) {
             self.over.store(true, Ordering::Release);

@@ -2,8 +2,9 @@
 //! MSG_WAITALL, which waits for all without taking any. Called by `recv`.
 
 use super::ending::{Ending, ending};
+use super::ready::{self, Ask};
 use super::shows::check_kernel;
-use super::{Phase, Socket, ready, wired};
+use super::{Phase, Socket, wired};
 use crate::epoll::registered;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -61,7 +62,7 @@ pub(super) fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
         let over = if s.rx_shut.load(Ordering::Acquire) {
             true // (by this side itself, which the peer has not heard of)
         } else if wired::is_wired(s) {
-            ready::bits(s, fd, libc::POLLIN | libc::POLLRDHUP, true) & ends != 0
+            ready::bits(s, fd, libc::POLLIN | libc::POLLRDHUP, Ask::Fresh) & ends != 0
         } else if let Some(p) = s.segment() {
             ending(s, p, fd) != Ending::Open
         } else {

@@ -3,6 +3,7 @@
 //! keeps the streams that it inherits where they are and makes new ones in a mapping of its own. A named
 //! page tells `shunt stat` where to look.
 
+use super::news::News;
 use super::seats::Sharing;
 use super::stream::Stream;
 use super::{Phase, Socket, Way};
@@ -253,7 +254,7 @@ unsafe fn fill(at: *mut Socket, stream: *mut Stream, sharing: *mut Sharing, gene
             Socket {
                 stream: AtomicPtr::new(stream),
                 seat: 0.into(),
-                kernel_news: true.into(),
+                kernel_news: News::new(),
                 untimed: 0.into(),
                 checked: 0.into(),
                 first_look: 0.into(),

@@ -70,12 +70,23 @@ pub(crate) fn settle(s: &'static Socket, fd: i32) {
     super::demote::attend(s, fd);
 }
 
-/// The bits that hold now; those of writing only if `want` has them. `fresh` asks the kernel too where the stream is wholly on the segment (for
-/// the end of the connection); elsewhere the kernel is asked whenever it has the answer.
-pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
+/// Where a look at a socket asks the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Wherever it has the answer, and where the stream is wholly on the segment too, for the end of the connection.
+    Fresh,
+    /// Wherever it has the answer.
+    Needed,
+    /// There, but not where it tells of all that is new by an event, and has not: who looks takes those events in.
+    Told,
+}
+
+/// The bits that hold now; those of writing only if `want` has them.
+pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
     if wired::is_wired(s) {
-        return wired::bits(s, fd, want, fresh);
+        return wired::bits(s, fd, want, ask);
     }
+    let fresh = ask == Ask::Fresh;
     if s.phase() != Phase::Attached {
         let mut b = net::ready_now(fd, IN | OUT | libc::POLLPRI | libc::POLLRDHUP);
         let kept = residual::left(s);
@@ -194,13 +205,15 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
                 return has_next();
             }
             // Whoever watches the connection says when there is something to look at.
-            if !fresh && !s.kernel_news.load(Ordering::Acquire) {
+            let told = s.kernel_news.told();
+            if !fresh && told.is_none() {
                 return false;
             }
-            s.kernel_news.store(false, Ordering::Release);
             let found = net::unread(fd) > 0 || net::ready_now(fd, libc::POLLRDHUP) != 0;
-            if found {
-                s.kernel_news.store(true, Ordering::Release);
+            match told {
+                None if found => s.kernel_news.tell(),
+                Some(told) if !found => s.kernel_news.forget(told),
+                _ => {}
             }
             // (the leg may have ended since, and what was found be a bell)
             found && (!is_over() || has_next())
@@ -225,11 +238,16 @@ pub(crate) fn can_write(s: &Socket, p: &impl Provider, fd: i32) -> bool {
     }
 }
 
+/// Whether a look without an edge would find nothing to do either: a few loads.
+pub(crate) fn is_still(s: &Socket) -> bool {
+    s.phase() == Phase::Wired && wired::is_still(s)
+}
+
 /// Something that changes with every event that edge-triggered watchers must be told of: bytes
 /// arrived, if they ask for those (`data`); the end was heard.
-pub(crate) fn edge(s: &Socket, fd: i32, data: bool) -> u64 {
+pub(crate) fn edge(s: &Socket, fd: i32, data: bool, ask: Ask) -> u64 {
     if s.phase() == Phase::Wired {
-        return wired::edge(s, fd, data);
+        return wired::edge(s, fd, data, ask);
     }
     let Some(p) = s.segment() else { return 0 };
     let arrived = if data { arrived(s, p, fd) } else { 0 };

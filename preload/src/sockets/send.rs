@@ -1,6 +1,7 @@
 //! Sending on a socket that is not plain. Called by the hooks of write, send and their kin.
 
 mod source;
+mod spare;
 
 pub(crate) use source::send_from;
 

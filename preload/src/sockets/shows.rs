@@ -75,13 +75,13 @@ pub(crate) fn kernel_shows_to(
     explained: bool,
 ) -> bool {
     if bits != 0 && wired::is_wired(s) {
-        s.kernel_news.store(true, Ordering::Release);
+        s.kernel_news.tell();
     }
     if s.shows_end(bits) || ends_behind_own(s, fd, bits) {
         return !s.over.swap(true, Ordering::AcqRel);
     }
     if bits & libc::POLLIN != 0 {
-        s.kernel_news.store(true, Ordering::Release);
+        s.kernel_news.tell();
     }
     if bits & libc::POLLIN != 0
         && s.phase() == Phase::Attached

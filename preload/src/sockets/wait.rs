@@ -153,7 +153,7 @@ pub(crate) fn retime(s: &Socket) {
 fn shows(s: &Socket, fd: i32, event: i16) -> bool {
     let shows = net::ready_now(fd, event) != 0;
     if shows && wired::is_wired(s) {
-        s.kernel_news.store(true, Ordering::Release);
+        s.kernel_news.tell();
     }
     shows
 }
@@ -413,7 +413,7 @@ impl Wait {
         drop(counting);
         let [kernel, ..] = all;
         if kernel.revents != 0 {
-            s.kernel_news.store(true, Ordering::Release);
+            s.kernel_news.tell();
         }
         match slept {
             Err(Errno::INTR) if operator::knocked(errno) => Ok(()),

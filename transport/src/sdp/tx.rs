@@ -267,7 +267,7 @@ impl Tx {
                 look_if_due(flow, &mut self.looked, p, want - total)
             })
             .map_err(|_| Errno::CONNRESET)?;
-            let piece = self.flow.place((want - total).min(8 * PUBLISH));
+            let piece = self.flow.place((want - total).min(2 * PUBLISH));
             if piece.len == 0 {
                 break;
             }

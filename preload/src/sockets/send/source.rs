@@ -3,6 +3,7 @@
 //! The rule: no byte that was read is lost. What finds no room goes back to where it came from; a source that takes nothing back (a
 //! pipe) is read only as far as there is room.
 
+use super::spare::{PIECE, Spare, memory};
 use super::{How, Said, Step, before_kernel, drive, kernel_said, moved, send};
 use crate::signals::since::Since;
 use crate::sockets::ending::is_gone;
@@ -31,14 +32,19 @@ pub(crate) fn send_from(
         &mut walk,
         How::default(),
         Since::now(),
-        |fd, walk, _, _| {
+        |fd, walk, _, since| {
             engage::step(s, fd);
             demote::attend(s, fd);
             match s.phase() {
                 Phase::Attached => {}
                 Phase::Plain => return moved(walk, by_kernel(fd, walk.left())),
                 Phase::Opening | Phase::Wired if wired::has_begun(s) => {
-                    return wire_little(s, fd, walk, &mut fill, put_back.as_mut());
+                    return match put_back.as_mut() {
+                        Some(put_back) if s.phase() == Phase::Wired => {
+                            wire_piece(s, fd, walk, &mut fill, put_back, since)
+                        }
+                        put_back => wire_little(s, fd, walk, &mut fill, put_back),
+                    };
                 }
                 // The kernel's own sendfile does not count for us: leave the first leg by copying a little.
                 _ => return copy_little(s, fd, walk, &mut fill, put_back.as_mut()),
@@ -82,7 +88,45 @@ pub(crate) fn send_from(
     )
 }
 
-/// A piece of a file to a connection on software iWARP: no more is read than is taken.
+/// A piece of a file to a connection on software iWARP. What finds no room goes back.
+fn wire_piece(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
+    put_back: &mut impl FnMut(usize),
+    since: Since,
+) -> Result<Step> {
+    if wired::room(s, fd)?.is_none() {
+        return Ok(Step::NoRoom); // (nothing is read in vain)
+    }
+    let mut buf = Spare::take()?;
+    let bytes = buf.bytes();
+    let n = fill(bytes.as_mut_ptr(), walk.left().min(PIECE))?;
+    if n == 0 {
+        return Ok(Step::End);
+    }
+    let mut piece = Walk::one(bytes.as_mut_ptr(), n);
+    // SAFETY: the buffer holds that many bytes. (Nothing of it is advertised: who does not wait never is.)
+    let sent = unsafe { wired::send(s, fd, &mut piece, libc::MSG_DONTWAIT, since) };
+    let is_first = walk.done() == 0;
+    if piece.left() > 0 {
+        put_back(piece.left());
+    }
+    walk.skip(piece.done());
+    if piece.done() > 0 {
+        if walk.left() == 0 && !is_first {
+            wired::hurry(s, fd);
+        }
+        return Ok(Step::Moved);
+    }
+    Ok(match sent? {
+        None => Step::NoRoom,
+        Some(_) => Step::Moved, // it is no such connection any more
+    })
+}
+
+/// A piece of what takes nothing back, or before the peer has answered: no more is read than is taken.
 fn wire_little(
     s: &'static Socket,
     fd: i32,
@@ -118,14 +162,6 @@ fn wire_little(
         wired::hurry(s, fd);
     }
     back.map(|()| Step::Moved) // (or it is no such connection any more)
-}
-
-/// Memory for a piece; a program without any left is told so, and goes on.
-fn memory(len: usize) -> Result<Vec<u8>> {
-    let mut buf = Vec::new();
-    buf.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
-    buf.resize(len, 0);
-    Ok(buf)
 }
 
 /// What the kernel's own sendfile hands over at once (a pipe's sixteen pages): a peer that resets is heard of between two.

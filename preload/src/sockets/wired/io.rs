@@ -57,8 +57,10 @@ pub(crate) unsafe fn receive(
         // (who waits next sleeps on the kernel connection too, if it comes to that)
         let by_ring = incoming.is_by_ring();
         let patient = by_ring && how.waits;
-        let news = patient && s.kernel_news.swap(false, Ordering::AcqRel);
+        let news = patient && s.kernel_news.take();
         incoming.be_patient(patient && !news);
+        let told = s.kernel_news.told().filter(|_| !s.is_shared());
+        incoming.take_empty();
         // SAFETY: the caller's promise.
         let n = unsafe {
             if how.peek {
@@ -70,9 +72,14 @@ pub(crate) unsafe fn receive(
         if n == 0 && how.waits && !how.peek && incoming.state() == State::Open {
             incoming.advertise(&wire.common, walk.left());
         }
+        if let Some(told) = told
+            && incoming.take_empty()
+        {
+            s.kernel_news.forget(told);
+        }
         let heard = incoming.be_patient(false);
         if news && !heard {
-            s.kernel_news.store(true, Ordering::Release);
+            s.kernel_news.tell();
         }
         let leaves = s.sleepers() > 0 && incoming.has(&wire.common, 1);
         (n, incoming.state(), leaves)

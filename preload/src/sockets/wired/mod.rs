@@ -47,7 +47,9 @@ pub(crate) use io::{
 pub(crate) use leaving::{before_demote, demote};
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
 pub(crate) use opening::{may_be_asked, step};
-pub(crate) use ready::{bits, edge, event, is_before_kernel, is_unsettled, nap, settle};
+pub(crate) use ready::{
+    bits, edge, event, is_before_kernel, is_still, is_unsettled, nap, settle, tells_by_kernel,
+};
 pub(crate) use riding::{Sleeper, before_sleep, end as end_ring, event as ring_event, may_go};
 pub(crate) use waiting::{
     GATHERING_US, await_answers, await_gone, find_asking, gather, is_gathering, is_resting, post,

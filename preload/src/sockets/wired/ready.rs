@@ -3,12 +3,13 @@
 //! Rule: [`bits`] may be asked with a set's lock held, so nothing here takes the registry lock. What needs that is said
 //! by [`is_unsettled`], and done by [`settle`] first.
 
+use super::super::ready::{Ask, kernel_now};
 use super::super::{Phase, Socket, rouse, wait};
-use super::waiting::{is_lacking, note_pending};
+use super::waiting::{is_lacking, note_pending, out_of_room_since};
 use super::{ending, io, is_current, mover, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
-use transport::wire::{PATIENCE_US, State};
+use transport::wire::{In, PATIENCE_US, State};
 
 const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -24,6 +25,31 @@ pub(crate) fn is_unsettled(s: &'static Socket) -> bool {
     })
 }
 
+/// Whether a set hears by the kernel's events of all that a look with this wish would ask the kernel for. (Those on connections
+/// that other processes hold too may go to them.)
+fn is_told(s: &Socket, want: i16) -> bool {
+    want & OUT == 0 && s.phase() == Phase::Wired && !s.is_shared()
+}
+
+/// Whether it is the kernel that tells of what comes.
+pub(crate) fn tells_by_kernel(s: &Socket) -> bool {
+    s.phase() == Phase::Wired && wire(s).is_some_and(|wire| !riding::is_apart(wire))
+}
+
+/// Whether nothing is to be looked after: the kernel has told of nothing, and neither end waits for the other's word.
+pub(crate) fn is_still(s: &Socket) -> bool {
+    !s.kernel_news.are_any()
+        && !s.is_shared()
+        && !s.hungry.load(Ordering::Relaxed)
+        && wire(s).is_some_and(|wire| {
+            wire.common.ring.get().is_none()
+                && !wire.common.due.load(Ordering::Acquire)
+                && !wire.common.to_plain.load(Ordering::Acquire)
+                && !wire.common.failed.load(Ordering::Acquire)
+                && out_of_room_since(wire).is_none()
+        })
+}
+
 /// Brings it up to date. Takes the registry lock.
 pub(crate) fn settle(s: &'static Socket, fd: i32) {
     let fd = own_fd(s, fd);
@@ -34,9 +60,9 @@ pub(crate) fn settle(s: &'static Socket, fd: i32) {
     }
 }
 
-/// The bits that hold now; those of writing only if `want` has them. `fresh` asks the kernel too where both directions go
-/// by a ring.
-pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
+/// The bits that hold now; those of writing only if `want` has them. Where both directions go by a ring the kernel has nothing
+/// to say but news; elsewhere who takes in its events ([`Ask::Told`]) hears of all but of room by them.
+pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
     let fd = own_fd(s, fd);
     let Some(wire) = wire(s) else {
         let kernel = net::ready_now(fd, OUT | libc::POLLRDHUP);
@@ -46,14 +72,19 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
             net::ready_now(fd, want | IN | OUT | libc::POLLRDHUP)
         };
     };
-    let kernel = if riding::is_apart(wire) && !s.kernel_news.swap(fresh, Ordering::AcqRel) && !fresh
-    {
+    let told = s.kernel_news.told();
+    let by_news = riding::is_apart(wire) || ask == Ask::Told && is_told(s, want);
+    let kernel = if by_news && told.is_none() && ask != Ask::Fresh {
         0 // it has said all it has
     } else {
         let all = IN | OUT | libc::POLLRDHUP | libc::POLLPRI;
-        let kernel = super::super::ready::kernel_now(s, fd, all);
-        if kernel & !OUT != 0 {
-            s.kernel_news.store(true, Ordering::Release);
+        let kernel = kernel_now(s, fd, all);
+        match told {
+            None if kernel & !OUT != 0 || ask == Ask::Fresh => s.kernel_news.tell(),
+            Some(told) if kernel & !OUT == 0 && ask != Ask::Fresh && by_news => {
+                s.kernel_news.forget(told);
+            }
+            _ => {}
         }
         kernel
     };
@@ -98,9 +129,18 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, fresh: bool) -> i16 {
             } else {
                 incoming.has(&wire.common, 1) // (the kernel has been asked already)
             };
-            // (the end may lie behind bytes that have not been read)
+            // (the end may lie behind bytes that have not been read, here or, if that was not asked in vain, in the kernel)
             let looks = lowat > 1 || want & libc::POLLRDHUP != 0;
-            let enough = !looks || incoming.available(&wire.common, fd) >= lowat;
+            let ends = kernel & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0;
+            let asks = ends || comes && !incoming.is_drained() || incoming.is_by_ring();
+            let available = |incoming: &mut In| {
+                if asks {
+                    incoming.available(&wire.common, fd)
+                } else {
+                    incoming.available_here(&wire.common)
+                }
+            };
+            let enough = !looks || available(&mut incoming) >= lowat;
             let end = incoming.has_end();
             let took = asleep && incoming.octets() != octets;
             aborted = incoming.is_aborted(&wire.common);
@@ -164,12 +204,18 @@ pub(crate) fn nap(s: &Socket, want: wait::Want) -> u64 {
 const SEVERAL_NS: u64 = 10_000_000;
 
 /// Something that changes with every event that edge-triggered watchers must be told of.
-pub(crate) fn edge(s: &Socket, fd: i32, data: bool) -> u64 {
+pub(crate) fn edge(s: &Socket, fd: i32, data: bool, ask: Ask) -> u64 {
     let Some(wire) = wire(s) else { return 0 };
+    // (news are forgotten once the kernel has nothing)
+    let asks = ask != Ask::Told || s.is_shared() || s.kernel_news.are_any();
     let (arrived, end, aborted) = s.rx.lock().map_or((0, false, false), |_rx| {
         // SAFETY: the lock is held while it is looked at.
         let incoming = unsafe { wire.incoming() };
-        let here = net::unread(own_fd(s, fd)) as u64;
+        let here = if asks {
+            net::unread(own_fd(s, fd)) as u64
+        } else {
+            0
+        };
         (
             incoming.octets() + here + riding::arrived(wire),
             incoming.has_end() || incoming.has_failed(&wire.common),

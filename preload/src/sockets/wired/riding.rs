@@ -290,7 +290,7 @@ pub(crate) fn before_sleep(s: &'static Socket, fd: i32, wishes: u32, sleeper: Sl
 /// Takes in what has come by the kernel connection, if it has shown something; not where another sleeps, whose it may be.
 /// Whether there may be more.
 fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
-    if !s.kernel_news.swap(false, Ordering::AcqRel) {
+    if !s.kernel_news.take() {
         return false;
     }
     let heard = s.sleepers() == 0
@@ -302,7 +302,7 @@ fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
             incoming.be_patient(false)
         });
     if !heard {
-        s.kernel_news.store(true, Ordering::Release);
+        s.kernel_news.tell();
     }
     !heard
 }
@@ -328,7 +328,7 @@ pub(super) fn rest(s: &'static Socket, fd: i32) -> bool {
         let _ = unsafe { transport::syscall!(ppoll, both.as_mut_ptr(), 2, &raw const t, 0, 0) };
         let [kernel, _] = both;
         if kernel.revents != 0 {
-            s.kernel_news.store(true, Ordering::Release);
+            s.kernel_news.tell();
         }
     }
     true

@@ -220,7 +220,7 @@ pub(super) fn is_lacking(wire: &Wire) -> bool {
 }
 
 /// Since when, in ticks, something is parked, or a send lacks a receive buffer of the peer's.
-fn out_of_room_since(wire: &Wire) -> Option<u64> {
+pub(super) fn out_of_room_since(wire: &Wire) -> Option<u64> {
     let words = &wire.common.words;
     words.parked_since().or_else(|| words.lacking_since())
 }

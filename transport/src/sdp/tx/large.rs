@@ -198,6 +198,16 @@ impl Tx {
         Ok(part.done())
     }
 
+    /// Whether a reader waits with a buffer of its own for what comes next ([`Self::put_direct`]); it is told that large
+    /// messages come straight.
+    pub fn goes_straight(&mut self, p: &impl Provider) -> bool {
+        if self.is_advertised(p) || self.journal.is_on() || p.reaches().is_err() {
+            return false;
+        }
+        p.foretell(true);
+        !self.flow.is_parked() && self.is_awaited(p, self.flow.accepted(), 0, false)
+    }
+
     /// [`Tx::put`] of what only goes straight to a reader that waits. Out of room if none does.
     ///
     /// # Safety

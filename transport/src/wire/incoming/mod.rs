@@ -112,6 +112,8 @@ pub struct In {
     over: bool,
     /// The last look at the kernel has taken all that it had.
     drained: bool,
+    /// The kernel has said that it has nothing, and no end either.
+    empty: bool,
     /// Nothing has come since it was agreed how the direction goes on.
     is_new: bool,
     failed: bool,
@@ -508,6 +510,11 @@ impl In {
         self.link.be_patient(on)
     }
 
+    /// Whether the kernel has said that it has nothing, nor an end, since this was asked last.
+    pub const fn take_empty(&mut self) -> bool {
+        std::mem::replace(&mut self.empty, false)
+    }
+
     /// Takes in what the kernel connection says beside the stream.
     pub fn quiet(&mut self, common: &Common, fd: i32) {
         if let Some(ring) = common.ring.get() {
@@ -530,7 +537,10 @@ impl In {
                 self.octets += n as u64;
                 Some(n)
             }
-            Err(Errno::AGAIN | Errno::INTR) => None,
+            Err(e @ (Errno::AGAIN | Errno::INTR)) => {
+                self.empty |= e == Errno::AGAIN && self.link.is_kernel();
+                None
+            }
             Err(e) => {
                 (self.over, self.failed) = (true, true);
                 common.words.lift();

@@ -104,7 +104,7 @@ impl In {
         discard: bool,
     ) -> usize {
         let before = walk.done();
-        self.gather(common, fd, walk.left());
+        self.gather(common, Some(fd), walk.left());
         if walk.left() > 0 {
             self.pull_ahead(common);
         }
@@ -116,14 +116,27 @@ impl In {
 
     /// Bytes that can be read now, as far as they fit here.
     pub fn available(&mut self, common: &Common, fd: i32) -> usize {
-        self.gather(common, fd, READY);
+        self.gather(common, Some(fd), READY);
         self.pull_ahead(common);
         self.ready_end - self.ready_start
+    }
+
+    /// As [`Self::available`], of what has been taken from the kernel.
+    pub fn available_here(&mut self, common: &Common) -> usize {
+        self.gather(common, None, READY);
+        self.ready_end - self.ready_start
+    }
+
+    /// Whether [`Self::is_readable`] has taken all the octets that the kernel had.
+    #[must_use]
+    pub const fn is_drained(&self) -> bool {
+        self.drained
     }
 
     /// Whether a read would bring something: bytes, the end, or an error. Takes from the kernel what it has to
     /// look at, and no more.
     pub fn is_readable(&mut self, common: &Common, fd: i32) -> bool {
+        self.drained = false;
         loop {
             self.parse(common);
             if self.held() > 0
@@ -168,8 +181,8 @@ impl In {
             || matches!(self.state(), State::Eof | State::Reset)
     }
 
-    /// Makes bytes ready, `want` at least if so many have come and fit.
-    fn gather(&mut self, common: &Common, fd: i32, want: usize) {
+    /// Makes bytes ready, `want` at least if so many have come and fit; without a descriptor as far as they are here.
+    fn gather(&mut self, common: &Common, fd: Option<i32>, want: usize) {
         loop {
             self.parse(common);
             let run = self.run();
@@ -196,7 +209,8 @@ impl In {
                 }
                 continue;
             }
-            if have >= want || have == READY || self.reset || !self.fill(common, fd) {
+            let more = have < want && have < READY && !self.reset;
+            if !more || !fd.is_some_and(|fd| self.fill(common, fd)) {
                 return;
             }
         }
