@@ -8,6 +8,7 @@
 use super::entry::{Entry, Heed, Subject};
 use super::set::{Inner, Set};
 use super::ticket;
+use crate::sockets::wired;
 use std::sync::atomic::Ordering;
 use transport::doorbell::Ticket;
 use transport::sys::barrier;
@@ -32,25 +33,55 @@ pub(super) const fn weight(hot: usize, spinning: bool) -> u16 {
     }
 }
 
-/// Looks in vain that an entry is worth, by weight, among so many hot ones.
-#[allow(clippy::cast_possible_truncation)]
-pub(super) fn patience(hot: usize) -> u16 {
-    (MOST * FEW / hot.max(FEW)).max(LEAST) as u16
+/// How many of those that the kernel tells of are few: they are kept, since who looks at them wakes up sooner than who sleeps.
+const FEW_TOLD: usize = 8;
+
+/// Looks in vain that an entry is worth, by weight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    with_bells: u16,
+    /// With those that cost no bell: the kernel has their events anyway.
+    with_told: u16,
 }
 
-/// As [`patience`], of an entry that is armed for a sleep already.
-pub(super) fn patience_asleep(hot: usize) -> u16 {
-    patience(hot) / 4
+impl Patience {
+    /// Among so many hot ones.
+    #[allow(clippy::cast_possible_truncation)]
+    pub(super) fn among(hot: usize) -> Self {
+        let with_bells = (MOST * FEW / hot.max(FEW)).max(LEAST) as u16;
+        let with_told = if hot > FEW_TOLD { 0 } else { with_bells };
+        Self {
+            with_bells,
+            with_told,
+        }
+    }
+
+    /// The same with entries that are armed for a sleep already.
+    pub(super) const fn asleep(self) -> Self {
+        Self {
+            with_bells: self.with_bells / 4,
+            with_told: self.with_told / 4,
+        }
+    }
+
+    pub(super) fn with(self, e: &Entry) -> u16 {
+        if self.with_told < self.with_bells && e.socket().is_some_and(wired::tells_by_kernel) {
+            self.with_told
+        } else {
+            self.with_bells
+        }
+    }
 }
 
 /// Whether an entry can be left to its bell, and was looked at in vain for long enough.
-pub(super) const fn is_tiring(e: &Entry, patience: u16) -> bool {
-    e.idle > patience && (e.parked || (e.managed && matches!(e.subject, Subject::Socket(..))))
+pub(super) fn is_tiring(e: &Entry, patience: Patience) -> bool {
+    (e.parked || (e.managed && matches!(e.subject, Subject::Socket(..))))
+        && e.idle > patience.with(e)
 }
 
 /// Leaves entries to their bells, but for those that turn out to have something after all. Whether there are such: what told of
 /// it may have been taken by the wish.
-pub(super) fn cool(l: &mut Inner, patience: u16) -> bool {
+pub(super) fn cool(l: &mut Inner, patience: Patience) -> bool {
     let mut new = false;
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
@@ -85,7 +116,7 @@ pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
     if set.waiters.load(Ordering::SeqCst) > 0 {
         return;
     }
-    let patience = patience_asleep(l.hot.len());
+    let patience = Patience::among(l.hot.len()).asleep();
     keep(&mut l, |e| {
         if !e.managed {
             return true;
@@ -94,7 +125,7 @@ pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
             e.disarm_by();
             return true;
         }
-        if e.idle < patience {
+        if e.idle < patience.with(e) {
             e.disarm();
             return true;
         }
@@ -121,7 +152,7 @@ mod tests {
 
     #[test]
     fn patience_shrinks_with_the_crowd() {
-        let looks = |hot| patience(hot) / weight(hot, false);
+        let looks = |hot| Patience::among(hot).with_bells / weight(hot, false);
         assert_eq!([0, 1, 64].map(looks), [512; 3]);
         assert_eq!([128, 1024, 4096, 100_000].map(looks), [256, 32, 8, 8]);
         assert_eq!([64, 65].map(|hot| weight(hot, true)), [1, 16]);

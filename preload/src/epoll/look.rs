@@ -70,7 +70,8 @@ fn look(
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
     let start = if len > out.room { l.next % len } else { 0 };
-    let (patience, weight, mut tired) = (hot::patience(len), hot::weight(len, spinning), false);
+    let (patience, weight) = (hot::Patience::among(len), hot::weight(len, spinning));
+    let mut tired = false;
     for turn in 0..len {
         let Some(&index) = l.hot.get((start + turn) % len) else {
             continue;

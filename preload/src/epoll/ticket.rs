@@ -66,14 +66,14 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
     if let Some(t) = ticket {
         set.ticket.store(t.number(), Ordering::SeqCst);
     }
-    let patience = hot::patience_asleep(l.hot.len());
+    let patience = hot::Patience::among(l.hot.len()).asleep();
     let (mut new, mut used) = (false, false);
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
             && let Some(e) = l.entry(i)
         {
             // One that is about to be left to its bell needs one of its own.
-            let by = ticket.filter(|_| e.idle < patience);
+            let by = ticket.filter(|_| e.idle < patience.with(e));
             if let Some(t) = by
                 && e.wish_by(t)
             {

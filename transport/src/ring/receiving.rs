@@ -6,6 +6,7 @@ use super::slots::BACK;
 use super::stage::Event;
 use super::tell::Tell;
 use super::{NONE, Ring, Word};
+use crate::sys::copy::copy;
 use crate::sys::{Errno, Result, net};
 use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
@@ -310,7 +311,7 @@ impl Rx {
                 ring.area.incoming(taken + done as u64, want - done)
             };
             // SAFETY: octets that have landed, which the peer leaves alone until it is told; the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(from, to.add(done), n) };
+            unsafe { copy(from, to.add(done), n) };
             done += n;
             if ring.incoming.is_on() {
                 ring.incoming.advance(n);

@@ -5,6 +5,7 @@ use super::records::{KNOCK, LONGEST, Record};
 use super::stage::Event;
 use super::tell::Tell;
 use super::{NONE, Ring, Word};
+use crate::sys::copy::copy;
 use crate::sys::{Errno, Result, net};
 use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
@@ -273,7 +274,7 @@ impl From<'_> {
             let n = len.min(entry.iov_len - self.off);
             // SAFETY: the caller's promise.
             unsafe {
-                std::ptr::copy_nonoverlapping(entry.iov_base.cast::<u8>().add(self.off), to, n);
+                copy(entry.iov_base.cast::<u8>().add(self.off), to, n);
                 to = to.add(n);
             }
             (len, self.off) = (len - n, self.off + n);

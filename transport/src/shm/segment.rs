@@ -6,6 +6,7 @@
 
 use super::layout::{CONTROL, Control, FIN_NONE, Side, UNSTATED};
 use crate::sync::{AtomicU32, Ordering};
+use crate::sys::copy::copy;
 use crate::sys::mem::Mapping;
 use flowctl::{Piece, Untrusted};
 use std::ptr::NonNull;
@@ -169,7 +170,7 @@ impl Segment {
     pub unsafe fn put(&self, piece: Piece, from: *const u8) {
         let (to, len) = self.tx_at(piece);
         // SAFETY: `to` is in the region, `from` is the caller's promise; private memory never overlaps.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        unsafe { copy(from, to, len) };
     }
 
     /// Copies out of the incoming region.
@@ -180,7 +181,7 @@ impl Segment {
     pub unsafe fn take(&self, piece: Piece, to: *mut u8) {
         let (from, len) = self.rx_at(piece);
         // SAFETY: `from` is in the region, `to` is the caller's promise; private memory never overlaps.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        unsafe { copy(from, to, len) };
     }
 
     /// Whether this side's own barriers may be light. Not a matter of trust: a peer that lies here can

@@ -5,6 +5,7 @@
 //! Errno>`; the thread's `errno` is never touched.
 
 pub mod barrier;
+pub mod copy;
 pub mod diag;
 pub mod fd;
 pub mod listing;

@@ -3,7 +3,7 @@
 //! The rule: no byte that was read is lost. What finds no room goes back to where it came from; a source that takes nothing back (a
 //! pipe) is read only as far as there is room.
 
-use super::spare::{PIECE, Spare, memory};
+use super::spare::{PIECE, Spare};
 use super::{How, Said, Step, before_kernel, drive, kernel_said, moved, send};
 use crate::signals::since::Since;
 use crate::sockets::ending::is_gone;
@@ -101,12 +101,11 @@ fn wire_piece(
         return Ok(Step::NoRoom); // (nothing is read in vain)
     }
     let mut buf = Spare::take()?;
-    let bytes = buf.bytes();
-    let n = fill(bytes.as_mut_ptr(), walk.left().min(PIECE))?;
+    let n = fill(buf.at(), walk.left().min(PIECE))?;
     if n == 0 {
         return Ok(Step::End);
     }
-    let mut piece = Walk::one(bytes.as_mut_ptr(), n);
+    let mut piece = Walk::one(buf.at(), n);
     // SAFETY: the buffer holds that many bytes. (Nothing of it is advertised: who does not wait never is.)
     let sent = unsafe { wired::send(s, fd, &mut piece, libc::MSG_DONTWAIT, since) };
     let is_first = walk.done() == 0;
@@ -137,12 +136,12 @@ fn wire_little(
     let Some(room) = wired::room(s, fd)? else {
         return Ok(Step::NoRoom);
     };
-    let mut buf = memory(walk.left().min(room))?;
-    let n = fill(buf.as_mut_ptr(), buf.len())?;
+    let mut buf = Spare::take()?;
+    let n = fill(buf.at(), walk.left().min(room).min(PIECE))?;
     if n == 0 {
         return Ok(Step::End);
     }
-    let mut piece = Walk::one(buf.as_mut_ptr(), n);
+    let mut piece = Walk::one(buf.at(), n);
     // SAFETY: the buffer holds that many bytes.
     let taken = unsafe { wired::take(s, fd, &mut piece) };
     if let Err(e) = taken
@@ -178,12 +177,12 @@ fn copy_little(
     if room == 0 {
         return Ok(Step::NoRoom);
     }
-    let mut buf = memory(walk.left().min(LITTLE).min(room))?;
-    let n = fill(buf.as_mut_ptr(), buf.len())?;
+    let mut buf = Spare::take()?;
+    let n = fill(buf.at(), walk.left().min(LITTLE).min(room).min(PIECE))?;
     if n == 0 {
         return Ok(Step::End);
     }
-    let mut piece = Walk::one(buf.as_mut_ptr(), n);
+    let mut piece = Walk::one(buf.at(), n);
     let sent = match s.tx.lock() {
         Ok(tx) if tx.leg() == Leg::Fast => {
             // A read on another thread has agreed since: what goes by the kernel now would be taken for bells.

@@ -5,6 +5,7 @@ use super::super::send::is_over;
 use super::super::{Phase, Socket, options, parked, rouse};
 use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
 use super::{bell, ending, is_current, mover, opening, parting, riding, wire};
+use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::signals::thread::Section;
 use std::sync::atomic::Ordering;
@@ -32,7 +33,7 @@ pub(crate) unsafe fn receive(
     let (Phase::Wired, Some(wire)) = (s.phase(), wire(s)) else {
         return Ok((s.phase() == Phase::Opening).then_some(Got::Empty));
     };
-    let (n, state, leaves) = {
+    let (n, state, leaves, took) = {
         let Ok(_rx) = s.rx.lock() else {
             return Err(Errno::AGAIN);
         };
@@ -54,6 +55,7 @@ pub(crate) unsafe fn receive(
                 bell::note_read();
             }
         }
+        let before = incoming.octets();
         // (who waits next sleeps on the kernel connection too, if it comes to that)
         let by_ring = incoming.is_by_ring();
         let patient = by_ring && how.waits;
@@ -82,11 +84,15 @@ pub(crate) unsafe fn receive(
             s.kernel_news.tell();
         }
         let leaves = s.sleepers() > 0 && incoming.has(&wire.common, 1);
-        (n, incoming.state(), leaves)
+        let took = incoming.octets() != before && incoming.held() > 0;
+        (n, incoming.state(), leaves, took)
     };
     after(s, fd, wire, state);
     if leaves {
         rouse::sleepers(s); // the kernel has nothing to tell them of
+    }
+    if took && s.set_count.load(Ordering::Acquire) > 0 {
+        registered::kick_others(s, std::ptr::null()); // nor the sets
     }
     if n > 0 {
         return Ok(Some(Got::Bytes(n)));
@@ -442,7 +448,7 @@ pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
     if s.phase() == Phase::Opening {
         return 0; // what comes first is the answer, which is heard and not read
     }
-    let (n, state, leaves) = {
+    let (n, state, leaves, came) = {
         let Ok(_rx) = s.rx.lock() else { return 0 };
         let fd = s.live_fd(fd);
         if !is_current(s, wire) {
@@ -450,12 +456,17 @@ pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
         }
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
+        let before = incoming.octets();
         let n = incoming.available(&wire.common, fd);
-        (n, incoming.state(), s.sleepers() > 0 && n > 0)
+        let came = n > 0 && incoming.octets() != before;
+        (n, incoming.state(), s.sleepers() > 0 && n > 0, came)
     };
     after(s, fd, wire, state);
     if leaves {
         rouse::sleepers(s); // the kernel has nothing to tell them of
+    }
+    if came && s.set_count.load(Ordering::Acquire) > 0 {
+        registered::kick_others(s, std::ptr::null()); // nor the sets
     }
     n
 }

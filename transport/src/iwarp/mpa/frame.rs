@@ -7,6 +7,7 @@ use super::markers::{BETWEEN, MARKER, SPACING};
 use super::vector::Vector;
 use super::{CRC, Crc, LARGEST_ULPDU, LENGTH, Markers, Parts, pad};
 use crate::iwarp::NoRoom;
+use crate::sys::copy::copy_slice;
 use crate::sys::runs;
 
 /// How much is copied before the sum goes over it: what still lies in the nearest cache then, and long enough for the sum
@@ -153,7 +154,7 @@ impl<'o> Writer<'o> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         if let Some(place) = self.out.get_mut(self.at..self.at + bytes.len()) {
-            place.copy_from_slice(bytes);
+            copy_slice(bytes, place);
             self.at += bytes.len();
         }
     }

@@ -4,8 +4,8 @@ use super::{Common, HEADERS, In, LARGE, READY, Stage, State, shared::Target};
 use crate::sdp::Walk;
 use crate::sdp_wire::Violation;
 use crate::sdp_wire::message::Message;
+use crate::sys::copy::{copy, copy_slice};
 use crate::sys::net;
-use std::ptr;
 use std::sync::atomic::Ordering;
 
 impl In {
@@ -200,7 +200,7 @@ impl In {
                 let from = self.raw.get(self.start..self.start + n);
                 let to = self.ready.get_mut(self.ready_end..self.ready_end + n);
                 if let (Some(from), Some(to)) = (from, to) {
-                    to.copy_from_slice(from);
+                    copy_slice(from, to);
                 }
                 self.ready_end += n;
                 self.pass(n);
@@ -372,7 +372,7 @@ unsafe fn put(mut from: &[u8], walk: &mut Walk, discard: bool) -> usize {
         }
         if !discard {
             // SAFETY: the caller's promise; our buffer is none of the program's.
-            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
+            unsafe { copy(from.as_ptr(), to, n) };
         }
         walk.advance(n);
         from = from.get(n..).unwrap_or_default();

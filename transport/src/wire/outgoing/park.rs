@@ -15,6 +15,7 @@ use crate::sdp::Walk;
 use crate::sdp_wire::header::Header;
 use crate::sdp_wire::message::Message;
 use crate::sys::Result;
+use crate::sys::copy::copy;
 use flowctl::Scheme;
 use flowctl::carrier::Carrier;
 use std::sync::atomic::Ordering;
@@ -268,7 +269,7 @@ impl Out {
                 break;
             }
             // SAFETY: the caller's promise, and a slice of ours, of that length at most.
-            unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+            unsafe { copy(from, place.as_mut_ptr(), place.len()) };
             window.put(place.len());
             walk.advance(place.len());
         }
