@@ -104,7 +104,9 @@ fn run(
     parked::let_go();
     let (call, by_kernel) = begin(set)?;
     let turn = if out.room < FEW { 2 } else { KERNEL_TURN };
-    let kernel_first = by_kernel || call % turn == 0;
+    // (what it tells of ours is looked at at once; a program's own events may fill the array, so not in every call)
+    let told_first = by_kernel && out.room >= FEW && call % KERNEL_TURN != 1;
+    let kernel_first = told_first || call % turn == 0;
     if kernel_first {
         from_kernel(set, ep, out, Some(0), mask, call)?;
     }
