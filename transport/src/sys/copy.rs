@@ -44,6 +44,10 @@ fn is_near(from: *const u8, to: *const u8) -> bool {
     ahead != 0 && ahead < NEAR
 }
 
+/// [`copy`] by loads and stores.
+///
+/// # Safety
+/// As there.
 #[inline(never)]
 unsafe fn copy_in_parts(mut from: *const u8, mut to: *mut u8, mut len: usize) {
     while len > 0 {
