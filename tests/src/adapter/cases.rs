@@ -220,7 +220,8 @@ fn a_word_comes_after(side: &mut Side) -> Result<(), String> {
             tell(round)?;
         }
     }
-    Ok(())
+    // Whoever has heard the last word stays until the other one's work has ended: its acknowledgement may be lost.
+    side.meet()
 }
 
 const fn length(round: u64) -> usize {
