@@ -54,6 +54,15 @@ pub(super) enum Heed {
     Bell,
     /// At each look: it is on the list of the hot ones, and counted too.
     Hot,
+    /// The same, and somebody has had it looked at since it was last wished for: what was wished for may be gone, or too little by
+    /// now, so it cannot be left to its bell.
+    Asked,
+}
+
+impl Heed {
+    pub(super) const fn is_hot(self) -> bool {
+        matches!(self, Self::Hot | Self::Asked)
+    }
 }
 
 /// What wakes whoever sleeps on the set for an entry.
@@ -140,7 +149,7 @@ impl Entry {
     }
 
     pub(super) fn is_hot(&self) -> bool {
-        self.heed == Heed::Hot
+        self.heed.is_hot()
     }
 
     /// Whether it can be the event of its ring that tells of it: such an event may outlive what it was for, and the entry be
@@ -329,6 +338,7 @@ impl Entry {
     /// heavy barrier comes before the look that decides about sleeping.
     pub(crate) fn wish(&mut self) -> bool {
         let had_ticket = self.is_by_ticket();
+        self.note_wish();
         if (self.parked || self.disabled) && had_ticket {
             return false; // (it is taken back after the sleep)
         }
@@ -402,9 +412,16 @@ impl Entry {
             }
         {
             self.waker = Waker::Ticket;
+            self.note_wish();
             return true;
         }
         false
+    }
+
+    fn note_wish(&mut self) {
+        if self.heed == Heed::Asked {
+            self.heed = Heed::Hot;
+        }
     }
 
     /// Whether a heavy barrier is due after a wish by a ticket.

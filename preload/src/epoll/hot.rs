@@ -129,7 +129,8 @@ pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
             e.disarm();
             return true;
         }
-        e.is_ready() || e.is_unsure()
+        // (others may have had it looked at since the sleep began)
+        e.heed == Heed::Asked || e.is_ready() || e.is_unsure()
     });
 }
 
@@ -139,7 +140,9 @@ fn keep(l: &mut Inner, mut stays: impl FnMut(&mut Entry) -> bool) {
     hot.retain(|&i| {
         l.entry(i).is_some_and(|e| {
             let stays = stays(e);
-            e.heed = if stays { Heed::Hot } else { Heed::Bell };
+            if !stays {
+                e.heed = Heed::Bell;
+            }
             stays
         })
     });

@@ -552,9 +552,9 @@ impl Inner {
     /// Has the next look include an entry, unless it is the kernel's alone.
     pub(crate) fn heat(&mut self, index: usize) {
         if let Some(e) = self.entry(index)
-            && e.heed == Heed::Bell
+            && e.is_counted()
+            && !std::mem::replace(&mut e.heed, Heed::Asked).is_hot()
         {
-            e.heed = Heed::Hot;
             self.hot.push(index);
         }
     }

@@ -356,6 +356,13 @@ impl Ring {
         usize::try_from(put.wrapping_sub(taken)).unwrap_or(usize::MAX)
     }
 
+    /// Whether the peer is known to have taken all that was put. (It tells of an eighth of a ring at a time: if not, it may have.)
+    #[must_use]
+    pub fn is_all_taken(&self) -> bool {
+        self.reap();
+        self.heard(Word::Taken) == self.own(Word::Put).load(Ordering::Acquire)
+    }
+
     /// Octets that can be put.
     #[inline]
     #[must_use]

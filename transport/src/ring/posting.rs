@@ -267,6 +267,16 @@ impl Ring {
         }
     }
 
+    /// The ring is over, and is about to say how much has come: takes in what the adapter has had by then. (What has failed is
+    /// told where it ended.)
+    pub(super) fn reap_last(&self) {
+        if self.owner == sys::pid().cast_unsigned()
+            && let Some(_held) = self.posting.hold()
+        {
+            let _ = reap(&self.posting, self);
+        }
+    }
+
     /// Whether no more can be put whatever room there is, since so much is under way: the peer's adapter waits for its program,
     /// or the link is slow. No event tells when that is over.
     #[must_use]

@@ -160,7 +160,9 @@ impl Rx {
     /// The ring is over for this side: what has landed by now is all that is taken from it.
     pub fn land(&mut self, ring: &Ring) {
         if ring.landed.load(Ordering::Acquire) == NONE && self.way == Way::Ring {
-            // (what has landed but was not told of yet goes again)
+            // (what has landed but was not told of yet goes again; who has it acknowledged may be closing, and have nobody
+            // left to send it)
+            ring.reap_last();
             ring.landed.store(ring.heard(Word::Put), Ordering::Release);
         }
         if self.way == Way::Ring {

@@ -275,12 +275,15 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     // SAFETY: the lock is held.
     let mut out = unsafe { wire.out() };
     let finished = out.finish(&wire.common, fd);
-    if finished.is_err() || !(is_lasting(wire, &out, fd) || is_to_hear(wire)) {
+    let has_connected = s.record.role.load(Ordering::Relaxed) == raising::CONNECTED;
+    let answers = !has_connected && wire.common.ring.is_wanted();
+    let lacks = answers && may_lack(wire);
+    if finished.is_err() || !(is_lasting(wire, &out, fd) || is_to_hear(wire) || lacks) {
         return;
     }
     drop(out);
     // The kernel's close leaves what it has to the kernel; what it has not goes on here.
-    hand_over(s, tx, fd, mover::End::Orderly);
+    hand_over(s, tx, fd, mover::End::Orderly { answers });
 }
 
 /// An aborting close (SO_LINGER with 0 seconds): the peer reads what the kernel would have sent by now, then a reset. What
@@ -319,6 +322,13 @@ fn hand_over(s: &Socket, tx: impl Sized, fd: i32, end: mover::End) {
 /// Whether something has not gone: to the kernel, or to the peer's if that may still have something to say.
 pub(super) fn is_lasting(wire: &Wire, out: &Out, fd: i32) -> bool {
     out.is_under_way(&wire.common) || wire.common.is_answered() && net::unsent(fd) > 0
+}
+
+/// Whether the peer may yet say, by the kernel connection, that its ring is over and that it lacks some of what was put there: then
+/// somebody has to be here who sends that again. Only the side that has connected ends a ring that works.
+pub(super) fn may_lack(wire: &Wire) -> bool {
+    let ring = wire.common.ring.get();
+    ring.is_some_and(|ring| !ring.is_over() && !ring.is_all_taken())
 }
 
 /// Whether the peer, which has not ended its direction, is to hear of the end before the connection closes.

@@ -55,8 +55,9 @@ const ASK_EVERY: u32 = 8;
 /// How a connection that the program has closed is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With everything that was sent, and the end of file.
-    Orderly,
+    /// With everything that was sent, and the end of file. `answers`: there may be rings, and this side has accepted, so
+    /// the other may end one at will.
+    Orderly { answers: bool },
     /// By a reset, once what was sent early has gone.
     Aborting,
 }
@@ -68,7 +69,9 @@ struct Last {
     wire: NonNull<Wire>,
     end: End,
     since: u64,
-    /// When all had gone and the kernel was told that this side has ended, in ticks; 0 before.
+    /// When all had gone, in ticks; 0 before.
+    gone: u64,
+    /// When the kernel was told that this side has ended, in ticks; 0 before.
     ended: u64,
 }
 
@@ -130,6 +133,7 @@ pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>, end: End) {
         wire,
         end,
         since: clock::ticks(),
+        gone: 0,
         ended: 0,
     });
     wake();
@@ -239,7 +243,7 @@ pub(super) fn linger(words_us: u64) -> bool {
     let mut all = LINGERING.lock();
     all.retain_mut(|last| {
         let patience = match last.end {
-            End::Orderly => LINGER_US,
+            End::Orderly { .. } => LINGER_US,
             End::Aborting => ABORT_US,
         };
         let late = clock::ticks() - last.since > clock::us(patience);
@@ -297,18 +301,31 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
         }
         let mut out = wire.out();
         let gone = out.finish(&wire.common, fd).is_err() || over;
-        let lasts = ending::is_lasting(wire, &out, fd);
-        if gone || lasts || !ending::is_to_hear(wire) {
-            return gone || !lasts;
+        if gone {
+            return true;
         }
+        if ending::is_lasting(wire, &out, fd) {
+            return net::is_dead(fd); // (and what the kernel has will go no more)
+        }
+    }
+    let answers = last.end == End::Orderly { answers: true };
+    if !answers && !ending::is_to_hear(wire) {
+        return true;
+    }
+    let now = clock::ticks();
+    if last.gone == 0 {
+        last.gone = now;
+    }
+    if answers && ending::may_lack(wire) && now - last.gone < clock::us(words_us) {
+        return ending::is_peer_gone(fd);
     }
     // What the peer is just saying would be answered with a reset: it hears of the end first.
     if last.ended == 0 {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
-        last.ended = clock::ticks();
+        last.ended = now;
     }
-    clock::ticks() - last.ended > clock::us(words_us)
+    ending::is_peer_gone(fd) || now - last.ended > clock::us(words_us)
 }
 
 fn is_over() -> bool {

@@ -61,7 +61,7 @@ pub(super) fn begin(s: &'static Socket) {
 }
 
 /// `Record::role` of the side that has connected.
-const CONNECTED: u8 = 1;
+pub(super) const CONNECTED: u8 = 1;
 
 /// Something of this connection's ring is due.
 pub(super) fn want(s: &'static Socket) {
@@ -256,7 +256,12 @@ fn serve(rider: Rider) {
                 }
             }
         }
-    } else if riding.get().is_none() && riding.is_wanted() && !riding.awaits_answer() {
+    } else if riding.get().is_none()
+        && riding.is_wanted()
+        && !riding.awaits_answer()
+        && !wire.common.is_finished()
+    {
+        // (not to a peer that has said its last word, and may be gone before it reads this)
         let size = if riding.is_large() { RING } else { SMALL };
         let Some(ring) = open(rider, fd, Side::Offers, size) else {
             return;

@@ -179,6 +179,24 @@ fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
     }
 }
 
+/// [`end`] where nothing forces that, and this side can say so: not once either end has said its last word, since the other may
+/// be closing, and nobody be left to send again what is lacking. `note` is called before. Whether it has ended.
+pub(super) fn end_at_will(s: &'static Socket, fd: i32, wire: &Wire, note: impl FnOnce()) -> bool {
+    let may = s.tx.lock().is_ok_and(|_tx| {
+        // (under the lock under which the last word is said)
+        let may = !s.tx_shut.load(Ordering::Acquire) && !wire.common.is_finished();
+        if let Some(ring) = wire.common.ring.get().filter(|_| may) {
+            note();
+            ring.end();
+        }
+        may
+    });
+    if may {
+        end(s, fd);
+    }
+    may
+}
+
 /// Ends the ring of a connection: its octets go by the kernel from here on, in both directions.
 pub(crate) fn end(s: &'static Socket, fd: i32) {
     if let Some(wire) = wire(s)

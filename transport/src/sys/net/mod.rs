@@ -164,6 +164,12 @@ pub fn unsent(fd: i32) -> usize {
     r.map_or(0, |_| usize::try_from(n).unwrap_or(0))
 }
 
+/// Whether the connection is no more, in either direction.
+#[must_use]
+pub fn is_dead(fd: i32) -> bool {
+    ready_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0
+}
+
 /// Whether the other end has ended its direction of a TCP connection, or all of it, by the connection's state, which this end's own
 /// shutdown does not hide. (poll(2) shows both alike.)
 #[must_use]

@@ -91,9 +91,10 @@ pub(super) fn grow(rider: Rider) {
     {
         return;
     }
-    riding.set_large(true);
-    riding.begin_growth();
-    riding::end(rider.socket, fd);
+    riding::end_at_will(rider.socket, fd, wire, || {
+        riding.set_large(true);
+        riding.begin_growth();
+    });
 }
 
 /// Gives the ring of this one back, if that can be done now. Whether it is.
@@ -109,10 +110,6 @@ pub(super) fn rest(rider: Rider) -> bool {
         super::super::io::available(rider.socket, fd);
         registered::kick_others(rider.socket, std::ptr::null());
     }
-    let rests = resting::may_rest(ring);
-    if rests {
-        wire.common.ring.begin_rest();
-        riding::end(rider.socket, fd);
-    }
-    rests
+    let riding = &wire.common.ring;
+    resting::may_rest(ring) && riding::end_at_will(rider.socket, fd, wire, || riding.begin_rest())
 }
