@@ -15,6 +15,7 @@ mod bulk;
 mod cancel;
 mod closing;
 mod connects;
+mod crowd;
 mod cut;
 mod death;
 mod dups;
@@ -221,6 +222,7 @@ pub fn all() -> Vec<Case> {
         sandbox::CASES,
         sharing::CASES,
         sharing_load::CASES,
+        crowd::CASES,
         cut::CASES,
         death::CASES,
         limits::CASES,
