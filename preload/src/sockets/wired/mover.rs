@@ -260,6 +260,14 @@ pub(super) fn linger(words_us: u64) -> bool {
     !all.is_empty()
 }
 
+/// The rings of those that linger. (Who is on the way to the list is soon there.)
+pub(super) fn rings_of_lingering() -> Vec<NonNull<Ring>> {
+    let all = LINGERING.lock();
+    // SAFETY: as in `linger`.
+    let ring = |last: &Last| unsafe { last.wire.as_ref() }.common.ring.get();
+    all.iter().filter_map(ring).map(NonNull::from).collect()
+}
+
 fn is_done(last: &mut Last, words_us: u64) -> bool {
     // SAFETY: as in `linger`: whoever holds the list has both halves, which no other process has any more.
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());

@@ -162,6 +162,7 @@ fn watch(now: u64) {
         grow(rider);
     }
     let (mut old, mut left) = (Vec::new(), Vec::new());
+    let lingering = mover::rings_of_lingering();
     let now = clock::ticks(); // (what came before may have taken long, and these have their time from here)
     {
         let mut lists = LISTS.lock();
@@ -182,7 +183,9 @@ fn watch(now: u64) {
         });
         lists.retired.append(&mut gone);
         lists.retired.retain(|(ring, since)| {
-            let keep = *since > late || old.len() >= CLOSED_AT_ONCE;
+            // (a connection that the program has closed may have something to send by it yet)
+            let used = *since > late || lingering.contains(&ring.0);
+            let keep = used || old.len() >= CLOSED_AT_ONCE;
             if !keep {
                 old.push(ring.0);
             }
