@@ -5,6 +5,7 @@
 //! program's answer, and `errno` is as the kernel left it.
 
 use crate::real::{self, set_errno};
+use crate::signals::since::Since;
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{
     Phase, Socket, accept, close, connecting, listener, operator, parked, residual, wired,
@@ -173,6 +174,7 @@ unsafe fn accept_by(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
     nonblock: bool,
+    since: Since,
     mut kernel: impl FnMut(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
 ) -> c_int {
     use crate::probe::{Access, is_good};
@@ -195,7 +197,7 @@ unsafe fn accept_by(
     };
     // SAFETY: probed, or ours.
     let room = is_good(len.cast(), 4, Access::Read).then(|| unsafe { len.read_unaligned() });
-    let new = match accept::waiting(l, fd, || kernel(addr, len)) {
+    let new = match accept::waiting(l, fd, since, || kernel(addr, len)) {
         Ok(new) => new,
         Err(e) => {
             set_errno(e.0);
@@ -232,10 +234,11 @@ pub unsafe extern "C" fn accept(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> c_int {
+    let since = Since::now();
     parked::let_go();
     // SAFETY: the program's arguments, passed on.
     super::threads::may_cancel(|| unsafe {
-        accept_by(fd, addr, len, false, |a, n| real::accept(fd, a, n))
+        accept_by(fd, addr, len, false, since, |a, n| real::accept(fd, a, n))
     })
 }
 
@@ -246,11 +249,12 @@ pub unsafe extern "C" fn accept4(
     len: *mut libc::socklen_t,
     flags: c_int,
 ) -> c_int {
+    let since = Since::now();
     parked::let_go();
     let nonblock = flags & libc::SOCK_NONBLOCK != 0;
     // SAFETY: the program's arguments, passed on.
     super::threads::may_cancel(|| unsafe {
-        accept_by(fd, addr, len, nonblock, |a, n| {
+        accept_by(fd, addr, len, nonblock, since, |a, n| {
             real::accept4(fd, a, n, flags)
         })
     })

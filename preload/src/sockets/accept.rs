@@ -14,23 +14,37 @@ use transport::reason::Reason;
 use transport::sys::net::{self, Endpoint};
 use transport::sys::{Errno, Result};
 
-/// Accepts by `kernel`, after the looks if the call may block.
-pub(crate) fn waiting(l: &Socket, fd: i32, mut kernel: impl FnMut() -> i32) -> Result<i32> {
+/// Accepts by `kernel`, after the looks if the call may block. What the program's handlers have done `since` the call began ends it as
+/// it would have ended the kernel's sleep: a server that is told to stop would sleep on.
+pub(crate) fn waiting(
+    l: &Socket,
+    fd: i32,
+    since: Since,
+    mut kernel: impl FnMut() -> i32,
+) -> Result<i32> {
     let mut kernel = || operator::patiently(None, |_| kernel());
     let budget = l.budget.us();
     let blocks = l.phase() == Phase::Listening && !l.nonblock.load(Ordering::Relaxed);
     // (looks are calls that a sandbox may not know)
-    if !blocks || budget == 0 || spin::is_hogged() || crate::signals::is_sandboxed() {
+    if !blocks || crate::signals::is_sandboxed() {
         return Ok(kernel());
     }
-    let since = Since::now();
-    let look = |_| net::ready_now(fd, libc::POLLIN) != 0;
-    if spin::spin(budget, &l.company, since, look, || false) {
+    let ready = || net::ready_now(fd, libc::POLLIN) != 0;
+    // (a call with a time-out is never restarted)
+    let ended =
+        || since.any() && (since.any_hard() || net::timeout(fd, libc::SO_RCVTIMEO) > 0) && !ready();
+    if budget == 0 || spin::is_hogged() {
+        return if ended() {
+            Err(Errno::INTR)
+        } else {
+            Ok(kernel())
+        };
+    }
+    if spin::spin(budget, &l.company, since, |_| ready(), || false) {
         return Ok(kernel());
     }
     let begun = clock::ticks();
-    // (a call with a time-out is never restarted)
-    if since.any() && (since.any_hard() || net::timeout(fd, libc::SO_RCVTIMEO) > 0) {
+    if ended() {
         return Err(Errno::INTR);
     }
     let new = kernel();

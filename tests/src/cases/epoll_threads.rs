@@ -16,6 +16,11 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_beside_a_silent_one", sets_beside_a_silent_one).slow(),
     Case::pair("sets_add_while_waiting", sets_add_while_waiting),
     Case::pair("sets_modify_while_waiting", sets_modify_while_waiting),
+    Case::pair("sets_modify_while_full", sets_modify_while_full),
+    Case::pair(
+        "sets_modify_inner_while_waiting",
+        sets_modify_inner_while_waiting,
+    ),
     Case::pair("sets_delete_while_waiting", sets_delete_while_waiting),
     Case::pair(
         "sets_room_for_an_early_sleeper",
@@ -159,6 +164,40 @@ fn sets_modify_while_waiting(s: &Side) {
     add(set, fd, EPOLLIN, 1).ok();
     change_while_waiting(s, set, move || {
         modify(set, fd, EPOLLIN | EPOLLOUT, 2).ok();
+    });
+    s.sync("done");
+}
+
+/// Where the connection has no room, so that nothing but the change itself can wake; a part of what has come was read before.
+fn sets_modify_while_full(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let set = wait::epoll();
+        add(set, fd, 0, 1).ok();
+        wait::wait_queued(fd, 4);
+        log!(s, "{}", io::recv_exact(fd, 2).0.len());
+        let sent = fill_up(fd);
+        change_while_waiting(s, set, move || {
+            modify(set, fd, EPOLLIN, 2).ok();
+        });
+        s.tell(sent as u64);
+    } else {
+        io::send_all(fd, b"more").ok();
+        drain(fd, s.hear() as usize);
+    }
+    s.sync("done");
+}
+
+/// The registration of a set within the one that is waited on.
+fn sets_modify_inner_while_waiting(s: &Side) {
+    let fd = s.pair();
+    io::send_all(fd, b"x").ok();
+    wait::wait_queued(fd, 1);
+    let (set, inner) = (wait::epoll(), wait::epoll());
+    add(inner, fd, EPOLLIN, 1).ok();
+    add(set, inner, 0, 1).ok();
+    change_while_waiting(s, set, move || {
+        modify(set, inner, EPOLLIN, 2).ok();
     });
     s.sync("done");
 }
