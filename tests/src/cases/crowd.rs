@@ -64,8 +64,8 @@ fn crowd(s: &Side, how: i32) {
             let asks: Vec<_> = asks
                 .map(|(i, fd)| thread::spawn(move || ask(fd, (round * CROWD + i) as u64)))
                 .collect();
-            let right = asks.into_iter().map(|t| t.join().unwrap());
-            log!(s, "{} right", right.filter(|right| *right).count());
+            let wrong = asks.into_iter().filter_map(|t| t.join().unwrap());
+            log!(s, "wrong {:?}", wrong.collect::<Vec<_>>());
         }
         s.sync("round");
     }
@@ -124,8 +124,8 @@ fn echo(fds: Vec<Fd>, how: i32) {
     net::close(set).ok();
 }
 
-/// Sends, by a thread of its own, and reads to the end. Whether all has come back.
-fn ask(fd: Fd, seed: u64) -> bool {
+/// Sends, by a thread of its own, and reads to the end. What went wrong, if anything.
+fn ask(fd: Fd, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let size = SIZES[random.below(SIZES.len())];
     let octets: Vec<u8> = (0..size)
@@ -150,5 +150,6 @@ fn ask(fd: Fd, seed: u64) -> bool {
     came.extend(more);
     sends.join().unwrap();
     net::close(fd).ok();
-    came == octets && last.0 == 0
+    let right = came == octets && last.0 == 0;
+    (!right).then(|| format!("{} of {size}, then {last}", came.len()))
 }

@@ -211,14 +211,16 @@ impl Posting {
 /// Takes in what the adapter has. Under the lock.
 ///
 /// # Errors
-/// The adapter has failed, or the peer tells what cannot be.
+/// The adapter has failed, or the peer tells what cannot be. What has come beside that is counted all the same: who looks once more
+/// ([`Ring::reap_last`]) must not find what follows a gap.
 fn reap(posting: &Posting, ring: &Ring) -> Result<()> {
     let mut done = [Done::default(); BATCH];
+    let mut reaped = Ok(());
     loop {
         let n = ring.adapter().poll(&mut done);
         for one in done.iter().take(n) {
             match one.told.map(Tell::from_word) {
-                _ if !one.ok => return Err(Errno(libc::EIO)),
+                _ if !one.ok => reaped = Err(Errno(libc::EIO)),
                 None if let Some(landed) = one.landed => {
                     if !ring.incoming.land(landed) {
                         return Err(Errno(libc::EIO)); // no peer of ours sends so
@@ -238,7 +240,7 @@ fn reap(posting: &Posting, ring: &Ring) -> Result<()> {
             }
         }
         if n < BATCH {
-            return Ok(());
+            return reaped;
         }
     }
 }

@@ -291,6 +291,8 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
             return true;
         }
         let over = readable && incoming.is_over();
+        // (behind the end of file, too, a peer says that its ring is over, and what it lacks)
+        incoming.quiet(&wire.common, fd);
         let waits = wire.common.is_returning(Return::Waits);
         if waits {
             incoming.available(&wire.common, fd);
@@ -299,12 +301,7 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
         if waits {
             let _ = wire.resume(fd); // (what fails shows below)
         }
-        if wire
-            .common
-            .ring
-            .get()
-            .is_some_and(transport::ring::Ring::is_over)
-        {
+        if wire.common.ring.get().is_some_and(Ring::is_over) {
             wire.end_ring();
         }
         let mut out = wire.out();
