@@ -37,6 +37,7 @@ mod iovecs;
 mod jumps;
 mod legs;
 mod limits;
+mod little;
 mod many;
 mod nonblock;
 mod one_bell;
@@ -218,6 +219,7 @@ pub fn all() -> Vec<Case> {
         executed::CASES,
         failed::CASES,
         legs::CASES,
+        little::CASES,
         roused::CASES,
         sandbox::CASES,
         sharing::CASES,

@@ -77,6 +77,12 @@ impl Tx {
         self.waiting > 0 || matches!(self.way, Way::Told | Way::Again(_))
     }
 
+    /// The same, or the ring is over and that has still to be said.
+    #[must_use]
+    pub fn is_between(&self, ring: Option<&Ring>) -> bool {
+        self.is_unsettled() || self.is_ring() && ring.is_some_and(Ring::is_over)
+    }
+
     /// As send(2) of a list of buffers, without waiting.
     ///
     /// # Errors

@@ -262,6 +262,9 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
             return if roomy { OUT } else { 0 };
         }
     }
+    if out.is_roomy_behind_ring(&wire.common) {
+        return OUT;
+    }
     if out.is_by_ring() {
         // (what waits here, as a wish for credits may, goes by nobody else's doing where the program only polls)
         if out.pending() > 0 {
