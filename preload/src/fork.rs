@@ -62,7 +62,9 @@ pub(crate) extern "C" fn before_fork() {
             streams.push((s, fd));
         }
     });
-    let child = if streams.is_empty() || !rouse::prepare() {
+    // (what sharing needs is not made in a sandbox, which may kill for it)
+    let may_share = family::is_ready() || !signals::is_sandboxed();
+    let child = if streams.is_empty() || !may_share || !rouse::prepare() {
         None
     } else {
         family::expect_child()

@@ -7,6 +7,7 @@
 //! however it ends, and says who holds it whatever PID namespace the asker lives in: process ids would
 //! be mistaken for one another there, and are used again.
 
+use crate::signals;
 use crate::sockets::lock;
 use crate::sockets::residual::Parted;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -72,10 +73,13 @@ pub(crate) fn me() -> u32 {
     ME.load(Ordering::Relaxed)
 }
 
-/// The memory, made if it is not there. Under the registry lock.
+/// The memory, made if it is not there: not in a sandbox, which may kill for it. Under the registry lock.
 fn made() -> Option<&'static Shared> {
     if let Some(made) = shared() {
         return Some(made);
+    }
+    if signals::is_sandboxed() {
+        return None;
     }
     let m = Mapping::family(size_of::<Shared>()).ok()?;
     let (room, file) = match memory_file(c"shunt-family-memory", ROOM) {
@@ -90,6 +94,11 @@ fn made() -> Option<&'static Shared> {
     FILE.store(file, Ordering::Relaxed);
     SHARED.store(at, Ordering::Release);
     shared()
+}
+
+/// Whether all that is needed for that is there, since a child was expected before.
+pub(crate) fn is_ready() -> bool {
+    shared().is_some() && LOCKS.load(Ordering::Relaxed) >= 0
 }
 
 /// Makes ready for a child that will hold streams of this process. Its number; `None` where that cannot

@@ -151,6 +151,10 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
     });
     let was = if whole.is_some() { Phase::Wired } else { was };
     if whole != Some(true) {
+        // (under both locks: a thread that is just hearing the peer's answer would go on with it)
+        if let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) {
+            s.set_phase(Phase::Plain);
+        }
         s.broken.store(true, Ordering::Release);
         net::disconnect(fd); // a reset, never a gap
     } else if leaving.gives() && !leaving.kept.is_empty() {
