@@ -19,6 +19,10 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("exec_unread_vforked", |s| started(s, vforked)),
     Case::moving("exec_unread_by_system", |s| started(s, system)),
     Case::moving("exec_unread_fails", fails),
+    Case::moving("exec_child_beside_reader", |s| beside(s, 1, reads)),
+    Case::moving("exec_child_beside_poller", |s| beside(s, 1, polls)),
+    Case::moving("exec_child_beside_set", |s| beside(s, 1, waits)),
+    Case::moving("exec_children_at_once", |s| beside(s, 3, polls)),
     Case::solo("exec_leaves_no_descriptor", leaves_no_descriptor).any_path(MOVES),
 ];
 
@@ -283,4 +287,72 @@ fn leaves_no_descriptor(s: &Side) {
         "{}",
         String::from_utf8_lossy(&io::recv_exact(right, 3).0)
     );
+}
+
+/// Connections, each of which is left to children that become other programs.
+const TIMES: usize = 6;
+
+/// Children become other programs, with the connection among their descriptors, while the parent waits for what comes next by it.
+fn beside(s: &Side, children: usize, read: fn(Fd, usize) -> Vec<u8>) {
+    for round in 0..TIMES {
+        let fd = s.pair();
+        s.warm_up(fd);
+        if s.a() {
+            let born: Vec<_> = (0..children)
+                .map(|_| proc::fork(|| proc::exec(&["/bin/true"], true).0 as i32))
+                .collect();
+            let got = read(fd, 8);
+            log!(s, "{}", String::from_utf8_lossy(&got));
+            for child in born {
+                log!(s, "{}", proc::wait_child(child));
+            }
+            io::send_all(fd, b"back").ok();
+            log!(s, "{}", String::from_utf8_lossy(&read(fd, 4)));
+        } else {
+            // (half of it may lie there when they do, and the other half comes while they do or afterwards)
+            io::send_all(fd, b"half").ok();
+            std::thread::sleep(wait::millis(round as u64 * 2));
+            io::send_all(fd, b"half").ok();
+            log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 4).0));
+            io::send_all(fd, b"last").ok();
+        }
+        s.sync("next");
+        net::close(fd).ok();
+    }
+}
+
+fn reads(fd: Fd, len: usize) -> Vec<u8> {
+    io::recv_exact(fd, len).0
+}
+
+/// As a server does that looks now and then whether its client is still there.
+fn polls(fd: Fd, len: usize) -> Vec<u8> {
+    read_with(fd, len, || {
+        wait::poll(&[(fd, libc::POLLIN)], 100);
+        io::recv(fd, &mut [0], libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    })
+}
+
+fn waits(fd: Fd, len: usize) -> Vec<u8> {
+    let set = wait::epoll();
+    wait::add(set, fd, libc::EPOLLIN, 1).ok();
+    let got = read_with(fd, len, || {
+        wait::epoll_wait(set, 1, -1);
+    });
+    net::close(set).ok();
+    got
+}
+
+fn read_with(fd: Fd, len: usize, wait: impl Fn()) -> Vec<u8> {
+    let mut got = Vec::new();
+    while got.len() < len {
+        wait();
+        let mut part = vec![0; len - got.len()];
+        let r = io::recv(fd, &mut part, libc::MSG_DONTWAIT);
+        if !r.is(libc::EAGAIN) {
+            assert!(r.ok() > 0, "ended");
+            got.extend_from_slice(&part[..r.ok()]);
+        }
+    }
+    got
 }

@@ -54,6 +54,9 @@ pub struct Common {
     pub(super) settles: AtomicBool,
     /// How far both are with bytes that come back: see [`Return`].
     back: AtomicU32,
+    /// Which of the processes that hold the connection, by its number, ends RDMA mode just now and has taken what nobody has read; 0 if
+    /// none does.
+    leaver: AtomicU32,
     /// Messages that the peer waits for, as bits.
     asked: AtomicU32,
     /// The ring by which the octets go, or are about to, and how far both sides are with that.
@@ -125,6 +128,7 @@ impl Common {
             finished: AtomicBool::new(false),
             settles: AtomicBool::new(false),
             back: AtomicU32::new(0),
+            leaver: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             ring: Riding::new(),
             adverts: Adverts::new(),
@@ -267,6 +271,19 @@ impl Common {
     #[must_use]
     pub fn is_returning(&self, what: Return) -> bool {
         self.back.load(Ordering::Acquire) & what as u32 != 0
+    }
+
+    /// Who ends RDMA mode just now.
+    #[must_use]
+    pub fn leaver(&self) -> Option<u32> {
+        Some(self.leaver.load(Ordering::Acquire)).filter(|&who| who != 0)
+    }
+
+    /// `from` does not any more, `to` does. Whether that was so: only one can at a time.
+    pub fn pass_leaving(&self, from: Option<u32>, to: Option<u32>) -> bool {
+        let (from, to) = (from.unwrap_or(0), to.unwrap_or(0));
+        let (done, lost) = (Ordering::AcqRel, Ordering::Acquire);
+        self.leaver.compare_exchange(from, to, done, lost).is_ok()
     }
 
     /// It is not any more. Whether it was.

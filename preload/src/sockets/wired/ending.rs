@@ -6,7 +6,7 @@
 use super::super::demote::go_plain;
 use super::super::ending::Ending;
 use super::super::{Phase, Socket, rouse, seats};
-use super::{io, is_current, mover, opening, own_fd, raising, riding, waiting, wire};
+use super::{io, is_current, leaving, mover, opening, own_fd, raising, riding, waiting, wire};
 use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -354,11 +354,19 @@ pub(crate) fn let_go(s: &Socket) {
     }
 }
 
-/// The peer goes on with plain bytes: so does this side.
+/// The peer goes on with plain bytes: so does this side, unless somebody has that in hand already.
 pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    follow(s, fd, wire, || !leaving::is_under_way(wire));
+}
+
+/// The same if this holds under the lock under which it is said.
+fn follow(s: &'static Socket, fd: i32, wire: &'static Wire, holds: impl FnOnce() -> bool) {
     riding::end(s, fd);
     resume(s, fd, wire);
     let plain = s.tx.lock().is_ok_and(|_tx| {
+        if !holds() {
+            return false;
+        }
         // SAFETY: the lock is held. (What fails shows by the next call.)
         let gone = unsafe { wire.out().go_plain(&wire.common, fd) };
         gone == Ok(true)
@@ -385,9 +393,14 @@ fn resume(s: &'static Socket, fd: i32, wire: &'static Wire) {
     }
 }
 
-/// Whether nothing of RDMA mode is left.
-pub(super) fn is_all_plain(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool {
-    follow_to_plain(s, fd, wire);
+/// Whether nothing of RDMA mode is left. It is ended, if this holds under the lock under which that is said.
+pub(super) fn is_all_plain(
+    s: &'static Socket,
+    fd: i32,
+    wire: &'static Wire,
+    holds: impl FnOnce() -> bool,
+) -> bool {
+    follow(s, fd, wire, holds);
     let out =
         s.tx.lock()
             // SAFETY: the lock is held while it is looked at.
@@ -415,7 +428,7 @@ pub(super) fn is_past(s: &Socket, wire: &'static Wire) -> bool {
 /// If nothing of RDMA mode is left, and nothing of it unread, the connection is a plain one from now on.
 pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else { return };
-    if s.phase() == Phase::Wired && is_all_plain(s, fd, wire) {
+    if s.phase() == Phase::Wired && is_all_plain(s, fd, wire, || !leaving::is_under_way(wire)) {
         let mut w = world::lock();
         let was = s.record.transport.load(Ordering::Relaxed) != 0;
         let why = if was {
@@ -438,6 +451,7 @@ fn end_mode(s: &Socket, wire: &Wire) -> bool {
     };
     let ends = is_current(s, wire)
         && s.phase() == Phase::Wired
+        && !leaving::is_under_way(wire)
         && !is_untold(s, wire)
         // SAFETY: both locks are held while it is looked at.
         && unsafe { wire.out().is_plain() && wire.incoming().held() == 0 };

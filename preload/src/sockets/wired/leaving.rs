@@ -10,7 +10,7 @@
 //! urgent byte, which its `mover` sees. One at most for a connection: a second would put the first into the stream.
 
 use super::super::demote::{Unread, go_plain};
-use super::super::{Phase, Socket, residual};
+use super::super::{Phase, Socket, family, residual};
 use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
 use super::{is_current, opening, riding, waiting, wire};
 use crate::world::World;
@@ -144,11 +144,14 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
     let was = s.phase();
     let mut whole = None;
     wait_until(FOLLOW_US, || {
-        if leaving.step() {
+        if !is_current(s, wire) {
+            whole = Some(true); // (another process that holds it has ended it)
+        } else if take(wire) && leaving.step() {
             whole = leaving.end();
         }
         whole.is_some()
     });
+    wire.common.pass_leaving(Some(family::me()), None);
     let was = if whole.is_some() { Phase::Wired } else { was };
     if whole != Some(true) {
         // (under both locks: a thread that is just hearing the peer's answer would go on with it)
@@ -162,6 +165,25 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         wait_until(AGAIN_US, again);
     }
     go_plain(w, s, fd, why, was);
+}
+
+/// Whether a process has it in hand to end RDMA mode: what it says and takes nobody else says or takes, since what is unread is with it.
+/// One that has died has not.
+pub(super) fn is_under_way(wire: &Wire) -> bool {
+    wire.common.leaver().is_some_and(|who| {
+        let lives = family::is_alive(who);
+        if !lives {
+            wire.common.pass_leaving(Some(who), None);
+        }
+        lives
+    })
+}
+
+/// Takes it in hand, if no other process has: their threads are kept out by the registry lock.
+fn take(wire: &Wire) -> bool {
+    let me = family::me();
+    wire.common.leaver() == Some(me)
+        || !is_under_way(wire) && wire.common.pass_leaving(None, Some(me))
 }
 
 /// Whether the connection has failed and the program does not know, once all that has come is taken in.
@@ -199,7 +221,7 @@ impl Leaving {
         let gives = matches!(self.giving, Giving::Gives(at) if at < self.kept.len());
         if self.giving != Giving::Asked && !gives {
             let gone = self.giving == Giving::No && self.is_peer_done();
-            plain = !gone && is_all_plain(self.s, self.fd, self.wire);
+            plain = !gone && is_all_plain(self.s, self.fd, self.wire, || true);
             self.rung = self.rung || gone || plain || self.ring(PLAIN);
         }
         if let Giving::Gives(at) = self.giving {

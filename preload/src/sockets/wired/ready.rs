@@ -6,7 +6,7 @@
 use super::super::ready::{Ask, kernel_now};
 use super::super::{Phase, Socket, rouse, wait};
 use super::waiting::{is_lacking, note_pending, out_of_room_since};
-use super::{ending, io, is_current, mover, opening, own_fd, riding, wire};
+use super::{ending, io, is_current, leaving, mover, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::{In, PATIENCE_US, State};
@@ -155,7 +155,8 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
     if lacks_room {
         b |= writable(s, fd, kernel); // what has come may grant it
     }
-    if state == State::Plain {
+    // (while a process ends RDMA mode they are not to be read)
+    if state == State::Plain && !leaving::is_under_way(wire) {
         b |= kernel & (IN | libc::POLLRDHUP);
     }
     let rx_shut = s.rx_shut.load(Ordering::Acquire);
