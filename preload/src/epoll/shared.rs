@@ -4,7 +4,7 @@
 use super::entry::Entry;
 use super::set::{OTHERS, Set, TAG};
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Socket, rouse};
+use crate::sockets::{Socket, ready, rouse};
 use crate::table;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -21,15 +21,16 @@ impl Set {
         }
     }
 
-    /// Attached sockets in here that other processes hold too.
+    /// Sockets in here that other processes hold too, or held when they sent them back to the kernel.
     pub(crate) fn shared_sockets(&'static self) -> Vec<(&'static Socket, i32)> {
         let Some(l) = self.lock() else {
             return Vec::new();
         };
+        let is_meant = |e: &Entry, s: &Socket| s.is_shared() || e.managed && !ready::is_ours(s);
         let entries = l.entries.iter().flatten();
         entries
             .filter(|e| e.is_counted())
-            .filter_map(|e| Some((e.socket().filter(|s| s.is_shared())?, e.fd)))
+            .filter_map(|e| Some((e.socket().filter(|s| is_meant(e, s))?, e.fd)))
             .collect()
     }
 

@@ -88,7 +88,8 @@ pub(crate) fn go_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reason, 
     } else {
         s.record.set_kernel(why);
     }
-    if was == Phase::Attached || was == Phase::Wired && s.is_shared() {
+    // (sets of other processes hear of it by nothing else: what the kernel told of it they have heard)
+    if was == Phase::Attached || was.is_fast() && s.is_shared() {
         super::rouse::all(s);
     }
     // Whoever is at the segment now leaves it before it is another connection's; whoever comes later

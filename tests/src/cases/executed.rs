@@ -5,6 +5,7 @@ use super::{Case, MOVES};
 use crate::log;
 use crate::side::Side;
 use crate::sys::{Fd, call, io, net, proc, wait};
+use std::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
     Case::moving("exec_unread_in_place", |s| in_place(s, READS)),
@@ -23,6 +24,7 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("exec_child_beside_poller", |s| beside(s, 1, polls)),
     Case::moving("exec_child_beside_set", |s| beside(s, 1, waits)),
     Case::moving("exec_children_at_once", |s| beside(s, 3, polls)),
+    Case::moving("exec_children_of_both", both),
     Case::solo("exec_leaves_no_descriptor", leaves_no_descriptor).any_path(MOVES),
 ];
 
@@ -289,18 +291,18 @@ fn leaves_no_descriptor(s: &Side) {
     );
 }
 
-/// Connections, each of which is left to children that become other programs.
-const TIMES: usize = 6;
+/// What the peer of a connection leaves (µs) between two messages: each connection is left to children that become other programs.
+const PAUSES: [u64; 12] = [
+    0, 500, 1000, 1500, 2000, 2500, 3000, 4000, 6000, 8000, 10_000, 20_000,
+];
 
 /// Children become other programs, with the connection among their descriptors, while the parent waits for what comes next by it.
 fn beside(s: &Side, children: usize, read: fn(Fd, usize) -> Vec<u8>) {
-    for round in 0..TIMES {
+    for pause in PAUSES {
         let fd = s.pair();
         s.warm_up(fd);
         if s.a() {
-            let born: Vec<_> = (0..children)
-                .map(|_| proc::fork(|| proc::exec(&["/bin/true"], true).0 as i32))
-                .collect();
+            let born: Vec<_> = (0..children).map(|_| started_beside()).collect();
             let got = read(fd, 8);
             log!(s, "{}", String::from_utf8_lossy(&got));
             for child in born {
@@ -310,12 +312,37 @@ fn beside(s: &Side, children: usize, read: fn(Fd, usize) -> Vec<u8>) {
             log!(s, "{}", String::from_utf8_lossy(&read(fd, 4)));
         } else {
             // (half of it may lie there when they do, and the other half comes while they do or afterwards)
-            io::send_all(fd, b"half").ok();
-            std::thread::sleep(wait::millis(round as u64 * 2));
-            io::send_all(fd, b"half").ok();
+            io::send_all(fd, b"firs").ok();
+            std::thread::sleep(Duration::from_micros(pause));
+            io::send_all(fd, b"next").ok();
             log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 4).0));
             io::send_all(fd, b"last").ok();
         }
+        s.sync("next");
+        net::close(fd).ok();
+    }
+}
+
+/// A child that becomes another program, with all descriptors that are not closed then.
+fn started_beside() -> i32 {
+    proc::fork(|| proc::exec(&["/bin/true"], true).0 as i32)
+}
+
+/// The same at both ends, which wait for each other meanwhile.
+fn both(s: &Side) {
+    for pause in PAUSES {
+        let fd = s.pair();
+        s.warm_up(fd);
+        io::send_all(fd, b"firs").ok();
+        let born = started_beside();
+        if !s.a() {
+            std::thread::sleep(Duration::from_micros(pause));
+        }
+        io::send_all(fd, b"next").ok();
+        log!(s, "{}", String::from_utf8_lossy(&polls(fd, 8)));
+        log!(s, "{}", proc::wait_child(born));
+        io::send_all(fd, b"last").ok();
+        log!(s, "{}", String::from_utf8_lossy(&reads(fd, 4)));
         s.sync("next");
         net::close(fd).ok();
     }

@@ -4,7 +4,7 @@
 use super::super::send::is_over;
 use super::super::{Phase, Socket, options, parked, rouse};
 use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
-use super::{bell, ending, is_current, mover, opening, parting, riding, wire};
+use super::{bell, ending, is_current, leaving, mover, opening, parting, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::signals::thread::Section;
@@ -39,6 +39,9 @@ pub(crate) unsafe fn receive(
         };
         if !is_current(s, wire) {
             return Ok(None);
+        }
+        if leaving::is_under_way(wire) {
+            return Ok(Some(Got::Empty)); // (what comes next is with whoever does that)
         }
         let fd = s.live_fd(fd);
         // SAFETY: the lock is held.
@@ -453,6 +456,9 @@ pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
         let fd = s.live_fd(fd);
         if !is_current(s, wire) {
             return net::unread(fd);
+        }
+        if leaving::is_under_way(wire) {
+            return 0; // as above
         }
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };

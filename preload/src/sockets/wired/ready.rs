@@ -110,6 +110,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
         if !is_current(s, wire) {
             return net::ready_now(fd, want | IN | OUT | libc::POLLRDHUP);
         }
+        if leaving::is_under_way(wire) {
+            return b & !IN; // (what can be read is with whoever does that)
+        }
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
         let lowat = s.lowat.load(Ordering::Relaxed) as usize;
@@ -155,8 +158,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
     if lacks_room {
         b |= writable(s, fd, kernel); // what has come may grant it
     }
-    // (while a process ends RDMA mode they are not to be read)
-    if state == State::Plain && !leaving::is_under_way(wire) {
+    if state == State::Plain {
         b |= kernel & (IN | libc::POLLRDHUP);
     }
     let rx_shut = s.rx_shut.load(Ordering::Acquire);
