@@ -93,6 +93,7 @@ pub(crate) fn await_taken() {
         }
         let _ = time::nap(200);
     }
+    super::riding::await_agreed();
     world::lock().pool.each(super::waiting::clear);
 }
 

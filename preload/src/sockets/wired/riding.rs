@@ -8,6 +8,7 @@
 use super::super::{Socket, rouse, wait};
 use super::{io, own_fd, raising, waiting, wire};
 use crate::epoll::registered;
+use crate::world;
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
 use transport::doorbell;
@@ -243,6 +244,43 @@ pub(super) fn part(riders: &[&'static Socket]) {
             }
         }
     }
+}
+
+/// The process kills itself: what is just being agreed comes to its end first, as the peer's words for it, which nobody would
+/// read, make a reset of the end.
+pub(super) fn await_agreed() {
+    let begun = clock::ticks();
+    loop {
+        let mut agreeing = Vec::new();
+        world::lock().pool.each(|s| {
+            if is_agreeing(s) {
+                agreeing.push(s);
+            }
+        });
+        if agreeing.is_empty() || clock::ticks() - begun > clock::us(AGREE_US) {
+            return;
+        }
+        for s in agreeing {
+            io::available(
+                s,
+                own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed()),
+            );
+        }
+        let _ = time::nap(100);
+    }
+}
+
+/// Whether a ring is offered and not answered, or answered and not up. (Not where bytes lie here that nobody has read: their end is a
+/// reset in any case.)
+fn is_agreeing(s: &Socket) -> bool {
+    let Some(wire) = wire(s).filter(|_| super::is_wired(s) && !s.is_shared()) else {
+        return false;
+    };
+    let riding = &wire.common.ring;
+    let begins = || riding.get().is_some_and(|r| !r.is_over() && !r.is_up());
+    (riding.awaits_answer() || riding.is_any_due() || begins())
+        && !wire.common.is_finished()
+        && !io::has_something(s)
 }
 
 /// How long (µs) what is being agreed may take.
