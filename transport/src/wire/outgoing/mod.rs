@@ -3,11 +3,12 @@
 //! Small messages, and all with a sum, are put together here, in one copy, and go in one piece; large ones without go
 //! from where they lie, with what frames them beside them, several FPDUs in one vectored write. The kernel may take a part of an FPDU: then
 //! the rest of it is copied here, is the next thing to go, and its bytes count as sent. `large` has that way, `control`
-//! what SDP says of its own, `advert` buffers that the peer reads, `lent` those that its adapter reads, `back` the end of RDMA mode, `gather` small messages that go together, `park` what waits
+//! what SDP says of its own, `advert` buffers that the peer reads, `lent` those that its adapter reads, `back` the end of RDMA mode, `behind` what is sent while a ring ends, `gather` small messages that go together, `park` what waits
 //! for room of a packetized direction; `shared` is for streams that several processes hold.
 
 mod advert;
 mod back;
+mod behind;
 mod control;
 mod gather;
 mod large;
@@ -46,9 +47,6 @@ const PENDING: usize = 256 * 1024;
 
 /// Bytes that are taken from the program while it is not known how the two sides go on.
 const EARLY: usize = 64 * 1024;
-
-/// So many wait behind a ring that is over before the program is told that there is no room. (An FPDU more fits in any case.)
-const BEHIND_RING: usize = 32 * 1024;
 
 /// Messages up to here are put together in one copy: that is cheaper than a list.
 const SMALL: usize = 16 * 1024;
@@ -497,37 +495,6 @@ impl Out {
             common.due.store(true, Ordering::Release); // once it can be said
         }
         sent
-    }
-
-    /// Whether a ring is over and what was put there has not gone again, but some of the program's bytes are taken all the same: it
-    /// is we who want the peer's word, the kernel has room, and who sends a little does not expect to hear that there is none.
-    pub fn is_roomy_behind_ring(&mut self, common: &Common) -> bool {
-        self.link.is_between(common.ring.get())
-            && self.mode == Mode::Rdma
-            && !self.ended
-            && !self.begins_ring
-            && self.end < BEHIND_RING
-            && self.has_credit(common)
-    }
-
-    /// Takes bytes there, to go behind all that.
-    ///
-    /// # Safety
-    /// The walk's buffers are readable.
-    unsafe fn send_behind_ring(
-        &mut self,
-        common: &Common,
-        fd: i32,
-        walk: &mut Walk,
-    ) -> Result<Sent> {
-        if self.from == From::Own || !self.is_roomy_behind_ring(common) {
-            return Ok(Sent::Full);
-        }
-        // SAFETY: passed on to the caller.
-        Ok(match unsafe { self.take(common, fd, walk) }? {
-            Sent::NoCredit => Sent::Full,
-            sent => sent,
-        })
     }
 
     /// Whether [`Self::take`] would take anything, as far as the kernel does not matter.
