@@ -60,8 +60,10 @@ pub(crate) fn asked(peer: &Endpoint) {
         return;
     }
     let Some(service) = service(peer) else { return };
-    let mut questions = QUESTIONS.lock();
-    let now = now();
+    ask(&mut QUESTIONS.lock(), service, now());
+}
+
+fn ask(questions: &mut Questions<ToMapper>, service: SocketAddr, now: u64) {
     if !questions.is_wanted(service, now) {
         return;
     }
@@ -75,7 +77,7 @@ pub(crate) fn asked(peer: &Endpoint) {
 /// What is known of a peer that was [`asked`], when the connection to it is there and about to be used. Waits for an
 /// answer that is on its way for no longer than `wait_us` microseconds, and all who wait for the same answer for no
 /// longer than two milliseconds together. Nothing: kernel TCP for this connection. An acceptance for a single
-/// connection is given out once.
+/// connection is given out once. Asks where nothing is known, or was asked before the peer may have been there.
 pub(crate) fn verdict(peer: &Endpoint, wait_us: u64) -> Option<Verdict> {
     if is_over() || world::is_foreign() {
         return None;
@@ -89,6 +91,7 @@ pub(crate) fn verdict(peer: &Endpoint, wait_us: u64) -> Option<Verdict> {
         if known.is_some() {
             return known;
         }
+        ask(&mut questions, service, now);
         let (link, us) = questions.patience(service, end.saturating_sub(now))?;
         let coming = link.raw();
         drop(questions);

@@ -7,6 +7,9 @@
 //! - An acceptance and a denial are about a port, silence is about a host: nobody there answers for any.
 //! - An acceptance that names another address than was asked for is taken for a denial: a connection never goes
 //!   elsewhere than the program said.
+//! - A service that was not there at the last try is asked about anew, and a question that was put before the connection was
+//!   there may have come before its port mapper, or its listener: unless it has brought an acceptance by then, the connection
+//!   itself asks once more.
 //! - What was not answered yet is not known, whatever that costs: nobody waits in here. Those who wait outside have a
 //!   time for each question, which is theirs together: a burst of connections to a silent host is not kept one by one.
 //! - Bounded: the oldest question gives way to the newest.
@@ -76,7 +79,8 @@ pub struct Questions<L> {
     answers: Answers,
     /// Accepted for one connection, until then.
     once: Vec<(SocketAddr, u64)>,
-    /// Services that were not there when they were tried: asked about at the next try, also where their host is silent.
+    /// Services that were not there when they were tried: asked about at the next try, also where their host is silent. They
+    /// stay until a connection to them has found what that has brought.
     absent: Vec<SocketAddr>,
     timing: Timing,
     holds: Holds,
@@ -134,11 +138,25 @@ impl<L: Link> Questions<L> {
             self.once.remove(at);
             return Some(Verdict::Accepted);
         }
-        Some(match self.known(service, now)? {
+        let verdict = self.known(service, now).map(|known| match known {
             Known::At(_) => Verdict::Accepted,
             Known::Denied => Verdict::Denied,
             Known::Silent => Verdict::Silent,
-        })
+        });
+        if verdict != Some(Verdict::Accepted)
+            && let Some(at) = self.absent.iter().position(|&s| s == service)
+        {
+            self.absent.remove(at);
+            self.drop_question(service);
+            return None; // it may have been asked about too early
+        }
+        verdict
+    }
+
+    /// Neither a question that is open nor what one has brought, but an acceptance.
+    fn drop_question(&mut self, service: SocketAddr) {
+        self.open.retain(|o| o.service != service);
+        self.answers.forget(service);
     }
 
     fn known(&mut self, service: SocketAddr, now: u64) -> Option<Known> {
@@ -177,8 +195,7 @@ impl<L: Link> Questions<L> {
     /// The service was not there when it was tried: an answer that it does not take SDP, or none, says nothing of the next try,
     /// which asks anew. (A question that met nobody would be sent again after a while only, too late for that try.)
     pub fn forget(&mut self, service: SocketAddr) {
-        self.open.retain(|o| o.service != service);
-        self.answers.forget(service);
+        self.drop_question(service);
         if !self.absent.contains(&service) {
             if self.absent.len() >= MOST {
                 self.absent.remove(0);
@@ -226,9 +243,12 @@ impl<L: Link> Questions<L> {
             }
             self.once.push((service, until));
         }
-        self.absent.retain(|&s| s != service);
+        let was_absent = self.absent.contains(&service);
+        if matches!(answer, Answer::Accepted { .. }) {
+            self.absent.retain(|&s| s != service);
+        }
         let about = match answer {
-            Answer::Silence => host(service),
+            Answer::Silence if !was_absent => host(service),
             _ => service,
         };
         self.answers.note(about, answer, at);

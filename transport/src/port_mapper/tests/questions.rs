@@ -225,13 +225,55 @@ fn a_service_that_was_not_there_is_asked_about_at_the_next_try() {
     assert!(far.is_closed(), "what met nobody is not waited for");
     let far = asked(&mut q, service, 10);
     far.0.borrow_mut().coming.push_back(Coming::Unreachable);
-    assert_eq!(q.verdict(service, 20), Some(Verdict::Silent));
+    assert!(!q.is_wanted(service, 20), "until a connection has come");
     q.forget(service);
     let far = asked(&mut q, service, 30);
     far.accept(4);
     assert_eq!(q.verdict(service, 40), Some(Verdict::Accepted));
     q.forget(service);
     assert_eq!(q.verdict(service, 50), Some(Verdict::Accepted), "it stands");
+}
+
+/// The service may have begun to listen between the question and the connection.
+#[test]
+fn what_was_asked_too_early_is_asked_once_more_by_the_connection() {
+    let (mut q, service) = new();
+    q.forget(service);
+    let lost = asked(&mut q, service, 0);
+    assert_eq!(q.verdict(service, 10), None);
+    assert!(lost.is_closed());
+    let far = asked(&mut q, service, 10);
+    assert_eq!(q.verdict(service, 15), None, "once");
+    far.accept(4);
+    assert_eq!(q.verdict(service, 20), Some(Verdict::Accepted));
+    for silent in [false, true] {
+        let say = |far: &Far| {
+            let deny = far.first().with(Kind::Deny).encode().as_ref().to_vec();
+            let coming = if silent {
+                Coming::Unreachable
+            } else {
+                Coming::Bytes(deny)
+            };
+            far.0.borrow_mut().coming.push_back(coming);
+        };
+        let (mut q, service) = new();
+        q.forget(service);
+        say(&asked(&mut q, service, 0));
+        assert_eq!(q.verdict(service, 10), None, "{silent}");
+        let far = asked(&mut q, service, 10);
+        far.accept(4);
+        assert_eq!(q.verdict(service, 20), Some(Verdict::Accepted));
+
+        let (mut q, service) = new();
+        q.forget(service);
+        say(&asked(&mut q, service, 0));
+        assert_eq!(q.verdict(service, 10), None);
+        say(&asked(&mut q, service, 10));
+        assert!(q.verdict(service, 20).is_some(), "{silent}: once");
+        assert!(!q.is_wanted(service, 30));
+        let beside = at("192.0.2.2:81");
+        assert_eq!(q.verdict(beside, 30).is_some(), silent, "the host's");
+    }
 }
 
 #[test]
