@@ -148,7 +148,8 @@ impl<L: Link> Questions<L> {
         {
             self.absent.remove(at);
             self.drop_question(service);
-            return None; // it may have been asked about too early
+            self.answers.forget(host(service));
+            return None; // it, and its host, may have been asked too early
         }
         verdict
     }

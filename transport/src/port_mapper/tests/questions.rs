@@ -257,6 +257,8 @@ fn what_was_asked_too_early_is_asked_once_more_by_the_connection() {
             far.0.borrow_mut().coming.push_back(coming);
         };
         let (mut q, service) = new();
+        say(&asked(&mut q, service, 0));
+        assert!(!q.is_wanted(service, 0), "the first try's");
         q.forget(service);
         say(&asked(&mut q, service, 0));
         assert_eq!(q.verdict(service, 10), None, "{silent}");
