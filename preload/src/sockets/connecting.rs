@@ -96,8 +96,7 @@ pub(crate) fn looked_again(
         return found;
     }
     let (_, peer) = s.record.names();
-    let is_here = peer.is_loopback() || net::local(fd).is_some_and(|l| l.ip == peer.ip);
-    if !is_here {
+    if !net::is_here(fd, &peer) {
         return found;
     }
     world::lock().targets().forget_plain(&peer);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod adverts;
+mod late;
 mod programs;
 mod wire;
 

@@ -25,7 +25,8 @@ use transport::wire::{In, Return, State, Wire};
 const FOLLOW_US: u64 = 3_000_000;
 /// How much (octets) on its way to the peer is little: it hears us soon enough behind that.
 const LITTLE: u64 = 64 * 1024;
-/// How long (µs) more than that may take to reach the peer, and to stand still meanwhile, as its program does not read.
+/// How long (µs) more than that may take to reach the peer, and to stand still meanwhile, as its program does not read. A peer that
+/// does not answer what it was asked is waited for as long.
 const GOES_US: u64 = 60_000_000;
 const STILL_US: u64 = 3_000_000;
 /// How long (µs) to wait for a request that may be under way, and where a rule says that there will be one: what comes
@@ -75,15 +76,17 @@ struct Leaving {
     rung: bool,
 }
 
-/// Before [`demote`], with no lock held, so that nobody else waits: what was sent goes first, for as long as the peer's program
-/// takes it, however slowly. With both kernels' buffers full neither what this side says nor the urgent byte reaches the peer, and
-/// a slow reader is not through with them in the time that [`demote`] has. (By a ring all of that goes apart, and before urgent data
-/// only what goes from here has to be plain.)
+/// Before [`demote`], with no lock held, so that nobody else waits: what was asked is answered first, however late the peer's program
+/// accepts, and what was sent goes first, for as long as it takes that, however slowly. With both kernels' buffers full neither
+/// what this side says nor the urgent byte reaches the peer, and a slow reader is not through with them in the time that
+/// [`demote`] has. (What a ring has put has arrived; but before it is up all goes by the kernel. Before urgent data only what goes
+/// from here has to be plain.)
 pub(crate) fn before_demote(s: &'static Socket, fd: i32, why: Reason) {
-    let waits_for_peer = s.phase() == Phase::Wired && why != Reason::UrgentData;
-    let Some(wire) = wire(s).filter(|_| waits_for_peer && !riding::rides(s)) else {
+    let Some(wire) = wire(s) else { return };
+    await_answer(s, fd, wire);
+    if s.phase() != Phase::Wired || why == Reason::UrgentData {
         return;
-    };
+    }
     // Octets that have reached the peer's kernel.
     let arrived = || diag::carried(fd).map(|c| c.sent.saturating_sub(net::unsent(fd) as u64));
     let waits = (net::unsent(fd) + waiting::unsent(s)) as u64;
@@ -108,6 +111,19 @@ pub(crate) fn before_demote(s: &'static Socket, fd: i32, why: Reason) {
             return;
         }
     }
+}
+
+/// A server that has not accepted yet has not seen the request, which nobody can take back. (On this host the server may be this very
+/// thread.)
+fn await_answer(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    let is_open = || s.phase() == Phase::Opening && is_current(s, wire) && !is_peer_gone(fd);
+    if !is_open() || net::peer(fd).is_none_or(|peer| net::is_here(fd, &peer)) {
+        return;
+    }
+    wait_until(GOES_US, || {
+        opening::hear(s, fd, wire);
+        !is_open()
+    });
 }
 
 /// See the module. With the registry lock held.

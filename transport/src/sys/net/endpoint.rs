@@ -84,6 +84,12 @@ pub fn peer(fd: i32) -> Option<Endpoint> {
     name(fd, Sysno::getpeername)
 }
 
+/// Whether the other end of a connection, at this address, is on this host.
+#[must_use]
+pub fn is_here(fd: i32, peer: &Endpoint) -> bool {
+    peer.is_loopback() || local(fd).is_some_and(|own| own.ip == peer.ip)
+}
+
 fn name(fd: i32, nr: Sysno) -> Option<Endpoint> {
     // SAFETY: all-zero is a valid sockaddr_storage.
     let mut ss: libc::sockaddr_storage = unsafe { std::mem::zeroed() };

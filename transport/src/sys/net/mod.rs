@@ -8,7 +8,7 @@ mod press;
 mod receipt;
 pub mod select;
 
-pub use endpoint::{Endpoint, local, peer};
+pub use endpoint::{Endpoint, is_here, local, peer};
 pub use press::press;
 pub use receipt::Receipt;
 
