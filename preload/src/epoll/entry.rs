@@ -256,15 +256,20 @@ impl Entry {
                 }
                 if edges {
                     let room = hit & ROOM != 0;
-                    if !self.fresh && edge == self.seen_edge && !(room && lack != self.seen_lack) {
+                    let over = hit & libc::EPOLLHUP.cast_unsigned() != 0;
+                    // (the kernel's connection, which may be over long after the end of file, tells of that by itself)
+                    let over_there = u64::from(over && s.phase() == Phase::Wired) << 62;
+                    let new = edge ^ over_there != self.seen_edge;
+                    if !(self.fresh || new || room && lack != self.seen_lack) {
                         return None;
                     }
                     // (behind both ends nothing comes any more; the look itself may have heard of them)
-                    self.seen_edge = if hit & libc::EPOLLHUP.cast_unsigned() != 0 {
-                        ready::edge(s, self.fd, data, ask)
-                    } else {
-                        edge
-                    };
+                    self.seen_edge = over_there
+                        ^ if over {
+                            ready::edge(s, self.fd, data, ask)
+                        } else {
+                            edge
+                        };
                     if room {
                         // (what is told without it leaves the room to be told when it comes)
                         self.seen_lack = lack;

@@ -86,7 +86,12 @@ pub unsafe extern "C" fn setsockopt(
     if r == 0
         && let Some(s) = table::socket(fd)
     {
-        // SAFETY: the kernel has just read that much there.
+        if options::is_time_out(level, name) && len as usize >= size_of::<libc::timeval>() {
+            // SAFETY: the kernel has just read that much there.
+            let time = unsafe { value.cast::<libc::timeval>().read_unaligned() };
+            options::note_negative(fd, name, &time);
+        }
+        // SAFETY: as above.
         let value = (len >= 4).then(|| unsafe { value.cast::<c_int>().read_unaligned() });
         options::was_set(s, fd, level, name, value);
     }

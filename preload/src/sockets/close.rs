@@ -206,6 +206,7 @@ fn end(w: &mut World, s: &'static Socket, fd: i32) {
     if super::wired::is_wired(s) {
         super::wired::begin_to_close(s, fd);
     }
+    super::wired::forget_ring_of_plain(s, fd);
     super::wired::let_go(s);
     // (what the segment has counted, as long as it is there)
     s.note_direct();

@@ -104,6 +104,22 @@ pub(crate) fn restore_delays(s: &Socket, fd: i32) {
     }
 }
 
+pub(crate) const fn is_time_out(level: i32, name: i32) -> bool {
+    let is_one = matches!(
+        name,
+        libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | RCVTIMEO_NEW | SNDTIMEO_NEW
+    );
+    level == libc::SOL_SOCKET && is_one
+}
+
+/// A time-out of less than nothing is for the kernel one of nothing at all, and getsockopt then says what it says where there is none.
+/// The shortest that it tells apart from that stands for it.
+pub(crate) fn note_negative(fd: i32, name: i32, time: &libc::timeval) {
+    if time.tv_sec < 0 {
+        net::set_timeout_us(fd, name, 1);
+    }
+}
+
 /// Takes note of an option that the program has set, and that the kernel has accepted.
 /// `value` is what the kernel has read of it, where that is an int.
 pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value: Option<i32>) {
@@ -117,9 +133,7 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 net::set_tcp(fd, name, !cork);
             }
         }
-        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | RCVTIMEO_NEW | SNDTIMEO_NEW) => {
-            super::wait::retime(s);
-        }
+        _ if is_time_out(level, name) => super::wait::retime(s),
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             s.linger_zero
                 .store(net::lingers_zero(fd), Ordering::Relaxed);

@@ -60,6 +60,7 @@ mod storms;
 mod streaks;
 mod threads;
 mod timeouts;
+mod unheard;
 mod zcopy;
 mod zcopy_life;
 mod zcopy_memory;
@@ -220,6 +221,7 @@ pub fn all() -> Vec<Case> {
         failed::CASES,
         legs::CASES,
         little::CASES,
+        unheard::CASES,
         roused::CASES,
         sandbox::CASES,
         sharing::CASES,

@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("recv_timeout_waitall", recv_timeout_waitall),
     Case::pair("recv_timeout_cleared", recv_timeout_cleared),
     Case::pair("recv_timeout_and_dontwait", recv_timeout_and_dontwait),
+    Case::pair("timeout_of_less_than_nothing", less_than_nothing),
     Case::pair("send_timeout", send_timeout),
     Case::pair("send_timeout_partial", send_timeout_partial),
     Case::pair("timeout_readback", timeout_readback),
@@ -34,6 +35,19 @@ fn timed(call: impl FnOnce() -> Ret) -> String {
     };
     assert!(took < wait::millis(5000), "took {took:?}");
     format!("{r} {word}")
+}
+
+/// The kernel takes it for one of nothing at all.
+fn less_than_nothing(s: &Side) {
+    let fd = s.pair();
+    net::set_timeout(fd, libc::SO_RCVTIMEO, -1000).ok();
+    net::set_timeout(fd, libc::SO_SNDTIMEO, -1000).ok();
+    log!(s, "recv {}", timed(|| io::recv(fd, &mut [0; 4], 0)));
+    s.sync("empty");
+    fill_up(fd);
+    let one = || io::send(fd, &[7; 16384], libc::MSG_NOSIGNAL);
+    log!(s, "send {}", timed(one));
+    s.sync("done");
 }
 
 fn recv_timeout(s: &Side) {

@@ -394,6 +394,14 @@ impl Ring {
         })
     }
 
+    /// Whether either direction has no room, or may have none: in slots a few octets may take all there are.
+    #[must_use]
+    pub fn is_stuffed(&self) -> bool {
+        let here = self.available();
+        let slots = self.incoming.is_on() && here > 0;
+        slots || here + self.worth() > self.size() || self.room() < self.worth()
+    }
+
     /// Octets that one Send has at most.
     fn slot(&self) -> usize {
         Area::slot(self.size())

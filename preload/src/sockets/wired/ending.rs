@@ -179,6 +179,7 @@ fn has_unread(s: &Socket, wire: &Wire, fd: i32) -> bool {
             // SAFETY: the lock is held.
             let mut incoming = unsafe { wire.incoming() };
             let readable = incoming.is_readable(&wire.common, fd);
+            leaving::forget_ring(&incoming, fd);
             readable && incoming.has_bytes(fd)
         })
 }

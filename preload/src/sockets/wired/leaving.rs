@@ -17,6 +17,7 @@ use crate::world::World;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
+use transport::record::Transport;
 use transport::sdp::Walk;
 use transport::sys::{diag, net, time};
 use transport::wire::{In, Return, State, Wire};
@@ -50,6 +51,23 @@ fn wait_until(most_us: u64, mut done: impl FnMut() -> bool) -> bool {
         let _ = time::nap(100);
     }
     true
+}
+
+/// A connection is about to be closed: a peer that has gone back to plain bytes may have rung since anything was read.
+pub(super) fn forget_ring(incoming: &In, fd: i32) {
+    if incoming.is_past_mode() {
+        net::take_mark(fd, PLAIN);
+    }
+}
+
+/// The same of one that has been plain at both ends since.
+pub(crate) fn forget_ring_of_plain(s: &Socket, fd: i32) {
+    if s.phase() == Phase::Plain
+        && s.record.transport.load(Ordering::Relaxed) >= Transport::Iwarp as u8
+        && !s.has_others()
+    {
+        net::take_mark(fd, PLAIN);
+    }
 }
 
 /// How far this side is with what it gives back.

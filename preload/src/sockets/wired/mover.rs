@@ -14,7 +14,7 @@
 use super::super::lock::Slow;
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket};
-use super::{bell, ending, overdue, raising, turns};
+use super::{bell, ending, leaving, overdue, raising, turns};
 use crate::epoll::registered;
 use crate::service;
 use crate::signals::thread::Section;
@@ -229,7 +229,7 @@ fn answer(s: &'static Socket) {
                 let _ = time::nap(100);
             }
         }
-        if net::urgent(fd) == Some(super::leaving::BACK) {
+        if net::urgent(fd) == Some(leaving::BACK) {
             wire.common.note_return(Return::Asked);
         }
         wire.common.to_plain.store(true, Ordering::Release);
@@ -279,6 +279,7 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
         let mut incoming = wire.incoming();
         // (credits may come; bytes of the stream have nobody to read them, which the kernel says by a reset)
         let readable = incoming.is_readable(&wire.common, fd);
+        leaving::forget_ring(&incoming, fd);
         if last.end == End::Aborting {
             let mut out = wire.out();
             let gone = out.flush_all(&wire.common, fd).is_err();

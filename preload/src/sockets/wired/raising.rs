@@ -16,7 +16,7 @@ use super::resting::Pulse;
 use super::{connecting, mover, riding, wire};
 use crate::epoll::registered;
 use lists::{LISTS, Old, Ridden, due_again, is_busy};
-use sizes::{cramped, grow, idle, lacks_room, make_room, note_size, rest};
+use sizes::{cramped, grow, idle, lacks_room, make_room, note_size, rest, stuck, unblock};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use transport::clock;
@@ -161,6 +161,7 @@ fn watch(now: u64) {
     for rider in cramped(now) {
         grow(rider);
     }
+    stuck(now).into_iter().for_each(unblock);
     let (mut old, mut left) = (Vec::new(), Vec::new());
     let lingering = mover::rings_of_lingering();
     let now = clock::ticks(); // (what came before may have taken long, and these have their time from here)

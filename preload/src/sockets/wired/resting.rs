@@ -14,6 +14,10 @@ use transport::ring::{RING, Ring};
 const REST_US: u64 = 10_000_000;
 const ROOM_US: u64 = 500_000;
 
+/// How long (µs) nothing has gone by one that is full: there are programs that write first and read then, at both ends, and the kernel
+/// holds several MiB (`stalled`, of shared memory).
+const STUCK_US: u64 = 1_000_000;
+
 /// A small ring that is gone through so often in this time (µs) is in the way of what goes by it.
 const WINDOW_US: u64 = 100_000;
 const MUCH: u64 = 4;
@@ -66,6 +70,11 @@ impl Pulse {
     /// Whether a ring by which nothing has gone for so long (ticks) is given back.
     pub(super) fn is_long(idle: u64) -> bool {
         idle > clock::us(REST_US)
+    }
+
+    /// Whether one that is full is in the way.
+    pub(super) fn is_stuck(idle: u64, ring: &Ring) -> bool {
+        idle > clock::us(STUCK_US) && ring.is_up() && !ring.is_over() && ring.is_stuffed()
     }
 
     /// Whether it is where another connection needs the room.

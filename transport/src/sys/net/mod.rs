@@ -138,6 +138,18 @@ pub fn at_mark(fd: i32) -> bool {
     r.is_ok() && at != 0
 }
 
+/// Takes this urgent byte if it is the next of what has come, and nothing behind it: a connection that is closed with it unread is reset,
+/// though it counts as nothing (FIONREAD).
+pub fn take_mark(fd: i32, byte: u8) {
+    if urgent(fd) != Some(byte) || !at_mark(fd) {
+        return;
+    }
+    let inline = |on: bool| set(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, &i32::from(on));
+    inline(true); // (otherwise a call steps over it, to a byte that is somebody's)
+    let _ = discard(fd, 1);
+    inline(false);
+}
+
 /// Whether a call that has bytes already may take more: there are some, or the end, and no urgent one comes first (which a
 /// call of its own would step over).
 #[must_use]
@@ -320,6 +332,15 @@ pub fn timeout(fd: i32, name: i32) -> u64 {
     let micros = u64::try_from(tv.tv_usec).unwrap_or(0);
     secs.saturating_mul(1_000_000_000)
         .saturating_add(micros * 1000)
+}
+
+/// Sets a socket time-out of so many microseconds, less than a million.
+pub fn set_timeout_us(fd: i32, name: i32, us: i32) {
+    let time = libc::timeval {
+        tv_sec: 0,
+        tv_usec: us.into(),
+    };
+    set(fd, libc::SOL_SOCKET, name, &time);
 }
 
 /// Makes close send a reset.

@@ -74,10 +74,12 @@ impl Out {
         }
     }
 
-    /// [`Self::send_small`] of up to so many FPDUs.
+    /// [`Self::send_small`] of up to so many FPDUs. (A frame of its own: a program's stacks may be as small as 16 KiB, and only the
+    /// last of these takes much of one.)
     ///
     /// # Safety
     /// As there.
+    #[inline(never)]
     unsafe fn send_together<const MOST: usize>(
         &mut self,
         common: &Common,

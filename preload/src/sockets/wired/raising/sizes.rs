@@ -65,6 +65,28 @@ pub(super) fn idle(now: u64) -> Vec<Rider> {
     idle
 }
 
+/// Those that are full, and nobody reads. The side that has connected ends them.
+pub(super) fn stuck(now: u64) -> Vec<Rider> {
+    let mut stuck = Vec::new();
+    for ridden in &mut LISTS.lock().riders {
+        // SAFETY: as above.
+        let ring = unsafe { ridden.ring.as_ref() };
+        let is_stuck = Pulse::is_stuck(ridden.pulse.take(ring, now), ring);
+        if is_stuck && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
+            stuck.push(ridden.rider);
+        }
+    }
+    stuck
+}
+
+/// Has the kernel connection take the place of this one's ring, wherever that is: it holds more.
+pub(super) fn unblock(rider: Rider) {
+    if let Some((wire, fd)) = rider.wire() {
+        let riding = &wire.common.ring;
+        riding::end_at_will(rider.socket, fd, wire, || riding.begin_rest());
+    }
+}
+
 /// Those that so much goes by that a larger ring is worth its memory. The side that has connected sees to that, once.
 pub(super) fn cramped(now: u64) -> Vec<Rider> {
     let mut cramped = Vec::new();

@@ -1,0 +1,101 @@
+//! What comes where nobody looks: much that is not read for a while, and ends behind words that are the transport's own.
+
+use super::Case;
+use crate::log;
+use crate::side::{Random, Side};
+use crate::sys::{Fd, io, net, proc, wait};
+use std::thread::sleep;
+use std::time::Instant;
+
+pub(super) const CASES: &[Case] = &[
+    Case::pair("both_write_much_first", both_write_much_first)
+        .any_path("who waits for room for long goes back to the kernel"),
+    Case::moving("closed_after_peer_has_left", closed_after_peer_has_left),
+    Case::pair("edge_of_reset_after_a_poll", edge_of_reset_after_a_poll),
+];
+
+/// Both ends send more than a ring holds, which the kernel takes, before either reads.
+fn both_write_much_first(s: &Side) {
+    let fd = s.pair();
+    question_and_answer(s, fd);
+    let mine = Random::new(21).bytes(300_000);
+    let begun = Instant::now();
+    log!(s, "sent {}", io::send_all(fd, &mine));
+    assert!(
+        begun.elapsed() < wait::millis(6000),
+        "{:?}",
+        begun.elapsed()
+    );
+    let (got, _) = io::recv_exact(fd, mine.len());
+    log!(s, "read {}", got == mine);
+    s.sync("done");
+}
+
+/// Enough that a ring is worth it.
+fn question_and_answer(s: &Side, fd: Fd) {
+    for _ in 0..100 {
+        if s.a() {
+            io::send(fd, b"ask", 0).ok();
+            io::recv_exact(fd, 3);
+        } else {
+            io::recv_exact(fd, 3);
+            io::send(fd, b"did", 0).ok();
+        }
+    }
+    s.sync("warm");
+}
+
+/// A process sleeps in a set of its parent's, so the stream is the kernel's from there on; the other end sends, closes, and has
+/// made no call since that could have heard of it.
+fn closed_after_peer_has_left(s: &Side) {
+    let fd = s.pair();
+    question_and_answer(s, fd);
+    let much = Random::new(22).bytes(1_000_000);
+    if s.a() {
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN, 1).ok();
+        let child = proc::fork(move || {
+            wait::epoll_wait(set, 1, 10_000);
+            i32::from(io::recv_exact(fd, 1).0 != b"n")
+        });
+        sleep(wait::millis(100));
+        s.sync("sleeps");
+        log!(s, "child {}", proc::wait_child(child));
+        s.sync("left");
+        s.sync("closed");
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "read {} {last}", got == much);
+    } else {
+        s.sync("sleeps");
+        io::send(fd, b"n", 0).ok();
+        s.sync("left");
+        io::send_all(fd, &much).ok();
+        net::close(fd).ok();
+        s.sync("closed");
+    }
+    s.sync("done");
+}
+
+/// The end of file is seen by a poll before the edge-triggered set tells of it; a reset comes later.
+fn edge_of_reset_after_a_poll(s: &Side) {
+    let fd = s.pair();
+    question_and_answer(s, fd);
+    if s.a() {
+        let set = wait::epoll();
+        let all = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        wait::add(set, fd, all, 1).ok();
+        wait::epoll_wait(set, 1, 0);
+        s.sync("set");
+        s.sync("shut");
+        wait::poll(&[(fd, libc::POLLRDHUP)], 5000);
+        log!(s, "end {}", wait::epoll_wait(set, 1, 1000));
+        log!(s, "send {}", io::send(fd, b"too late", libc::MSG_NOSIGNAL));
+        log!(s, "reset {}", wait::epoll_wait(set, 1, 5000));
+        log!(s, "again {}", wait::epoll_wait(set, 1, 50));
+    } else {
+        s.sync("set");
+        net::shutdown(fd, libc::SHUT_RDWR).ok();
+        s.sync("shut");
+    }
+    s.sync("done");
+}
