@@ -187,9 +187,14 @@ fn has_unread(s: &Socket, wire: &Wire, fd: i32) -> bool {
 /// The process is about to end with this connection open (or to become another program, which may fail). True if the
 /// kernel's end would come too early yet: see [`is_lasting`].
 pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
-    let Some(wire) = wire(s).filter(|wire| wire.common.is_answered()) else {
+    let Some(wire) = wire(s) else {
         return false;
     };
+    // (one that has rung has said why, which nobody may have read)
+    let answered = wire.common.is_answered();
+    if !answered && !wire.common.to_plain.load(Ordering::Acquire) {
+        return false;
+    }
     if fd < 0 || s.phase() != Phase::Wired || s.is_shared() || is_peer_gone(fd) {
         return false;
     }
@@ -199,7 +204,7 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
         }
         return false;
     }
-    net::unsent(fd) > 0
+    answered && net::unsent(fd) > 0
 }
 
 /// The process ends, and nothing waits to go any more: ends this direction in the kernel, where the peer may still be saying

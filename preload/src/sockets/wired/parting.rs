@@ -7,7 +7,7 @@
 use super::super::demote;
 use super::super::parked::{self, Left};
 use super::super::seats;
-use super::{ending, mover, opening, turns};
+use super::{ending, leaving, mover, opening, turns};
 use crate::table;
 use crate::world;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +33,9 @@ pub(crate) fn at_exit(ends: bool) {
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {
             demote::attend(s, fd);
+            if ends {
+                leaving::forget_ring_of_plain(s, fd);
+            }
         }
     });
     parked::settle_owed();
