@@ -12,6 +12,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::reason::Reason;
 
+/// Linux's asm-generic/sockios.h: who is sent signals, as by `F_SETOWN`.
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+/// Linux's asm-generic/fcntl.h: the same for a thread.
+const F_SETOWN_EX: c_int = 15;
+
 /// ioctl(2): whether the reader has come to urgent data.
 const SIOCATMARK: u64 = 0x8905;
 
@@ -86,13 +92,14 @@ pub unsafe extern "C" fn setsockopt(
     if r == 0
         && let Some(s) = table::socket(fd)
     {
-        if options::is_time_out(level, name) && len as usize >= size_of::<libc::timeval>() {
-            // SAFETY: the kernel has just read that much there.
+        let value = if options::is_time_out(level, name) {
+            // SAFETY: the kernel has just read a time there.
             let time = unsafe { value.cast::<libc::timeval>().read_unaligned() };
-            options::note_negative(fd, name, &time);
-        }
-        // SAFETY: as above.
-        let value = (len >= 4).then(|| unsafe { value.cast::<c_int>().read_unaligned() });
+            Some(if time.tv_sec < 0 { -1 } else { 0 })
+        } else {
+            // SAFETY: the kernel has just read that much there.
+            (len >= 4).then(|| unsafe { value.cast::<c_int>().read_unaligned() })
+        };
         options::was_set(s, fd, level, name, value);
     }
     r
@@ -145,7 +152,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             unsafe { at.write_unaligned(0) };
             0
         }
-        libc::FIOASYNC => {
+        libc::FIOASYNC | FIOSETOWN | SIOCSPGRP => {
             drive(s, fd);
             kernel()
         }
@@ -177,6 +184,11 @@ pub unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
                 }
             }
         }
+        libc::F_SETOWN | F_SETOWN_EX if arg != 0 => {
+            if let Some(s) = table::socket(fd) {
+                drive(s, fd);
+            }
+        }
         _ => {}
     }
     r
@@ -194,10 +206,11 @@ pub unsafe extern "C" fn __fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     unsafe { fcntl(fd, cmd, arg) }
 }
 
-/// Some socket was made to tell of arrivals by signals (O_ASYNC) before it was connected.
+/// Some socket was made to tell of arrivals by signals (O_ASYNC, or an owner) before it was connected.
 static DRIVEN: AtomicBool = AtomicBool::new(false);
 
-/// The kernel sends a signal for what arrives on this socket, so that has to arrive by the kernel.
+/// The kernel sends a signal for what arrives on this socket, so that has to arrive by the kernel. (With an owner alone it is
+/// urgent data, which the handler reads: it has to be there, and nothing urgent that is ours.)
 fn drive(s: &'static Socket, fd: c_int) {
     if s.phase() == Phase::Idle {
         DRIVEN.store(true, Ordering::Relaxed);
@@ -212,6 +225,9 @@ fn drive(s: &'static Socket, fd: c_int) {
 pub(super) fn is_driven(fd: c_int) -> bool {
     // SAFETY: no pointers.
     let flags = || unsafe { transport::syscall!(fcntl, fd, libc::F_GETFL) };
+    // SAFETY: as above.
+    let owner = || unsafe { transport::syscall!(fcntl, fd, libc::F_GETOWN) };
     DRIVEN.load(Ordering::Relaxed)
-        && flags().is_ok_and(|f| f & libc::O_ASYNC.cast_unsigned() as usize != 0)
+        && (flags().is_ok_and(|f| f & libc::O_ASYNC.cast_unsigned() as usize != 0)
+            || !matches!(owner(), Ok(0))) // (a group of processes looks like an error)
 }

@@ -112,16 +112,8 @@ pub(crate) const fn is_time_out(level: i32, name: i32) -> bool {
     level == libc::SOL_SOCKET && is_one
 }
 
-/// A time-out of less than nothing is for the kernel one of nothing at all, and getsockopt then says what it says where there is none.
-/// The shortest that it tells apart from that stands for it.
-pub(crate) fn note_negative(fd: i32, name: i32, time: &libc::timeval) {
-    if time.tv_sec < 0 {
-        net::set_timeout_us(fd, name, 1);
-    }
-}
-
 /// Takes note of an option that the program has set, and that the kernel has accepted.
-/// `value` is what the kernel has read of it, where that is an int.
+/// `value` is what the kernel has read of it, where that is an int; of a time-out, whether that is less than nothing.
 pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value: Option<i32>) {
     let is_on = value.is_some_and(|v| v != 0);
     match (level, name) {
@@ -133,7 +125,10 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 net::set_tcp(fd, name, !cork);
             }
         }
-        _ if is_time_out(level, name) => super::wait::retime(s),
+        _ if is_time_out(level, name) => {
+            let of_reads = matches!(name, libc::SO_RCVTIMEO | RCVTIMEO_NEW);
+            super::wait::note_time_out(s, of_reads, value == Some(-1));
+        }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             s.linger_zero
                 .store(net::lingers_zero(fd), Ordering::Relaxed);

@@ -132,6 +132,9 @@ fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
     if known & bit != 0 {
         return 0;
     }
+    if known & bit << NEGATIVE != 0 {
+        return 1;
+    }
     let ns = net::timeout(fd, option);
     if ns == 0 && !s.is_shared() && s.phase().is_fast() {
         // (not if one was set meanwhile)
@@ -141,9 +144,24 @@ fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
     ns
 }
 
+/// `Socket::untimed`: above the two bits of time-outs that are not set, two of those that are less than nothing: for the kernel they are
+/// nothing at all, and it says of them what it says where there is none. Above these a count of changes.
+const NEGATIVE: u32 = 2;
+const COUNT: u32 = 4;
+
 /// A time-out may have been set, or a child may do so: it is asked for anew.
 pub(crate) fn retime(s: &Socket) {
-    let next = |known: u8| Some((known & !3).wrapping_add(4));
+    change(s, |known| known);
+}
+
+/// The program has set a time-out.
+pub(super) fn note_time_out(s: &Socket, of_reads: bool, negative: bool) {
+    let bit = if of_reads { 1 } else { 2 } << NEGATIVE;
+    change(s, |known| known & !bit | if negative { bit } else { 0 });
+}
+
+fn change(s: &Socket, note: impl Fn(u8) -> u8) {
+    let next = |known: u8| Some((note(known) & !3).wrapping_add(1 << COUNT));
     let _ = s
         .untimed
         .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);

@@ -334,15 +334,6 @@ pub fn timeout(fd: i32, name: i32) -> u64 {
         .saturating_add(micros * 1000)
 }
 
-/// Sets a socket time-out of so many microseconds, less than a million.
-pub fn set_timeout_us(fd: i32, name: i32, us: i32) {
-    let time = libc::timeval {
-        tv_sec: 0,
-        tv_usec: us.into(),
-    };
-    set(fd, libc::SOL_SOCKET, name, &time);
-}
-
 /// Makes close send a reset.
 pub fn reset_on_close(fd: i32) {
     let linger = libc::linger {
