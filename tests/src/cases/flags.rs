@@ -4,7 +4,6 @@ use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash, text};
 use crate::sys::{io, net, proc, wait};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("peek_repeated", peek_repeated),
@@ -29,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("cork", cork),
     Case::pair("oob", oob).any_path("urgent data may go by the kernel"),
     Case::pair("oob_inline", oob_inline).any_path("urgent data may go by the kernel"),
-    Case::moving("oob_to_handler", oob_to_handler),
+    Case::moving("oob_to_owner", oob_to_owner),
     Case::pair("oob_empty", oob_empty).any_path("urgent data may go by the kernel"),
     Case::pair("errqueue_empty", errqueue_empty),
     Case::pair("confirm_and_eor", confirm_and_eor),
@@ -423,30 +422,27 @@ fn oob_inline(s: &Side) {
     s.sync("done");
 }
 
-/// The owner of a socket is sent a signal for urgent data, and its handler reads them, in the middle of a call that waits for others.
-fn oob_to_handler(s: &Side) {
-    static HEARD: AtomicU32 = AtomicU32::new(0);
-    static ON: AtomicI32 = AtomicI32::new(-1);
-    extern "C" fn read_it(_: i32) {
-        let mut byte = [0];
-        let r = io::recv(ON.load(SeqCst), &mut byte, libc::MSG_OOB);
-        HEARD.store(if r.0 == 1 { byte[0].into() } else { 1000 }, SeqCst);
-    }
+/// The owner of a socket is sent a signal for urgent data, which ends a call that waits for others: they are there to be read then.
+fn oob_to_owner(s: &Side) {
+    extern "C" fn interrupt(_: i32) {}
     let fd = s.pair();
     s.warm_up(fd);
     if s.a() {
-        ON.store(fd, SeqCst);
-        proc::handle(libc::SIGURG, read_it, true);
         net::fcntl(fd, libc::F_SETOWN, std::process::id() as i32).ok();
+        std::thread::sleep(wait::millis(50));
+        proc::handle(libc::SIGURG, interrupt, false);
         s.sync("owned");
+        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+        let mut byte = [0];
+        let r = io::recv(fd, &mut byte, libc::MSG_OOB);
+        log!(s, "urgent {r} {byte:?}");
+        s.sync("read");
         log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 4).0));
-        log!(s, "urgent {}", HEARD.load(SeqCst));
-        log!(s, "then {}", io::recv(fd, &mut [0; 4], libc::MSG_OOB));
     } else {
         s.sync("owned");
-        std::thread::sleep(wait::millis(50));
-        io::send(fd, b"!", libc::MSG_OOB).ok();
         std::thread::sleep(wait::millis(100));
+        io::send(fd, b"!", libc::MSG_OOB).ok();
+        s.sync("read");
         io::send_all(fd, b"data").ok();
     }
     s.sync("done");
