@@ -10,7 +10,7 @@
 use crate::epoll::ticket::{self, Taker};
 use crate::sockets::demote::{Unread, begin_many, demote_held};
 use crate::sockets::wired::{self, mover};
-use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled, wait};
+use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled, timing};
 use crate::world::World;
 use crate::{alloc, guard, mapper, report, signals, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -76,7 +76,7 @@ pub(crate) extern "C" fn before_fork() {
             demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
         }
         wired::end_ring(s, fd); // (settles one that has been made meanwhile)
-        wait::retime(s);
+        timing::retime(s);
     }
     CHILD.store(child.unwrap_or(0), Ordering::Relaxed);
     for family in w.families.iter_mut().flatten() {

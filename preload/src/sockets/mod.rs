@@ -42,6 +42,7 @@ pub(crate) mod shows;
 pub(crate) mod spin;
 pub(crate) mod stalled;
 pub(crate) mod stream;
+pub(crate) mod timing;
 pub(crate) mod uring;
 pub(crate) mod wait;
 pub(crate) mod wired;
@@ -162,8 +163,8 @@ pub(crate) struct Socket {
     /// The kernel has shown something on the connection that has not been looked at, or it may have
     /// before anybody watched.
     pub(crate) kernel_news: News,
-    /// Time-outs (SO_RCVTIMEO, SO_SNDTIMEO) that were asked for and are not set: two bits of `wait`, above them how often that was
-    /// taken back.
+    /// Time-outs (SO_RCVTIMEO, SO_SNDTIMEO) that were asked for and are not set: bits of
+    /// `timing`.
     pub(crate) untimed: AtomicU8,
     pub(crate) company: spin::Company,
     pub(crate) budget: spin::Budget,

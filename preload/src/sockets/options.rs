@@ -127,7 +127,7 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
         }
         _ if is_time_out(level, name) => {
             let of_reads = matches!(name, libc::SO_RCVTIMEO | RCVTIMEO_NEW);
-            super::wait::note_time_out(s, of_reads, value == Some(-1));
+            super::timing::note(s, of_reads, value == Some(-1));
         }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             s.linger_zero

@@ -14,7 +14,7 @@ use super::counted::{Counting, What};
 use super::spin;
 use super::{
     Phase, Socket, cut, engage, fences, idle, large, napping, operator, parked, recv, seats, shows,
-    stalled, wired,
+    stalled, timing, wired,
 };
 use crate::real;
 use crate::signals::may_interrupt;
@@ -122,51 +122,6 @@ fn look(s: &'static Socket, fd: i32, want: Want, ask_kernel: bool) -> bool {
     may_go(s, want) || (ask_kernel && shows(s, fd, kernel_event(s, want)))
 }
 
-/// How long (ns) the program has said that such a wait may take; 0: for ever. Who holds the connection alone is asked once.
-fn timeout(s: &Socket, fd: i32, want: Want) -> u64 {
-    let (option, bit) = match want {
-        Want::Data => (libc::SO_RCVTIMEO, 1),
-        Want::Room | Want::Taken => (libc::SO_SNDTIMEO, 2),
-    };
-    let known = s.untimed.load(Ordering::Acquire);
-    if known & bit != 0 {
-        return 0;
-    }
-    if known & bit << NEGATIVE != 0 {
-        return 1;
-    }
-    let ns = net::timeout(fd, option);
-    if ns == 0 && !s.is_shared() && s.phase().is_fast() {
-        // (not if one was set meanwhile)
-        let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
-        let _ = s.untimed.compare_exchange(known, known | bit, done, lost);
-    }
-    ns
-}
-
-/// `Socket::untimed`: above the two bits of time-outs that are not set, two of those that are less than nothing: for the kernel they are
-/// nothing at all, and it says of them what it says where there is none. Above these a count of changes.
-const NEGATIVE: u32 = 2;
-const COUNT: u32 = 4;
-
-/// A time-out may have been set, or a child may do so: it is asked for anew.
-pub(crate) fn retime(s: &Socket) {
-    change(s, |known| known);
-}
-
-/// The program has set a time-out.
-pub(super) fn note_time_out(s: &Socket, of_reads: bool, negative: bool) {
-    let bit = if of_reads { 1 } else { 2 } << NEGATIVE;
-    change(s, |known| known & !bit | if negative { bit } else { 0 });
-}
-
-fn change(s: &Socket, note: impl Fn(u8) -> u8) {
-    let next = |known: u8| Some((note(known) & !3).wrapping_add(1 << COUNT));
-    let _ = s
-        .untimed
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-}
-
 /// Whether the kernel connection shows something now.
 fn shows(s: &Socket, fd: i32, event: i16) -> bool {
     let shows = net::ready_now(fd, event) != 0;
@@ -264,7 +219,7 @@ impl Wait {
             return Ok(());
         }
         if self.deadline.is_none() {
-            let ns = timeout(s, fd, self.want);
+            let ns = timing::timeout(s, fd, self.want);
             self.deadline = Some(if ns == 0 {
                 0
             } else {

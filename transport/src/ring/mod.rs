@@ -394,12 +394,13 @@ impl Ring {
         })
     }
 
-    /// Whether either direction has no room, or may have none: in slots a few octets may take all there are.
+    /// Whether either direction has no room, or may have none: in slots a few octets may take all there are. As far as was heard.
     #[must_use]
     pub fn is_stuffed(&self) -> bool {
-        let here = self.available();
+        let here = self.arrived();
         let slots = self.incoming.is_on() && here > 0;
-        slots || here + self.worth() > self.size() || self.room() < self.worth()
+        let room = self.known_room().unwrap_or(0);
+        slots || here.saturating_add(self.worth()) > self.size() || room < self.worth()
     }
 
     /// Octets that one Send has at most.

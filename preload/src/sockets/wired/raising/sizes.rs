@@ -52,31 +52,32 @@ pub(super) fn make_room(s: &'static Socket) {
     idle.into_iter().find(|&(_, rider)| rest(rider));
 }
 
-/// Those whose rings have carried nothing for long. The side that has connected gives them back.
-pub(super) fn idle(now: u64) -> Vec<Rider> {
-    let mut idle = Vec::new();
+/// Of those whose other end this side has connected to, which decides: all whose rings are so.
+fn those(is_so: impl Fn(&mut Pulse, &Ring) -> bool) -> Vec<Rider> {
+    let mut found = Vec::new();
     for ridden in &mut LISTS.lock().riders {
         // SAFETY: as above.
-        let long = Pulse::is_long(ridden.pulse.take(unsafe { ridden.ring.as_ref() }, now));
-        if long && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
-            idle.push(ridden.rider);
+        let so = is_so(&mut ridden.pulse, unsafe { ridden.ring.as_ref() });
+        if so && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
+            found.push(ridden.rider);
         }
     }
-    idle
+    found
 }
 
-/// Those that are full, and nobody reads. The side that has connected ends them.
+/// Those whose rings have carried nothing for long: they are given back.
+pub(super) fn idle(now: u64) -> Vec<Rider> {
+    those(|pulse, ring| Pulse::is_long(pulse.take(ring, now)))
+}
+
+/// Those that are full, and nobody reads: they end.
 pub(super) fn stuck(now: u64) -> Vec<Rider> {
-    let mut stuck = Vec::new();
-    for ridden in &mut LISTS.lock().riders {
-        // SAFETY: as above.
-        let ring = unsafe { ridden.ring.as_ref() };
-        let is_stuck = Pulse::is_stuck(ridden.pulse.take(ring, now), ring);
-        if is_stuck && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
-            stuck.push(ridden.rider);
-        }
-    }
-    stuck
+    those(|pulse, ring| Pulse::is_stuck(pulse.take(ring, now), ring))
+}
+
+/// Those that so much goes by that a larger ring is worth its memory, once.
+pub(super) fn cramped(now: u64) -> Vec<Rider> {
+    those(|pulse, ring| pulse.is_much(ring, now))
 }
 
 /// Has the kernel connection take the place of this one's ring, wherever that is: it holds more.
@@ -85,19 +86,6 @@ pub(super) fn unblock(rider: Rider) {
         let riding = &wire.common.ring;
         riding::end_at_will(rider.socket, fd, wire, || riding.begin_rest());
     }
-}
-
-/// Those that so much goes by that a larger ring is worth its memory. The side that has connected sees to that, once.
-pub(super) fn cramped(now: u64) -> Vec<Rider> {
-    let mut cramped = Vec::new();
-    for ridden in &mut LISTS.lock().riders {
-        // SAFETY: as above.
-        let much = ridden.pulse.is_much(unsafe { ridden.ring.as_ref() }, now);
-        if much && ridden.rider.socket.record.role.load(Ordering::Relaxed) == CONNECTED {
-            cramped.push(ridden.rider);
-        }
-    }
-    cramped
 }
 
 /// Has a large ring take the place of this one's: it ends wherever it is, and the next is offered at once.
