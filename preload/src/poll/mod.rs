@@ -20,7 +20,7 @@ use crate::epoll::{callers, registered};
 use crate::real;
 use crate::signals::since::{Hold, Since};
 use crate::sockets::ready::{self, Ask};
-use crate::sockets::{Socket, engage, napping, parked, spin, wired};
+use crate::sockets::{Phase, Socket, engage, napping, parked, shows, spin, wired};
 use crate::table::{self, Entry};
 use array::Array;
 use sleep::sleep;
@@ -102,6 +102,9 @@ fn run(all: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Res
         p.revents = 0;
     }
     let mut n = look(all, false);
+    if n > 0 {
+        n = freshen(all);
+    }
     // (The look may have sent one back to the kernel, that stands here twice.)
     // As in the kernel, a signal that the mask lets in interrupts where nothing is ready.
     let mask_now = if n > 0 { std::ptr::null() } else { mask };
@@ -209,6 +212,17 @@ fn look(all: &mut [libc::pollfd], fresh: bool) -> usize {
         n += usize::from(p.revents != 0);
     }
     n
+}
+
+/// Something is ready, so this call ends without a question to the kernel, as the next may: now and then it is asked about ours all
+/// the same, since only it tells of a peer that was killed.
+fn freshen(all: &mut [libc::pollfd]) -> usize {
+    for p in all.iter_mut() {
+        if table::socket(p.fd).is_some_and(|s| s.phase() == Phase::Attached && shows::is_due(s)) {
+            look(std::slice::from_mut(p), true);
+        }
+    }
+    told(all)
 }
 
 /// Asks the kernel about the others.

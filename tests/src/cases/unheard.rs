@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
         .any_path("who waits for room for long goes back to the kernel"),
     Case::moving("closed_after_peer_has_left", closed_after_peer_has_left),
     Case::pair("edge_of_reset_after_a_poll", edge_of_reset_after_a_poll),
+    Case::pair("killed_beside_what_is_ready", killed_beside_what_is_ready).processes_only(),
 ];
 
 /// Both ends send more than a ring holds, which the kernel takes, before either reads.
@@ -98,4 +99,26 @@ fn edge_of_reset_after_a_poll(s: &Side) {
         s.sync("shut");
     }
     s.sync("done");
+}
+
+/// Every poll has something to tell at once, and the end of a killed peer shows all the same.
+fn killed_beside_what_is_ready(s: &Side) {
+    let (fd, other) = (s.pair(), s.pair());
+    if s.a() {
+        io::send_all(other, b"x").ok();
+        proc::die();
+    }
+    s.wait_gone();
+    wait::wait_for(other, libc::POLLIN);
+    for watched in [
+        &[(fd, libc::POLLRDHUP), (other, libc::POLLIN)][..],
+        &[(other, libc::POLLIN | libc::POLLRDHUP)],
+    ] {
+        let begun = Instant::now();
+        let mut told = wait::poll(watched, 0);
+        while !told.contains("RDHUP") && begun.elapsed() < wait::millis(2000) {
+            told = wait::poll(watched, 0);
+        }
+        log!(s, "{told}");
+    }
 }
