@@ -196,6 +196,13 @@ impl Riding {
         self.due.fetch_and(!(what as u32), Ordering::AcqRel) & what as u32 != 0
     }
 
+    /// The peer will not begin to send by the ring that is there.
+    pub(super) fn expect_no_more(&self) {
+        if let Some(ring) = self.get() {
+            ring.expect_no_more();
+        }
+    }
+
     /// The peer has said where its ring is.
     pub(super) fn hear(&self, terms: &[u8; TERMS], what: Due) {
         for (to, from) in self.heard.iter().zip(terms) {

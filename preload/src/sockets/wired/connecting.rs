@@ -62,12 +62,23 @@ fn go_on(one: Connecting) {
     let Connecting {
         rider, ring, side, ..
     } = one;
-    let Some((wire, fd)) = rider.wire().filter(|_| rider.has_ring(ring)) else {
+    let Some((wire, fd)) = rider.wire() else {
         return;
     };
+    if !rider.has_ring(ring) {
+        // (that of another offer is that one's to speak of)
+        let riding = &wire.common.ring;
+        if side == Side::Offers && riding.get().is_none() && !riding.awaits_answer() {
+            raising::withdraw(rider.socket, fd, wire);
+        }
+        return;
+    }
     // SAFETY: a ring of a connection is there until this thread takes it down.
     let ring = unsafe { ring.as_ref() };
     if ring.is_over() {
+        if side == Side::Offers {
+            raising::withdraw(rider.socket, fd, wire);
+        }
         return;
     }
     let most = match side {

@@ -221,7 +221,7 @@ fn serve(rider: Rider) {
     };
     let (s, riding) = (rider.socket, &wire.common.ring);
     if s.is_shared() {
-        if riding.done(Due::Offered) {
+        if riding.done(Due::Offered) && riding.peer().is_some() {
             riding.set_own(None);
             riding.want(Due::SayAnswer);
         }

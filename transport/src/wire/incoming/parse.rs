@@ -336,6 +336,7 @@ impl In {
             Message::Plain => {
                 self.drop_read();
                 self.ends_mode = true;
+                common.ring.expect_no_more();
                 common.words.lift();
                 common.note_return(Return::Whole);
                 common.to_plain.store(true, Ordering::Release);
@@ -348,6 +349,7 @@ impl In {
             Message::PlainLater => {
                 self.drop_read();
                 self.ends_mode = true;
+                common.ring.expect_no_more();
                 common.words.lift();
                 common.note_return(Return::Awaited);
                 // (who has asked has something to give back first)
@@ -355,7 +357,10 @@ impl In {
                     common.to_plain.store(true, Ordering::Release);
                 }
             }
-            Message::RingOffer { terms } => common.ring.hear(terms, Due::Offered),
+            Message::RingOffer { terms } => {
+                common.ring.expect_no_more(); // (another one, or none)
+                common.ring.hear(terms, Due::Offered);
+            }
             Message::RingAnswer { terms } => common.ring.hear(terms, Due::Answered),
             Message::RingBegin => {
                 self.begins_ring = true;

@@ -7,8 +7,10 @@
 //! back is passed on as it comes: the kernel has as much room for it as it had before. It takes no credits: whose direction has
 //! ended can grant none, and each message is done with before the next one is looked at.
 
+use super::control::is_ending;
 use super::{Mode, Out, PENDING};
 use crate::iwarp::mpa::Parts;
+use crate::ring::Ring;
 use crate::sdp_wire::message::Message;
 use crate::sys::Result;
 use crate::wire::{Common, Return};
@@ -43,6 +45,7 @@ impl Out {
             && self.send_early(common, fd)?.is_none()
             && self.flush(common, fd, 0)?
             && self.is_by_kernel()
+            && !is_to_answer(common, fd)
         {
             let next = if waits { Mode::Waiting } else { Mode::Plain };
             common.words.be_silent(); // before the peer can hear of it
@@ -151,4 +154,10 @@ impl Out {
         }
         self.note();
     }
+}
+
+/// Whether the peer may begin to send by a ring that this side has answered for: it would wait for a word of this side's, which cannot be
+/// said once this direction is plain.
+fn is_to_answer(common: &Common, fd: i32) -> bool {
+    common.ring.get().is_some_and(Ring::is_expected) && !is_ending(common, fd)
 }

@@ -267,6 +267,6 @@ impl Out {
 
 /// Whether the peer has ended its direction, as far as either way tells: what it does not wait for is not said to it, since
 /// it may be closing and would answer with a reset, by which its kernel drops what it has not sent yet.
-fn is_ending(common: &Common, fd: i32) -> bool {
+pub(super) fn is_ending(common: &Common, fd: i32) -> bool {
     common.is_finished() || net::ready_now(fd, libc::POLLRDHUP) != 0
 }
