@@ -279,11 +279,14 @@ impl Entry {
             }
             Subject::Set(inner) => {
                 let hit = self.events & libc::EPOLLIN.cast_unsigned();
-                if hit == 0 || !inner.has_ready() {
+                // (before the question that takes off the kernel's list what it would tell the outer set of)
+                let edges = self.events & ET != 0;
+                let is_new = !edges || self.fresh || inner.edge() != self.seen_edge;
+                if hit == 0 || !is_new || !inner.has_ready() {
                     return None;
                 }
-                if self.events & ET != 0 && !self.fresh {
-                    return None; // the kernel tells of new ones
+                if edges {
+                    self.seen_edge = inner.edge(); // (with what that look has found)
                 }
                 hit
             }

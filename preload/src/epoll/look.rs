@@ -212,6 +212,9 @@ fn translate_to(
             if e.is_disabled() && !e.managed {
                 continue; // (`registered::detached`)
             }
+            if e.reported_in == call && matches!(e.subject, Subject::Set(_)) {
+                continue; // (it is not new once more)
+            }
             e.stir(events);
             if matches!(e.subject, Subject::Other) {
                 let data = e.data;

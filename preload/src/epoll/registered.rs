@@ -358,6 +358,7 @@ pub(crate) fn unpark(
 
 /// A modified entry may be ready already: somebody asleep has to look.
 pub(crate) fn modified(set: &'static Set, l: &mut Locked, index: usize) {
+    l.changes += 1;
     l.heat(index);
     if let Some(e) = l.entry(index) {
         set.kick(e, index);

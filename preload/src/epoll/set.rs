@@ -12,8 +12,9 @@ use super::entry::{Entry, Heed, ONESHOT, Subject};
 use super::ticket::{self, Taker};
 use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::order::Rank;
+use crate::sockets::ready::{self, Ask};
 use crate::sockets::spin::{Budget, Company};
-use crate::sockets::{Phase, Socket, ready};
+use crate::sockets::{Phase, Socket};
 use crate::table;
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     pub(super) tickets: u64,
     /// That of the last entry, of all that there have been.
     turn: u16,
+    /// How often an entry that is ours was modified.
+    pub(super) changes: u64,
 }
 
 /// An epoll set.
@@ -229,6 +232,25 @@ impl Set {
             }
         }
         false
+    }
+
+    /// Something that changes with whatever arrives in this set, or in sets in it, without a word of the kernel's: an edge-triggered set
+    /// around it is told of each. Takes no locks but those of the sets.
+    pub(super) fn edge(&'static self) -> u64 {
+        let Some(mut l) = self.lock() else { return 0 };
+        let mut sum = l.changes;
+        for at in 0..l.hot.len() {
+            let Some(&i) = l.hot.get(at) else { continue };
+            let Some(e) = l.entry(i) else { continue };
+            let edge = match e.subject {
+                Subject::Set(inner) => inner.edge(),
+                _ => e
+                    .socket()
+                    .map_or(0, |s| ready::edge(s, e.fd, e.asks_for_data(), Ask::Told)),
+            };
+            sum = sum.wrapping_add(edge);
+        }
+        sum
     }
 
     /// Names the sockets in this set, and in sets in it, that have to be brought up to date before it is known whether

@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_handed_on", sets_handed_on),
     Case::pair("sets_nested_level", |s| nested(s, 0)),
     Case::pair("sets_nested_edge", |s| nested(s, EPOLLET)),
+    Case::pair("sets_nested_edge_after_edge", edge_after_edge),
     Case::pair("sets_nested_sleeper", sets_nested_sleeper),
     Case::pair("sets_nested_silent", sets_nested_silent),
     Case::pair("sets_in_poll_and_select", sets_in_poll_and_select),
@@ -194,6 +195,31 @@ fn nested(s: &Side, flags: i32) {
     io::recv(fd, &mut [0; 4], 0).ok();
     log!(s, "{} {}", epoll_wait(inner, 4, 0), epoll_wait(outer, 4, 0));
     log!(s, "{}", epoll_wait(top, 4, 0));
+    s.sync("done");
+}
+
+/// Nobody sleeps when something comes: edge-triggered sets, around one that is not and around one in another, tell of it once each time.
+fn edge_after_edge(s: &Side) {
+    let fd = s.pair();
+    let (inner, outer, other, top) = (wait::epoll(), wait::epoll(), wait::epoll(), wait::epoll());
+    add(inner, fd, EPOLLIN, 1).ok();
+    add(outer, inner, EPOLLIN | EPOLLET, 2).ok();
+    add(other, inner, EPOLLIN, 3).ok();
+    add(top, other, EPOLLIN | EPOLLET, 4).ok();
+    for patience in [0, 0, 30, 30, 0] {
+        s.sync("quiet");
+        io::send_all(fd, b"x").ok();
+        wait::wait_queued(fd, 1);
+        std::thread::sleep(wait::millis(20));
+        for set in [outer, top, outer, top] {
+            log!(s, "{patience} {}", epoll_wait(set, 4, patience));
+        }
+        log!(s, "inner {}", epoll_wait(inner, 4, 0));
+        io::recv(fd, &mut [0; 4], 0).ok();
+        for set in [outer, top, inner] {
+            log!(s, "read {}", epoll_wait(set, 4, patience));
+        }
+    }
     s.sync("done");
 }
 
