@@ -1,6 +1,7 @@
 //! epoll over attached sockets. A set that has none is the kernel's alone; a set that has some keeps
 //! the kernel's set underneath for everything else and for sleeping.
 
+mod around;
 pub(crate) mod callers;
 pub(crate) mod ctl;
 pub(crate) mod entry;

@@ -8,11 +8,9 @@
 //!
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
-use super::entry::{Entry, Heed, ONESHOT, Subject};
-use super::ticket::{self, Taker};
+use super::entry::{Entry, Heed, ONESHOT};
 use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::order::Rank;
-use crate::sockets::ready::{self, Ask};
 use crate::sockets::spin::{Budget, Company};
 use crate::sockets::{Phase, Socket};
 use crate::table;
@@ -107,7 +105,7 @@ pub(crate) struct Set {
     /// The ticket by which one of them sleeps ([`super::ticket`]), or 0.
     pub(super) ticket: AtomicU64,
     /// Others have looked at it from around, by a poll or another set.
-    around: AtomicBool,
+    pub(super) around: AtomicBool,
     /// Sleeps without tickets still to come, since several threads have asked for its events at once.
     pub(super) crowded: AtomicU32,
     /// Longest busy look before a sleep, as learnt (µs).
@@ -117,7 +115,7 @@ pub(crate) struct Set {
     /// wait may ask for it.
     pub(crate) edgy: AtomicBool,
     /// Threads that are about to register something, which is not known here yet.
-    adding: AtomicU32,
+    pub(super) adding: AtomicU32,
     /// Other processes are heard.
     pub(super) hears: AtomicBool,
     /// Made before this process was forked: its kernel half is the parent's too.
@@ -203,158 +201,10 @@ impl Set {
         self.engaged.load(Ordering::Acquire) > 0
     }
 
-    /// Whether something in this set is ready (asked by a set or poll around it). Takes no lock but
-    /// this set's.
-    pub(crate) fn has_ready(&'static self) -> bool {
-        self.around.store(true, Ordering::SeqCst);
-        if self.has_ready_user() {
-            return true;
-        }
-        let fd = self.fd.load(Ordering::Relaxed);
-        if transport::sys::net::ready_now(fd, libc::POLLIN) == 0 {
-            return false;
-        }
-        // The kernel's word may stem from a bell alone, or from what a registration of ours that is silent does not show. What it
-        // tells of level-triggered registrations it tells again; with others of the program's own in the set its word has to do: too
-        // much at times, never too little.
-        !self.is_engaged() || self.harvest(fd) || self.has_ready_user()
-    }
-
-    fn has_ready_user(&'static self) -> bool {
-        let Some(mut l) = self.lock() else {
-            return false;
-        };
-        for at in 0..l.hot.len() {
-            if let Some(&i) = l.hot.get(at)
-                && l.entry(i).is_some_and(Entry::is_ready)
-            {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Something that changes with whatever arrives in this set, or in sets in it, without a word of the kernel's: an edge-triggered set
-    /// around it is told of each. Takes no locks but those of the sets.
-    pub(super) fn edge(&'static self) -> u64 {
-        let Some(mut l) = self.lock() else { return 0 };
-        let mut sum = l.changes;
-        for at in 0..l.hot.len() {
-            let Some(&i) = l.hot.get(at) else { continue };
-            let Some(e) = l.entry(i) else { continue };
-            let edge = match e.subject {
-                Subject::Set(inner) => inner.edge(),
-                _ => e
-                    .socket()
-                    .map_or(0, |s| ready::edge(s, e.fd, e.asks_for_data(), Ask::Told)),
-            };
-            sum = sum.wrapping_add(edge);
-        }
-        sum
-    }
-
-    /// Names the sockets in this set, and in sets in it, that have to be brought up to date before it is known whether
-    /// they are ready. Takes no locks but those of the sets.
-    pub(crate) fn unsettled(&'static self, found: &mut dyn FnMut(&'static Socket, i32)) {
-        let Some(mut l) = self.lock() else { return };
-        for at in 0..l.hot.len() {
-            let Some(&i) = l.hot.get(at) else { continue };
-            let Some(e) = l.entry(i) else { continue };
-            match e.subject {
-                Subject::Set(inner) => inner.unsettled(found),
-                _ => {
-                    if let Some(s) = e.socket().filter(|s| ready::is_unsettled(s)) {
-                        found(s, e.fd);
-                    }
-                }
-            }
-        }
-    }
-
-    /// [`Self::has_ready`] of one that nothing is locked around: brings its sockets up to date where they are not.
-    pub(crate) fn has_ready_settled(&'static self) -> bool {
-        for _ in 0..TURNS {
-            if self.has_ready() {
-                return true;
-            }
-            let mut all = Vec::new();
-            self.unsettled(&mut |s, fd| all.push((s, fd)));
-            if all.is_empty() {
-                return false;
-            }
-            for (s, fd) in all {
-                ready::settle(s, fd);
-            }
-        }
-        self.has_ready()
-    }
-
     /// From before the program's registration is made until it is known here.
     pub(super) fn adding(&self) -> Adding<'_> {
         self.adding.fetch_add(1, Ordering::SeqCst);
         Adding(self)
-    }
-
-    /// Takes our own events off the kernel's list. True if there are others, or would be lost by that.
-    fn harvest(&'static self, ep: i32) -> bool {
-        // (under the lock under which registrations become the program's own again)
-        let Some(mut l) = self.lock() else {
-            return true;
-        };
-        let lost = |e: &Entry| e.is_kernels_edge();
-        if self.edgy.load(Ordering::Relaxed)
-            || self.adding.load(Ordering::SeqCst) > 0
-            || l.entries.iter().flatten().any(lost)
-        {
-            return true;
-        }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        // SAFETY: room for as many events; no mask.
-        let n = unsafe {
-            transport::syscall!(epoll_pwait, ep, events.as_mut_ptr(), events.len(), 0, 0, 8)
-        };
-        ticket::disturb_held(self, &mut l, Taker::Wait);
-        let mut others = false;
-        for ev in events.iter().take(n.unwrap_or(0)) {
-            let (bits, data) = (ev.events, ev.u64);
-            if data & TAG_MASK != TAG {
-                others = true;
-                continue;
-            }
-            let index = index_of_tag(data);
-            let Some(e) = l.entry(index) else { continue };
-            if data & RING != 0 && !e.has_ring() || !is_of(e, data) {
-                continue; // it stood for another
-            }
-            e.stir(bits);
-            if matches!(e.subject, Subject::Other) {
-                others = true;
-                continue;
-            }
-            if let Some(s) = e.socket().filter(|_| data & RING == 0) {
-                s.note_kernel(bits);
-            }
-            l.heat(index);
-        }
-        others
-    }
-
-    /// Arms every hot entry: somebody is about to sleep on a set or poll around this one. True if a
-    /// barrier is due.
-    pub(crate) fn wish_all(&'static self) -> bool {
-        self.around.store(true, Ordering::SeqCst);
-        let Some(mut l) = self.lock() else {
-            return false;
-        };
-        let mut new = false;
-        for at in 0..l.hot.len() {
-            if let Some(&i) = l.hot.get(at)
-                && let Some(e) = l.entry(i)
-            {
-                new |= e.wish();
-            }
-        }
-        new
     }
 
     /// Whether a ONESHOT registration that is still the program's own has fired: the kernel then shows
@@ -447,9 +297,6 @@ impl Set {
         matches!(added, Ok(_) | Err(Errno(libc::EEXIST)))
     }
 }
-
-/// Looks at a set whose sockets have to be brought up to date in between.
-const TURNS: u32 = 4;
 
 /// See [`Set::adding`].
 pub(super) struct Adding<'a>(&'a Set);
