@@ -361,7 +361,8 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
     let quiet = flags & libc::MSG_NOSIGNAL != 0;
     let ending = before_kernel(s, tx, fd, walk.done() > 0, quiet)?;
     if ending == Some(Ending::Eof)
-        && cut::is_dead_unheard(tx)
+        && !s.sent_late.load(Ordering::Acquire)
+        && (cut::is_dead_unheard(tx) || is_closed_there(s, fd))
         && !s.sent_late.swap(true, Ordering::AcqRel)
     {
         let left = walk.left();
@@ -383,6 +384,12 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
             Step::Moved
         }
     })
+}
+
+/// Whether the kernel connection is over in both directions, of which this side has shut neither: a reset, for bells that the peer had
+/// not taken. (Behind the peer's end of file the kernel tells a sender of one at once.)
+fn is_closed_there(s: &Socket, fd: i32) -> bool {
+    !s.tx_shut.load(Ordering::Acquire) && net::ready_now(fd, 0) & libc::POLLHUP != 0
 }
 
 /// Before the kernel is to send: what the peer's end has left to be told instead. Else that end, where the connection is
