@@ -92,6 +92,7 @@ pub(crate) extern "C" fn before_fork() {
         }
     }
     drop(streams);
+    w.pool.copy_for_child(child.unwrap_or(0));
     mover::before_fork();
     mapper::before_fork();
     alloc::OWN.hold();
@@ -101,6 +102,8 @@ pub(crate) extern "C" fn in_parent() {
     alloc::OWN.let_go();
     mapper::in_parent();
     mover::in_parent();
+    // SAFETY: held since `before_fork`, and no other reference is alive in this thread.
+    unsafe { world::raw().held() }.pool.drop_copies();
     world::raw().let_go(MASK.load(Ordering::Relaxed));
 }
 
@@ -111,6 +114,7 @@ pub(crate) extern "C" fn in_child() {
     if !sandboxed {
         world::set_pid(sys::pid());
     }
+    sys::retired::in_child();
     mover::in_child();
     mapper::in_child();
     guard::in_child();

@@ -48,6 +48,7 @@ pub(crate) mod wait;
 pub(crate) mod wired;
 
 use crate::epoll::set::Membership;
+use crate::table;
 use flowctl::{Scheme, Terms};
 use news::News;
 use std::cell::UnsafeCell;
@@ -247,12 +248,22 @@ impl Socket {
             .is_some_and(|s| s.has_others(Some(self.seat())))
     }
 
+    /// Whether this number stands for the socket.
+    #[inline]
+    pub(crate) fn is_own(&self, fd: i32) -> bool {
+        table::socket(fd).is_some_and(|s| std::ptr::eq(s, self))
+    }
+
     /// The descriptor to use for a call of the program's on `fd`: the one it named, or the hidden
-    /// duplicate if the program has closed it meanwhile.
+    /// duplicate if the program has closed it meanwhile. (Whose number was not closed does not use that: it goes with those who need it.)
     #[inline]
     pub(crate) fn live_fd(&self, fd: i32) -> i32 {
         let shadow = self.shadow.load(Ordering::Acquire);
-        if shadow >= 0 { shadow } else { fd }
+        if shadow >= 0 && !self.is_own(fd) {
+            shadow
+        } else {
+            fd
+        }
     }
 
     /// Takes in an event of the kernel connection where no lock may be taken.

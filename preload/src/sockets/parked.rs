@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
 use transport::provider::Provider;
 use transport::sdp::Leg;
-use transport::sys::time;
+use transport::sys::{retired, time};
 
 /// How long (µs) a reader leaves parked bytes with their sender.
 const PATIENCE_US: u64 = 20_000;
@@ -312,6 +312,7 @@ pub(crate) fn move_wired(us: u64) -> Left {
 fn post(s: &'static Socket) {
     if wired::is_wired(s) {
         let _whole = Section::enter(); // (it was taken out of its place, and is put back at the end)
+        let _looks = retired::look(); // (another thread may close it)
         if wired::post(s) {
             wired::mover::wake(); // (it may have found the place empty meanwhile, and sleep)
             if !wired::mover::is_there() {

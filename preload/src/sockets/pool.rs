@@ -8,7 +8,7 @@ use super::seats::Sharing;
 use super::stream::Stream;
 use super::{Phase, Socket, Way};
 use std::cell::UnsafeCell;
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::reason::Reason;
@@ -29,6 +29,8 @@ pub(crate) struct Pool {
     used: usize,
     free: Vec<&'static Socket>,
     directory: *mut Directory,
+    /// While a fork is under way: see [`Self::copy_for_child`].
+    copies: Vec<(usize, MaybeUninit<Stream>)>,
 }
 
 // SAFETY: the pointers are to mappings that live for ever.
@@ -43,6 +45,7 @@ impl Pool {
             used: 0,
             free: Vec::new(),
             directory: ptr::null_mut(),
+            copies: Vec::new(),
         }
     }
 
@@ -68,6 +71,31 @@ impl Pool {
         }
     }
 
+    /// Before fork: the streams in use that the child will not share, as they are now. They lie in memory that it has too, and by
+    /// when it runs the parent may have closed one and have another in its place. (Without memory for that it has what it finds.)
+    pub(crate) fn copy_for_child(&mut self, child: u32) {
+        for i in 0..self.used {
+            // SAFETY: the first `used` are initialised.
+            let s: &'static Socket = unsafe { &*self.base.add(i) };
+            let shared = s.seats().is_some_and(|seats| seats.expects(child));
+            if s.record.live.load(Ordering::Relaxed) == 0 || shared {
+                continue;
+            }
+            if self.copies.try_reserve(1).is_err() {
+                return;
+            }
+            let mut copy = MaybeUninit::uninit();
+            // SAFETY: a stream, of which the copy is looked at by the child alone.
+            unsafe { ptr::copy_nonoverlapping(ptr::from_ref(&**s), copy.as_mut_ptr(), 1) };
+            self.copies.push((i, copy));
+        }
+    }
+
+    /// After fork, in the parent.
+    pub(crate) fn drop_copies(&mut self) {
+        self.copies = Vec::new();
+    }
+
     /// After fork, in the child: the streams are the parent's. Those that it was given a seat at it
     /// shares; of the others in use it gets copies, if there is memory for them. Calls `each` with what it shares.
     pub(crate) fn part(&mut self, member: u32, mut each: impl FnMut(&'static Socket)) {
@@ -82,7 +110,9 @@ impl Pool {
         if made.is_none() {
             self.free.clear(); // no new ones
         }
+        let mut copies = std::mem::take(&mut self.copies).into_iter().peekable();
         for i in 0..self.used {
+            let copy = copies.next_if(|(of, _)| *of == i);
             // SAFETY: the first `used` are initialised.
             let s: &'static Socket = unsafe { &*self.base.add(i) };
             match s.seats().and_then(|seats| seats.sit(member)) {
@@ -98,7 +128,10 @@ impl Pool {
                     if s.record.live.load(Ordering::Relaxed) == 0 {
                         ptr::write(own, Stream::new(self.sharing(i)));
                     } else {
-                        ptr::copy_nonoverlapping(ptr::from_ref(&**s), own, 1);
+                        let was = copy
+                            .as_ref()
+                            .map_or(ptr::from_ref(&**s), |(_, c)| c.as_ptr());
+                        ptr::copy_nonoverlapping(was, own, 1);
                         (*own).tx.reset();
                         (*own).rx.reset();
                         (*own).keep_sharing_at(self.sharing(i));

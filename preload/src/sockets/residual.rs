@@ -89,7 +89,7 @@ fn retire(r: *mut Residual) {
     };
     if was_mapped && let Some(base) = std::ptr::NonNull::new(r.cast::<u8>()) {
         // SAFETY: the whole of a mapping; whoever was on his way to it finds that nothing is left.
-        unsafe { transport::sys::mem::retire_at(base, len) };
+        unsafe { transport::sys::retired::retire_at(base, len) };
     } else if !was_mapped {
         family::give_back(r.cast(), len);
     }

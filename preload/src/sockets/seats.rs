@@ -86,6 +86,12 @@ impl Seats {
         })
     }
 
+    /// Whether a seat was taken for this child, which does not run yet.
+    pub(crate) fn expects(&self, child: u32) -> bool {
+        let theirs = |s: &Seat| s.holder.load(Ordering::Acquire) == child | UNBORN;
+        child != 0 && self.0.iter().any(theirs)
+    }
+
     /// The seat that was taken for this process before it was forked; from now on it is seen to live.
     pub(crate) fn sit(&self, me: u32) -> Option<usize> {
         self.0.iter().position(|s| {

@@ -11,6 +11,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("both_write_much_first", both_write_much_first)
         .any_path("who waits for room for long goes back to the kernel"),
     Case::moving("closed_after_peer_has_left", closed_after_peer_has_left),
+    Case::moving("both_leave_at_once", both_leave_at_once),
     Case::pair("edge_of_reset_after_a_poll", edge_of_reset_after_a_poll),
     Case::pair("killed_beside_what_is_ready", killed_beside_what_is_ready).processes_only(),
 ];
@@ -75,6 +76,22 @@ fn closed_after_peer_has_left(s: &Side) {
         s.sync("closed");
     }
     s.sync("done");
+}
+
+/// Each end hands the stream to the kernel in the same moment, so both ask the other to take back what is unread.
+fn both_leave_at_once(s: &Side) {
+    for unread in [0, 0, 4, 0, 4, 0] {
+        let fd = s.pair();
+        s.warm_up(fd);
+        io::send_all(fd, &b"firs"[..unread]).ok();
+        s.sync("warm");
+        net::setopt(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0).ok();
+        io::send_all(fd, b"next").ok();
+        let got = io::recv_exact(fd, unread + 4).0;
+        log!(s, "{}", String::from_utf8_lossy(&got));
+        s.sync("next");
+        net::close(fd).ok();
+    }
 }
 
 /// The end of file is seen by a poll before the edge-triggered set tells of it; a reset comes later.

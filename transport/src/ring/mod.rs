@@ -154,7 +154,7 @@ impl Ring {
         let registered = unsafe { base.add(FRONT) };
         let Some(adapter) = open(registered) else {
             // SAFETY: nobody has seen it.
-            unsafe { sys::mem::retire_at(base, len) };
+            unsafe { sys::retired::retire_at(base, len) };
             return None;
         };
         let (lkey, event) = (adapter.lkey(), adapter.event());
@@ -204,7 +204,7 @@ impl Ring {
         }
         let len = FRONT + ring.area.len();
         // SAFETY: the caller's promise.
-        unsafe { sys::mem::retire_at(at.cast(), len) };
+        unsafe { sys::retired::retire_at(at.cast(), len) };
     }
 
     /// In a child of fork: the adapter is the parent's, and its event is not to live on here. Once.

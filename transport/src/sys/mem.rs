@@ -1,94 +1,20 @@
 //! Memory files, mappings and limits.
 
-use super::{Errno, Result, fd::Fd, fd::as_fd};
+use super::{Errno, Result, fd::Fd, fd::as_fd, retired};
 use crate::syscall;
 use std::ffi::CStr;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mapping that unmaps itself.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// Others of this process may still be looking when its owner goes: see [`retire`].
+    /// Others of this process may still be looking when its owner goes: see [`retired`].
     shared: bool,
     /// Bytes that count as data of the program's (RLIMIT_DATA).
     data: u64,
-}
-
-/// Addresses of shared memory that has gone, as pages of base and length: empty memory is there for
-/// threads that were on their way to look when a connection ended under them. The oldest are unmapped: some stay in any case,
-/// and many as long as they are small. (A program that closes a thousand connections at once may do so while a thread of ours that
-/// goes through them is kept from its core.)
-static RETIRED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
-static NEXT_RETIRED: AtomicUsize = AtomicUsize::new(0);
-static OLDEST_RETIRED: AtomicUsize = AtomicUsize::new(0);
-static RETIRED_PAGES: AtomicU64 = AtomicU64::new(0);
-/// How many stay, and how many pages of address space more may: that counts where it is limited (RLIMIT_AS).
-const STAY: usize = 64;
-const STAY_PAGES: u64 = (64 * 1024 * 1024) >> PAGE_BITS;
-/// Bits of a retired entry for the length, in pages.
-const LEN_BITS: u32 = 28;
-const PAGE_BITS: u32 = 12;
-
-/// Gives memory back that was leaked, but keeps its addresses valid for a while.
-///
-/// # Safety
-/// The whole of a mapping, that nobody uses any more but threads that were on their way to look.
-pub unsafe fn retire_at(base: NonNull<u8>, len: usize) {
-    retire(base, len);
-}
-
-/// Gives the memory back, but keeps the addresses valid for a while.
-fn retire(base: NonNull<u8>, len: usize) {
-    let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let lay = |kind| {
-        // SAFETY: the range is a mapping whose owner is going away; it stays mapped.
-        unsafe { syscall!(mmap, base.as_ptr(), len, prot, flags | kind, -1i32, 0) }
-    };
-    // (what is private may count as data of the program's, RLIMIT_DATA, and there be no room for it)
-    let kept = lay(libc::MAP_PRIVATE).or_else(|_| lay(libc::MAP_SHARED));
-    let pages = len.div_ceil(1 << PAGE_BITS) as u64;
-    if kept.is_err() || pages >> LEN_BITS != 0 {
-        // SAFETY: as above.
-        let _ = unsafe { syscall!(munmap, base.as_ptr(), len) };
-        return;
-    }
-    let word = (base.addr().get() as u64 >> PAGE_BITS) << LEN_BITS | pages;
-    RETIRED_PAGES.fetch_add(pages, Ordering::Relaxed);
-    let at = NEXT_RETIRED.fetch_add(1, Ordering::AcqRel);
-    exchange(at, word);
-    loop {
-        let oldest = OLDEST_RETIRED.load(Ordering::Acquire);
-        let n = NEXT_RETIRED.load(Ordering::Acquire).wrapping_sub(oldest);
-        let large = RETIRED_PAGES.load(Ordering::Relaxed) > STAY_PAGES;
-        // (some places are left free: the next ones are stored before the oldest are taken out)
-        if n <= STAY || n + STAY <= RETIRED.len() && !large {
-            return;
-        }
-        let next = oldest.wrapping_add(1);
-        let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);
-        if OLDEST_RETIRED
-            .compare_exchange(oldest, next, yes, no)
-            .is_ok()
-        {
-            exchange(oldest, 0);
-        }
-    }
-}
-
-/// Puts an entry in its place, and unmaps what was there.
-fn exchange(at: usize, word: u64) {
-    let slot = RETIRED.get(at % RETIRED.len());
-    let old = slot.map_or(0, |slot| slot.swap(word, Ordering::AcqRel));
-    if old != 0 {
-        let (at, pages) = (old >> LEN_BITS, old & ((1 << LEN_BITS) - 1));
-        // SAFETY: a range that was retired, by whoever took it out of the list alone.
-        let _ = unsafe { syscall!(munmap, at << PAGE_BITS, pages << PAGE_BITS) };
-        RETIRED_PAGES.fetch_sub(pages, Ordering::Relaxed);
-    }
 }
 
 // SAFETY: a mapping is plain address space; who may touch what inside it is up to its users.
@@ -239,7 +165,7 @@ impl Drop for Mapping {
         MAPPED.fetch_sub(self.len as u64, Ordering::Relaxed);
         DATA.fetch_sub(self.data, Ordering::Relaxed);
         if self.shared {
-            return retire(self.base, self.len);
+            return retired::retire(self.base, self.len);
         }
         // SAFETY: the range is this mapping, and its owner is going away.
         let _ = unsafe { syscall!(munmap, self.base.as_ptr(), self.len) };
@@ -307,21 +233,4 @@ pub fn set_rlimit(which: libc::__rlimit_resource_t, (soft, hard): (u64, u64)) ->
     };
     // SAFETY: `limit` is readable memory of the right type.
     unsafe { syscall!(prlimit64, 0, which, &raw const limit, 0) }.map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Mapping, RETIRED, memory_file};
-
-    #[test]
-    fn what_was_retired_last_can_be_read_however_many_were() {
-        let file = memory_file(c"retired", 4096).unwrap();
-        for _ in 0..RETIRED.len() + 500 {
-            let mapping = Mapping::shared(&file, 0, 4096).unwrap();
-            let at = mapping.base().as_ptr();
-            drop(mapping);
-            // SAFETY: what this test is about: empty memory is there.
-            assert_eq!(unsafe { at.read_volatile() }, 0);
-        }
-    }
 }

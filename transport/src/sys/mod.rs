@@ -14,6 +14,7 @@ pub mod mem;
 pub mod net;
 pub mod noted;
 pub mod process;
+pub mod retired;
 pub mod rings;
 pub mod rtnetlink;
 pub mod runs;

@@ -273,7 +273,7 @@ impl Wire {
     /// From [`Self::agreed`] or [`Self::asking`], once.
     pub unsafe fn release(at: NonNull<Self>) {
         // SAFETY: the caller's promise.
-        unsafe { crate::sys::mem::retire_at(at.cast(), size_of::<Self>()) };
+        unsafe { crate::sys::retired::retire_at(at.cast(), size_of::<Self>()) };
     }
 
     /// The sending half. What a process left that died within it is put right first.

@@ -252,6 +252,9 @@ impl Leaving {
                 return false;
             }
         }
+        if self.giving == Giving::Asked && self.wire.common.is_returning(Return::Asked) {
+            self.giving = Giving::No; // (both have, at once: neither can wait for the other)
+        }
         let mut plain = false;
         let gives = matches!(self.giving, Giving::Gives(at) if at < self.kept.len());
         if self.giving != Giving::Asked && !gives {

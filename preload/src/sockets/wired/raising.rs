@@ -28,7 +28,7 @@ use transport::wire::{Due, Wire};
 /// How long (µs) a ring that nobody uses any more is kept for threads that are on their way out of it.
 const GRACE_US: u64 = 500_000;
 /// How many are taken down in one turn: that of many takes long, and addresses of only so many stay valid for those threads
-/// (`sys::mem::retire_at`).
+/// (`sys::retired::retire_at`).
 const CLOSED_AT_ONCE: usize = 32;
 /// How long (µs) an offer or its answer is looked for every [`LOOK_MS`], where the program may not read.
 pub(super) const HURRY_US: u64 = 100_000;

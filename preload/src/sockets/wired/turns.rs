@@ -11,7 +11,7 @@ use super::super::Socket;
 use crate::world;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::clock;
-use transport::sys::time;
+use transport::sys::{retired, time};
 
 /// The thread is in a turn.
 static WORKS: AtomicBool = AtomicBool::new(false);
@@ -39,7 +39,9 @@ pub(super) fn turn<R>(ends: impl Fn() -> bool, work: impl FnOnce() -> R) -> Opti
         }
         let _ = time::nap(PAUSE_US);
     }
+    let looks = retired::look();
     let done = work();
+    drop(looks);
     WORKS.store(false, Ordering::SeqCst);
     Some(done)
 }
