@@ -87,6 +87,12 @@ pub unsafe extern "C" fn setsockopt(
     len: libc::socklen_t,
 ) -> c_int {
     listener::touched(fd);
+    if len >= 4
+        && !value.is_null()
+        && let Some(s) = table::socket(fd)
+    {
+        options::before_set(s, fd, level, name);
+    }
     // SAFETY: the program's arguments, passed on.
     let r = unsafe { real::setsockopt(fd, level, name, value, len) };
     if r == 0

@@ -345,21 +345,24 @@ pub(crate) fn take_error(s: &'static Socket, fd: i32) -> Option<Errno> {
 }
 
 /// Options that make the kernel treat the stream in ways that only it can.
+/// Before such an option is set: one that changes what becomes of the library's own octets, as long as there are any (they would be
+/// filtered out, or told of on the error queue), finds a stream of the kernel's.
+pub(crate) fn before_set(s: &'static Socket, fd: i32, level: i32, name: i32) {
+    let touches = matches!(
+        name,
+        libc::SO_PEEK_OFF
+            | libc::SO_TIMESTAMPING
+            | TIMESTAMPING_NEW
+            | libc::SO_ATTACH_FILTER
+            | libc::SO_ATTACH_BPF
+    );
+    if level == libc::SOL_SOCKET && touches {
+        demote(s, fd, Reason::SocketOption, Unread::GiveBack);
+    }
+}
+
 fn kernel_only(level: i32, name: i32) -> bool {
     const TCP_REPAIR: i32 = 19;
     const TCP_ULP: i32 = 31;
-    match level {
-        libc::IPPROTO_TCP => matches!(name, TCP_REPAIR | TCP_ULP | libc::TCP_MD5SIG),
-        libc::SOL_SOCKET => {
-            matches!(
-                name,
-                libc::SO_PEEK_OFF
-                    | libc::SO_TIMESTAMPING
-                    | TIMESTAMPING_NEW
-                    | libc::SO_ATTACH_FILTER
-                    | libc::SO_ATTACH_BPF
-            )
-        }
-        _ => false,
-    }
+    level == libc::IPPROTO_TCP && matches!(name, TCP_REPAIR | TCP_ULP | libc::TCP_MD5SIG)
 }
