@@ -342,6 +342,10 @@ fn look(
 
 /// A connection ends that was not decided, as a young listener's may not be: why it has stayed on the kernel is known by now.
 pub(super) fn ended(w: &mut World, s: &Socket) {
+    // (another connection may have its place before the next wait)
+    let own = ptr::from_ref(s).cast_mut();
+    let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);
+    let _ = CONNECTED.compare_exchange(own, ptr::null_mut(), yes, no);
     if s.phase() == Phase::Fresh
         && s.record.has_carried()
         && let Way::Server { family, .. } = super::demote::way(s)
