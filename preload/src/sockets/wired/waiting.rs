@@ -6,7 +6,7 @@ use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::world;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use transport::clock;
 use transport::sdp::Walk;
 use transport::sys::{diag, net, time};
@@ -184,8 +184,14 @@ pub(crate) fn seek_room(s: &'static Socket, fd: i32) {
 pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
     let begun = clock::ticks();
     let fd = s.live_fd(fd);
+    let mut opens = false;
     while is_wired(s) && is_awaited(s) && !since.any() {
-        if clock::ticks() - begun > clock::us(GONE_US) {
+        opens = s.phase() == Phase::Opening;
+        let vain = if opens { VAIN.load(Ordering::Relaxed) } else { 0 };
+        if clock::ticks() - begun > clock::us(GONE_US >> vain) {
+            if opens {
+                VAIN.store((vain + 1).min(VAIN_MOST), Ordering::Relaxed);
+            }
             return;
         }
         if !riding::rest(s, fd) {
@@ -200,10 +206,17 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
         }
         post(s);
     }
+    if opens {
+        VAIN.store(0, Ordering::Relaxed);
+    }
 }
 
 /// How long (µs) that is.
 const GONE_US: u64 = 20_000;
+/// How many such waits in a row no server has answered: a program that sends on many connections before they are accepted is not
+/// held up by each. Half as long for each, so often at most.
+static VAIN: AtomicU32 = AtomicU32::new(0);
+const VAIN_MOST: u32 = 8;
 
 /// Whether so much is parked that a program is told that there is no room.
 fn is_cramped(s: &Socket, wire: &Wire) -> bool {
