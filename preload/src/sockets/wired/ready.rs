@@ -89,7 +89,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
         kernel
     };
     let half = s.woken_hard.load(Ordering::Acquire);
-    let mut b = kernel & (libc::POLLERR | libc::POLLHUP | (libc::POLLPRI & want));
+    let mut b = kernel & (libc::POLLERR | libc::POLLHUP);
     if want & OUT != 0 {
         b |= writable(s, fd, kernel);
         if is_lacking(wire) && mover::is_there() {
@@ -115,6 +115,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
         }
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
+        if incoming.is_past_mode() {
+            b |= kernel & libc::POLLPRI & want; // (before that it is the library's own word: `leaving`, `transport::ring`)
+        }
         let lowat = s.lowat.load(Ordering::Relaxed) as usize;
         let comes = kernel & !(OUT | libc::POLLPRI) != 0;
         let octets = incoming.octets();

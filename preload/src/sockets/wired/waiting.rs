@@ -187,7 +187,11 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
     let mut opens = false;
     while is_wired(s) && is_awaited(s) && !since.any() {
         opens = s.phase() == Phase::Opening;
-        let vain = if opens { VAIN.load(Ordering::Relaxed) } else { 0 };
+        let vain = if opens {
+            VAIN.load(Ordering::Relaxed)
+        } else {
+            0
+        };
         if clock::ticks() - begun > clock::us(GONE_US >> vain) {
             if opens {
                 VAIN.store((vain + 1).min(VAIN_MOST), Ordering::Relaxed);
