@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
+use transport::ring::records::KNOCK;
 use transport::sdp::Walk;
 use transport::sys::{diag, net, time};
 use transport::wire::{In, Return, State, Wire};
@@ -40,6 +41,11 @@ const AGAIN_US: u64 = 100_000;
 /// The urgent byte of one who ends its direction, and of one who has something to give back first.
 const PLAIN: u8 = 0;
 pub(super) const BACK: u8 = 0xb2;
+
+/// Whether the urgent byte that is here is one of those of the peer's library.
+pub(super) fn has_rung(fd: i32) -> bool {
+    net::urgent(fd).is_some_and(|byte| matches!(byte, PLAIN | BACK | KNOCK))
+}
 
 /// Waits until `done`, looking again and again. False if that took too long.
 fn wait_until(most_us: u64, mut done: impl FnMut() -> bool) -> bool {

@@ -115,8 +115,10 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
         }
         // SAFETY: the lock is held.
         let mut incoming = unsafe { wire.incoming() };
-        if incoming.is_past_mode() {
-            b |= kernel & libc::POLLPRI & want; // (before that it is the library's own word: `leaving`, `transport::ring`)
+        // (in RDMA mode it may be the library's own word)
+        if kernel & want & libc::POLLPRI != 0 && (incoming.is_past_mode() || !leaving::has_rung(fd))
+        {
+            b |= libc::POLLPRI;
         }
         let lowat = s.lowat.load(Ordering::Relaxed) as usize;
         let comes = kernel & !(OUT | libc::POLLPRI) != 0;
