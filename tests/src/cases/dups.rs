@@ -2,9 +2,12 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Side, text};
+use crate::side::{Random, Side, text};
 use crate::sys::proc::once_asleep;
 use crate::sys::{Fd, io, net, wait};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("dup_alias", |s| alias(s, |fd| net::dup(fd).fd())),
@@ -18,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("f_dupfd_cloexec_alias", |s| {
         alias(s, |fd| net::fcntl(fd, libc::F_DUPFD_CLOEXEC, 600).fd());
     }),
+    Case::pair("alias_closed_beside_stream", alias_closed_beside_stream),
     Case::pair("dup_errors", dup_errors),
     Case::pair("dup2_onto_itself", dup2_onto_itself),
     Case::pair("dup2_onto_connection", dup2_onto_connection),
@@ -289,5 +293,44 @@ fn dup_before_warm_up(s: &Side) {
     net::close(fd).ok();
     s.always_warm_up(other);
     log!(s, "fine");
+    s.sync("done");
+}
+
+/// Two threads go on with the stream by the number that they have; another makes further ones and closes them, all the time.
+fn alias_closed_beside_stream(s: &Side) {
+    let fd = s.pair();
+    let mut random = Random::new(31);
+    let sizes: Vec<usize> = (0..1500).map(|_| 1 + random.below(3000)).collect();
+    if s.a() {
+        net::setopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).ok();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random::new(32);
+                while !over.load(Ordering::Relaxed) {
+                    net::close(net::dup(fd).fd()).ok();
+                    sleep(Duration::from_micros(random.below(300) as u64));
+                }
+            });
+            let sender = scope.spawn(|| {
+                let mut random = Random::new(33);
+                let all = sizes
+                    .iter()
+                    .map(|&size| io::send_all(fd, &random.bytes(size)).0);
+                all.sum::<i64>()
+            });
+            let mut random = Random::new(33);
+            let same = |&&size: &&usize| io::recv_exact(fd, size).0 == random.bytes(size);
+            let good = sizes.iter().take_while(same).count();
+            log!(s, "good {good}");
+            log!(s, "sent {}", sender.join().unwrap());
+            over.store(true, Ordering::Relaxed);
+        });
+    } else {
+        for &size in &sizes {
+            let (got, _) = io::recv_exact(fd, size);
+            io::send_all(fd, &got).ok();
+        }
+    }
     s.sync("done");
 }

@@ -7,6 +7,7 @@ use crate::sys::{io, net, wait};
 use libc::SOL_SOCKET;
 
 pub(super) const CASES: &[Case] = &[
+    Case::moving("timestamps_of_sends", timestamps_of_sends),
     Case::pair("buffer_sizes", buffer_sizes),
     Case::pair("small_buffers", small_buffers),
     Case::pair("lowat_recv", lowat_recv),
@@ -362,5 +363,25 @@ fn so_error_clear(s: &Side) {
     net::shutdown(fd, libc::SHUT_WR).ok();
     io::send(fd, b"x", libc::MSG_NOSIGNAL);
     log!(s, "{}", net::so_error(fd));
+    s.sync("done");
+}
+
+/// As gRPC asks for: when what is sent leaves. The stream goes on.
+fn timestamps_of_sends(s: &Side) {
+    const TX_SOFTWARE_ID: i32 = 2 | 16 | 128;
+    let fd = s.pair();
+    for i in 0..200 {
+        if s.a() && i == 150 {
+            let set = net::setopt(fd, SOL_SOCKET, libc::SO_TIMESTAMPING, TX_SOFTWARE_ID);
+            log!(s, "{set}");
+        }
+        if s.a() {
+            io::send_all(fd, b"request").ok();
+            assert_eq!(io::recv_exact(fd, 6).0, b"answer", "{i}");
+        } else {
+            assert_eq!(io::recv_exact(fd, 7).0, b"request", "{i}");
+            io::send_all(fd, b"answer").ok();
+        }
+    }
     s.sync("done");
 }

@@ -5,7 +5,7 @@ use super::poll::Mix;
 use crate::log;
 use crate::side::Side;
 use crate::sys::wait::Select;
-use crate::sys::{Fd, io, net, wait};
+use crate::sys::{Fd, io, net, proc, wait};
 use libc::POLLIN;
 
 pub(super) const CASES: &[Case] = &[
@@ -16,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("select_beyond_the_sets", select_beyond_the_sets).processes_only(),
     Case::pair("select_bad_sets", select_bad_sets).processes_only(),
     Case::pair("ppoll_and_pselect", ppoll_and_pselect),
+    Case::moving("select_all_while_peer_forks", select_all_while_peer_forks),
 ];
 
 fn select_all(fd: Fd) -> Select<'static> {
@@ -197,4 +198,43 @@ fn select_bad_sets(s: &Side) {
         log!(s, "{got}");
     }
     s.sync("done");
+}
+
+/// Nothing of urgent data is about, so a select is told of data or the end alone, and a read finds what it was told of.
+fn select_all_while_peer_forks(s: &Side) {
+    for round in 0..12 {
+        let fd = s.pair();
+        if s.a() {
+            for i in 0..100 {
+                io::send(fd, b"12345", 0).ok();
+                if i == 30 + 2 * round {
+                    let child = proc::fork(|| 0);
+                    log!(s, "{}", proc::wait_child(child));
+                }
+            }
+        } else {
+            net::set_nonblocking(fd, true).ok();
+            log!(s, "bad {}", read_as_told(fd, 500));
+        }
+        s.sync("sent");
+        net::close(fd).ok();
+    }
+}
+
+/// Selects for data and exceptions before each read, of so many bytes. How often that found something else than data.
+fn read_as_told(fd: Fd, mut left: i64) -> u32 {
+    let list = [fd];
+    let waits = Select {
+        read: &list,
+        write: &[],
+        except: &list,
+    };
+    let mut bad = 0;
+    while left > 0 && bad < 100 {
+        let told = waits.select(Some(wait::millis(5000)));
+        let r = io::recv(fd, &mut [0; 64], 0).0;
+        left -= r.max(0);
+        bad += u32::from(r <= 0 || told != "1 r[0] w[] e[]");
+    }
+    bad
 }

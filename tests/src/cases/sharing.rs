@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("share_bare_fork", |s| share_other_fork(s, bare_fork)).processes_only(),
     Case::pair("share_clone", |s| share_other_fork(s, clone)).processes_only(),
     Case::pair("share_chain", share_chain).processes_only(),
+    Case::solo("share_nothing_but_a_place", share_a_place).any_path("of children"),
     Case::pair("share_daemon", share_daemon).processes_only(),
     Case::pair("share_last_close_ends", share_last_close_ends).processes_only(),
     Case::pair("share_shutdown_counts_for_all", share_shutdown).processes_only(),
@@ -25,6 +26,42 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path(LEFT),
 ];
+
+/// The parent closes its listener at once and connects, by when the child, which serves, may not have run yet.
+fn share_a_place(s: &Side) {
+    let mut slow = 0;
+    for round in 0..40 {
+        let (lis, at) = net::listener(net::loopback(), 4);
+        let child = proc::fork(move || {
+            let fd = net::accept(lis).fd();
+            net::close(lis).ok();
+            let mut buf = [0; 64];
+            let mut r = io::recv(fd, &mut buf, 0).0;
+            while r > 0 {
+                io::send(fd, &buf[..r as usize], 0).ok();
+                r = io::recv(fd, &mut buf, 0).0;
+            }
+            r as i32
+        });
+        let begun = std::time::Instant::now();
+        net::close(lis).ok();
+        let fd = net::socket_for(at, 0);
+        net::connect(fd, at).ok();
+        for _ in 0..40 {
+            io::send(fd, b"w", 0).ok();
+            assert_eq!(io::recv_exact(fd, 1).0, b"w", "round {round}");
+        }
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        let end = io::recv(fd, &mut [0; 4], 0);
+        let status = proc::wait_child(child);
+        net::close(fd).ok();
+        if end.0 != 0 || status != "exit 0" {
+            log!(s, "{round}: {end} {status}");
+        }
+        slow += i32::from(begun.elapsed() > wait::millis(3000));
+    }
+    log!(s, "slow {slow}");
+}
 
 /// Two pipes, to take turns by.
 struct Turns {
