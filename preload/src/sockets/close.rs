@@ -67,6 +67,10 @@ fn forget_socket(s: &'static Socket, fd: i32) {
     if last {
         super::residual::part(s);
         finish(&mut w, s, fd);
+    } else if super::wired::has_begun(s) {
+        // Nor may the library's own thread be at it by this number.
+        drop(s.tx.lock_soon());
+        drop(s.rx.lock_soon());
     }
 }
 

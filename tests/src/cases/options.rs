@@ -8,6 +8,7 @@ use libc::SOL_SOCKET;
 
 pub(super) const CASES: &[Case] = &[
     Case::moving("timestamps_of_sends", timestamps_of_sends),
+    Case::moving("polled_after_kernels_zero_copy", polled_after_zero_copy),
     Case::pair("buffer_sizes", buffer_sizes),
     Case::pair("small_buffers", small_buffers),
     Case::pair("lowat_recv", lowat_recv),
@@ -382,6 +383,25 @@ fn timestamps_of_sends(s: &Side) {
             assert_eq!(io::recv_exact(fd, 7).0, b"request", "{i}");
             io::send_all(fd, b"answer").ok();
         }
+    }
+    s.sync("done");
+}
+
+/// MSG_ZEROCOPY is the kernel's alone, and so is the stream from there: nothing can be read while nothing has been sent.
+fn polled_after_zero_copy(s: &Side) {
+    const MSG_ZEROCOPY: i32 = 0x400_0000;
+    let fd = s.pair();
+    if s.a() {
+        net::setopt(fd, SOL_SOCKET, libc::SO_ZEROCOPY, 1).ok();
+        log!(s, "{}", io::send(fd, &[7; 20_000], MSG_ZEROCOPY));
+        s.sync("read");
+        std::thread::sleep(wait::millis(50));
+        for _ in 0..3 {
+            log!(s, "{}", wait::poll(&[(fd, libc::POLLIN)], 50));
+        }
+    } else {
+        log!(s, "{}", io::recv_exact(fd, 20_000).1);
+        s.sync("read");
     }
     s.sync("done");
 }

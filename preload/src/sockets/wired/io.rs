@@ -4,7 +4,7 @@
 use super::super::send::is_over;
 use super::super::{Phase, Socket, options, parked, rouse};
 use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
-use super::{bell, ending, is_current, leaving, mover, opening, parting, riding, wire};
+use super::{bell, ending, is_current, leaving, mover, number, opening, parting, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::signals::thread::Section;
@@ -453,7 +453,7 @@ pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
     }
     let (n, state, leaves, came) = {
         let Ok(_rx) = s.rx.lock() else { return 0 };
-        let fd = s.live_fd(fd);
+        let fd = number(s, fd);
         if !is_current(s, wire) {
             return net::unread(fd);
         }

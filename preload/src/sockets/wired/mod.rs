@@ -129,6 +129,16 @@ fn own_fd(s: &Socket, fd: i32) -> i32 {
     found
 }
 
+/// The descriptor to use under a lock of the socket: what was named before may have been closed since, and be another
+/// connection's by now (whoever closes it waits for the locks). While the last is being closed it is the one that is named.
+fn number(s: &Socket, fd: i32) -> i32 {
+    let named = s.live_fd(fd);
+    if named != fd || s.is_own(fd) || s.refs.load(Ordering::Acquire) == 0 {
+        return named;
+    }
+    Some(own_fd(s, fd)).filter(|&own| own >= 0).unwrap_or(named)
+}
+
 /// Whether both directions go by a ring, and the kernel connection says nothing meanwhile.
 pub(crate) fn is_apart(s: &Socket) -> bool {
     wire(s).is_some_and(riding::is_apart)

@@ -164,7 +164,8 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
         b |= writable(s, fd, kernel); // what has come may grant it
     }
     if state == State::Plain {
-        b |= kernel & (IN | libc::POLLRDHUP);
+        // (what it showed before may have been the word that has just been taken)
+        b |= net::ready_now(fd, IN | libc::POLLRDHUP) & (IN | libc::POLLRDHUP);
     }
     let rx_shut = s.rx_shut.load(Ordering::Acquire);
     let tx_shut = s.tx_shut.load(Ordering::Acquire);

@@ -172,7 +172,7 @@ fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
     };
     if let Some(old) = old {
         // SAFETY: a ring's memory stays valid for whoever was on the way to look, and the mover takes it down later.
-        if unsafe { old.as_ref() }.has_failed() {
+        if unsafe { old.as_ref() }.has_failed() && !super::ending::is_peer_gone(fd) {
             s.record.set_demoted(Reason::AdapterFailed);
         }
         raising::retired(s);

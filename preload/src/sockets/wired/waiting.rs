@@ -2,7 +2,7 @@
 
 use super::super::{Phase, Socket, parked, rouse};
 use super::io::{after, available_on};
-use super::{ending, is_current, is_wired, mover, opening, own_fd, riding, wire};
+use super::{ending, is_current, is_wired, mover, number, opening, own_fd, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::world;
@@ -418,7 +418,7 @@ pub(super) fn serve_due_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
         }
         // SAFETY: the lock is held.
         let mut out = unsafe { wire.out() };
-        if let Err(e) = out.serve(&wire.common, s.live_fd(fd)) {
+        if let Err(e) = out.serve(&wire.common, number(s, fd)) {
             wire.common.fail(e); // the program's next call tells
         }
         (out.is_stuck(&wire.common) || out.parked() > 0) && !is_lost(s, fd)
