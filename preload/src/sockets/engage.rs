@@ -7,7 +7,6 @@
 use super::demote::become_plain;
 use super::{Phase, Socket, Way, fences, seats, wired};
 use crate::epoll::registered::{self, Joining};
-use crate::table;
 use crate::world::{self, World};
 use flowctl::Terms;
 use std::ptr;
@@ -73,7 +72,7 @@ pub(crate) fn step_of_connected() {
         let s = unsafe { CONNECTED.swap(ptr::null_mut(), Ordering::AcqRel).as_ref() };
         if let Some(s) = s.filter(|s| s.phase() == Phase::Fresh) {
             let fd = s.record.fd.load(Ordering::Relaxed).cast_signed();
-            if table::socket(fd).is_some_and(|x| ptr::eq(x, s)) {
+            if s.is_own(fd) {
                 step(s, fd);
             }
         }

@@ -203,6 +203,14 @@ impl Riding {
         }
     }
 
+    /// The peer, which has been answered and may begin, is to say that it will not. Once for each answer.
+    pub(super) fn take_answer_back(&self) {
+        if self.own() != [0; TERMS] {
+            self.set_own(None);
+            self.want(Due::SayAnswer);
+        }
+    }
+
     /// The peer has said where its ring is.
     pub(super) fn hear(&self, terms: &[u8; TERMS], what: Due) {
         for (to, from) in self.heard.iter().zip(terms) {

@@ -109,7 +109,7 @@ pub(crate) fn leaving() {
 
 /// A descriptor that stands for the socket: the one that is named, unless that stands for something else by now.
 fn own_fd(s: &Socket, fd: i32) -> i32 {
-    let own = |fd: i32| matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s));
+    let own = |fd: i32| s.is_own(fd);
     let first = s.record.fd.load(Ordering::Relaxed).cast_signed();
     if own(fd) {
         return fd;

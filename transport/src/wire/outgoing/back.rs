@@ -13,7 +13,7 @@ use crate::iwarp::mpa::Parts;
 use crate::ring::Ring;
 use crate::sdp_wire::message::Message;
 use crate::sys::Result;
-use crate::wire::{Common, Return};
+use crate::wire::{Common, Due, Return};
 use std::sync::atomic::Ordering;
 
 /// Octets around the payload of one message, at most.
@@ -41,11 +41,17 @@ impl Out {
             common.note_return(Return::Waits); // before the peer can hear of it
         }
         self.release(common, fd)?;
+        let to_answer = is_to_answer(common, fd);
+        // (the side that has offered begins by itself, or has)
+        let answered = to_answer && self.is_by_kernel() && !common.ring.is_due(Due::SayBegin);
+        if answered && self.mode == Mode::Rdma {
+            common.ring.take_answer_back(); // (the peer's adapter may take seconds)
+        }
         if self.mode == Mode::Rdma
             && self.send_early(common, fd)?.is_none()
             && self.flush(common, fd, 0)?
             && self.is_by_kernel()
-            && !is_to_answer(common, fd)
+            && !to_answer
         {
             let next = if waits { Mode::Waiting } else { Mode::Plain };
             common.words.be_silent(); // before the peer can hear of it
