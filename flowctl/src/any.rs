@@ -98,6 +98,9 @@ impl crate::Sender for Sender {
     fn publish(&mut self, out: &impl Outbox) {
         with_scheme!(Sender, self, f => f.publish(out));
     }
+    fn withhold(&self, out: &impl Outbox) -> bool {
+        with_scheme!(Sender, self, f => f.withhold(out))
+    }
     fn accepted(&self) -> u64 {
         with_scheme!(Sender, self, f => f.accepted())
     }
@@ -154,5 +157,8 @@ impl crate::Receiver for Receiver {
     }
     fn release(&mut self) {
         with_scheme!(Receiver, self, f => f.release());
+    }
+    fn pull(&mut self, from: &impl Inbox) {
+        with_scheme!(Receiver, self, f => f.pull(from));
     }
 }

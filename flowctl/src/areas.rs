@@ -1,7 +1,8 @@
 //! Where positions of the stream lie in a region of two halves: the receive ring and the sender's own
 //! buffer; and what a receiver knows of them. Shared by `packetized` and `nic`.
 
-use crate::{Piece, Violation};
+use crate::queued::Beyond;
+use crate::{Inbox, Piece, Violation, Word};
 
 /// How far (bytes) an empty ring is walked before it starts over at offset 0.
 pub const WARM: u64 = 4096;
@@ -73,6 +74,7 @@ pub(crate) struct View {
     pub(crate) end: u64,
     pub(crate) consumed: u64,
     origin: u64,
+    pub(crate) beyond: Beyond,
 }
 
 impl View {
@@ -83,7 +85,20 @@ impl View {
             end: 0,
             consumed: 0,
             origin: 0,
+            beyond: Beyond::default(),
         }
+    }
+
+    /// Takes in the sender's words.
+    ///
+    /// # Errors
+    /// [`Violation`] if they are impossible.
+    #[inline]
+    pub(crate) fn announced(&mut self, from: &impl Inbox) -> Result<(), Violation> {
+        let end = self.beyond.end(from);
+        let boundary = from.told(Word::Boundary).as_claim();
+        let origin = from.told(Word::Origin).as_ring_position();
+        self.update(end, boundary, origin)
     }
 
     /// Takes in the sender's words once they are known to be possible: neither half holds more than it
@@ -92,7 +107,7 @@ impl View {
     /// # Errors
     /// [`Violation`] otherwise.
     #[inline]
-    pub(crate) fn update(&mut self, end: u64, boundary: u64, origin: u64) -> Result<(), Violation> {
+    fn update(&mut self, end: u64, boundary: u64, origin: u64) -> Result<(), Violation> {
         let half = self.areas.half();
         let in_ring = boundary.min(end).saturating_sub(self.consumed);
         let in_own = end.saturating_sub(boundary.max(self.consumed));

@@ -25,7 +25,10 @@
 //! small message costs no line more than with the other schemes. A message without payload needs no
 //! slot: it is a count ([`Word::Control`]).
 
-use crate::{Back, Counts, Granted, Inbox, Note, Outbox, Piece, Terms, Untrusted, Violation, Word};
+use crate::queued::Beyond;
+use crate::{
+    Back, Counts, Granted, Inbox, Note, Outbox, Piece, Queued, Terms, Untrusted, Violation, Word,
+};
 
 /// Receive buffers kept for messages without payload.
 const RESERVED: u64 = 2;
@@ -152,6 +155,12 @@ impl crate::Sender for Sender {
         out.tell(Word::Produced, self.accepted);
     }
 
+    fn withhold(&self, out: &impl Outbox) -> bool {
+        let (end, withheld) = (self.accepted, true);
+        Queued { end, withheld }.tell(out);
+        true
+    }
+
     #[inline]
     fn accepted(&self) -> u64 {
         self.accepted
@@ -232,6 +241,7 @@ pub struct Receiver {
     read: usize,
     produced: u64,
     consumed: u64,
+    beyond: Beyond,
 }
 
 impl Receiver {
@@ -245,6 +255,7 @@ impl Receiver {
             read: 0,
             produced: 0,
             consumed: 0,
+            beyond: Beyond::default(),
         }
     }
 
@@ -279,9 +290,8 @@ impl crate::Receiver for Receiver {
         let full = self
             .consumed
             .saturating_add(self.slots.count * self.slots.size as u64);
-        self.produced = from
-            .told(Word::Produced)
-            .within(self.produced, full.max(self.produced))?;
+        let end = Untrusted::new(self.beyond.end(from));
+        self.produced = end.within(self.produced, full.max(self.produced))?;
         Ok(())
     }
 
@@ -295,7 +305,8 @@ impl crate::Receiver for Receiver {
         let available = self.available();
         if self.len == 0 && available > 0 {
             let sent = from.told(Word::Segments).as_hearsay();
-            let len = if sent.wrapping_sub(self.messages) == 1 {
+            let is_last = sent.wrapping_sub(self.messages) == 1;
+            let len = if is_last && !self.beyond.is_any() {
                 available // there is no other message
             } else {
                 length(
@@ -337,6 +348,14 @@ impl crate::Receiver for Receiver {
         } else {
             Granted::Nothing
         }
+    }
+
+    fn release(&mut self) {
+        self.beyond.release();
+    }
+
+    fn pull(&mut self, from: &impl Inbox) {
+        self.beyond.pull(from);
     }
 }
 

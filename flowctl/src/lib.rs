@@ -37,11 +37,13 @@ pub mod credit;
 pub mod nic;
 mod outgoing;
 pub mod packetized;
+mod queued;
 pub mod terms;
 #[cfg(test)]
 mod tests;
 mod untrusted;
 
+pub use queued::Queued;
 pub use terms::{Scheme, Terms};
 pub use untrusted::{Untrusted, Violation};
 
@@ -63,7 +65,7 @@ pub enum Word {
     Boundary,
     /// The position that lies at offset 0 of the receive ring.
     Origin,
-    /// Bytes that `send` has taken, parked ones included. Counts once the sender is gone.
+    /// Bytes that `send` has taken, parked and withheld ones included ([`Queued`]). Counts once the sender is gone.
     Queued,
     /// `nic`: up to here the own buffer was handed to the NIC by the sender.
     Posted,
@@ -183,6 +185,11 @@ pub trait Sender {
     /// Tells the receiver of all that was committed.
     fn publish(&mut self, out: &impl Outbox);
 
+    /// Instead of [`Self::publish`]: the program has more to say (MSG_MORE, TCP_CORK). The receiver may not take what was
+    /// committed before the next word, unless it has waited for long or the sender is gone. False, and nothing told, where
+    /// bytes lie in the sender's own buffer.
+    fn withhold(&self, out: &impl Outbox) -> bool;
+
     /// Bytes put over the life of the direction.
     fn accepted(&self) -> u64;
 
@@ -261,6 +268,9 @@ pub trait Receiver {
     /// otherwise only once enough has been read to be worth a cache line.
     fn grant(&mut self, eager: bool, to: &impl Inbox) -> Granted;
 
-    /// The sender is gone: what it had parked counts from now on.
-    fn release(&mut self) {}
+    /// The sender is gone: what it had parked or withheld counts from now on.
+    fn release(&mut self);
+
+    /// It was waited for long enough: what the sender has withheld so far counts.
+    fn pull(&mut self, from: &impl Inbox);
 }

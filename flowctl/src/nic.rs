@@ -173,6 +173,10 @@ impl crate::Sender for Sender {
         out.tell(Word::Segments, self.segments);
     }
 
+    fn withhold(&self, out: &impl Outbox) -> bool {
+        self.halves.withhold(out)
+    }
+
     #[inline]
     fn accepted(&self) -> u64 {
         self.halves.accepted
@@ -209,7 +213,7 @@ impl crate::Sender for Sender {
 #[derive(Clone, Debug)]
 pub struct Receiver {
     view: View,
-    window: u64,
+    window: u32,
     buffer: u64,
     arrived: u64,
     advertised: u64,
@@ -217,7 +221,7 @@ pub struct Receiver {
     half: u32,
     posted: u64,
     evented: u64,
-    events: u64,
+    events: u32,
     granted: u64,
     lazy: u32,
 }
@@ -229,7 +233,7 @@ impl Receiver {
         let (buffer, window) = sizes(Areas::new(region), terms);
         Self {
             view: View::new(region),
-            window,
+            window: u32::try_from(window).unwrap_or(u32::MAX),
             buffer,
             arrived: 0,
             advertised: buffer / window,
@@ -259,15 +263,15 @@ impl Receiver {
     /// The virtual window, in bytes.
     #[must_use]
     pub const fn window(&self) -> u64 {
-        self.window
+        self.window as u64
     }
 
     /// The event: the software part becomes segments behind those of the NIC. Run by whoever pulls.
     #[cold]
     fn event(&mut self, to: &impl Inbox) {
         self.evented = self.view.end;
-        self.events += 1;
-        to.hand_back(Back::Events, self.events);
+        self.events = self.events.wrapping_add(1);
+        to.hand_back(Back::Events, self.events.into());
         to.hand_back(Back::Evented, self.evented);
     }
 }
@@ -276,11 +280,9 @@ impl crate::Receiver for Receiver {
     #[inline]
     fn announced(&mut self, from: &impl Inbox) -> Result<(), Violation> {
         let arrived = from.told(Word::Segments);
-        let end = from.told(Word::Produced).as_claim();
-        let boundary = from.told(Word::Boundary).as_claim();
-        let origin = from.told(Word::Origin).as_ring_position();
+        // (of what was pulled before it was told of, the segments count as not arrived yet: less is advertised, not more)
+        self.view.announced(from)?;
         self.arrived = arrived.within(self.arrived, self.advertised)?;
-        self.view.update(end, boundary, origin)?;
         if self.view.end > self.view.boundary {
             self.posted = from.told(Word::Posted).as_claim();
         }
@@ -300,7 +302,7 @@ impl crate::Receiver for Receiver {
             if self.posted.max(self.evented) < self.view.end {
                 self.event(from);
             }
-            piece.len = piece.len.min(count(self.window));
+            piece.len = piece.len.min(count(self.window()));
         }
         Ok(piece)
     }
@@ -322,8 +324,9 @@ impl crate::Receiver for Receiver {
         // (asked after every read, so by a product: is there room behind so many more receives?)
         let least = if eager { 1 } else { self.half.into() };
         let free = self.free();
-        if free >= (self.outstanding() + least) * self.window {
-            self.advertised += free / self.window - self.outstanding();
+        let window = self.window();
+        if free >= (self.outstanding() + least) * window {
+            self.advertised += free / window - self.outstanding();
             to.hand_back(Back::Advertised, self.advertised);
             granted = Granted::Told;
         }
@@ -334,5 +337,13 @@ impl crate::Receiver for Receiver {
             granted = Granted::Told;
         }
         granted
+    }
+
+    fn release(&mut self) {
+        self.view.beyond.release();
+    }
+
+    fn pull(&mut self, from: &impl Inbox) {
+        self.view.beyond.pull(from);
     }
 }

@@ -6,7 +6,7 @@
 //! ones in the own buffer, and the ring is not used again before the own buffer has been emptied.
 
 use crate::areas::{Areas, WARM};
-use crate::{Back, Counts, Outbox, Piece, Terms, Violation, Word};
+use crate::{Back, Counts, Outbox, Piece, Queued, Terms, Violation, Word};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
@@ -158,6 +158,19 @@ impl Outgoing {
     pub(crate) fn publish_places(&self, out: &impl Outbox) {
         out.tell(Word::Origin, self.origin);
         out.tell(Word::Boundary, self.boundary);
+    }
+
+    /// See [`crate::Sender::withhold`].
+    #[inline]
+    pub(crate) fn withhold(&self, out: &impl Outbox) -> bool {
+        if self.uses_own() {
+            return false;
+        }
+        self.publish_places(out);
+        let end = self.accepted;
+        let withheld = true;
+        Queued { end, withheld }.tell(out);
+        true
     }
 
     /// The most that may be on its way.

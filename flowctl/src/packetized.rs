@@ -23,7 +23,7 @@
 pub use crate::areas::WARM;
 use crate::areas::{View, count, lazy};
 use crate::outgoing::Outgoing;
-use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Terms, Violation, Word};
+use crate::{Back, Counts, Granted, Inbox, Outbox, Piece, Queued, Terms, Violation, Word};
 
 /// The sending half: what is shown lies between what was consumed and what was accepted.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,8 @@ impl crate::Sender for Sender {
         self.halves.publish_places(out);
         out.tell(Word::Produced, self.shown);
         if self.halves.uses_own() {
-            out.tell(Word::Queued, self.halves.accepted);
+            let (end, withheld) = (self.halves.accepted, false);
+            Queued { end, withheld }.tell(out);
         }
     }
 
@@ -116,6 +117,10 @@ impl crate::Sender for Sender {
         self.shown = shown;
         self.halves.counts.wire += 1;
         true
+    }
+
+    fn withhold(&self, out: &impl Outbox) -> bool {
+        self.halves.withhold(out)
     }
 
     #[inline]
@@ -156,7 +161,6 @@ pub struct Receiver {
     view: View,
     lazy: u64,
     granted: u64,
-    released: bool,
 }
 
 impl Receiver {
@@ -167,7 +171,6 @@ impl Receiver {
             view: View::new(region),
             lazy: lazy(terms.buffer),
             granted: 0,
-            released: false,
         }
     }
 }
@@ -175,13 +178,7 @@ impl Receiver {
 impl crate::Receiver for Receiver {
     #[inline]
     fn announced(&mut self, from: &impl Inbox) -> Result<(), Violation> {
-        let mut end = from.told(Word::Produced).as_claim();
-        if self.released {
-            end = end.max(from.told(Word::Queued).as_claim());
-        }
-        let boundary = from.told(Word::Boundary).as_claim();
-        let origin = from.told(Word::Origin).as_ring_position();
-        self.view.update(end, boundary, origin)
+        self.view.announced(from)
     }
 
     #[inline]
@@ -217,6 +214,10 @@ impl crate::Receiver for Receiver {
     }
 
     fn release(&mut self) {
-        self.released = true;
+        self.view.beyond.release();
+    }
+
+    fn pull(&mut self, from: &impl Inbox) {
+        self.view.beyond.pull(from);
     }
 }

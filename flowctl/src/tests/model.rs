@@ -87,6 +87,10 @@ pub(super) struct Side {
     pub(super) rx: Receiver,
     pub(super) wire: Wire,
     acks: bool,
+    /// Something is withheld.
+    withheld: bool,
+    /// It has taken what it was not told of, and has not looked since that was told.
+    pulled: bool,
     /// Bytes on their way to the other side, in order.
     pub(super) flying: VecDeque<u8>,
     next: u8,
@@ -115,6 +119,8 @@ impl Pair {
                 peer: lines[1 - i].clone(),
             },
             acks: terms[1 - i].scheme == Scheme::Credit,
+            withheld: false,
+            pulled: false,
             flying: VecDeque::new(),
             next: 0,
         };
@@ -140,6 +146,11 @@ impl Pair {
 
     /// One call of send: as much as goes. Returns how much.
     pub(super) fn send(&mut self, who: usize, want: usize) -> usize {
+        self.send_more(who, want, false)
+    }
+
+    /// [`Self::send`]; with `more` its end is withheld, where that can be, as long as all of it had room.
+    pub(super) fn send_more(&mut self, who: usize, want: usize, more: bool) -> usize {
         let (region, terms) = (self.regions[who], self.terms[who]);
         let side = &mut self.sides[who];
         side.tx.granted(&side.wire).expect("an honest receiver");
@@ -164,11 +175,14 @@ impl Pair {
             side.tx.commit(piece.len, &side.wire);
             done += piece.len;
         }
-        if done > 0 {
+        if more && done > 0 && done == want && side.tx.withhold(&side.wire) {
+            side.withheld = true;
+        } else if done > 0 || side.withheld {
             if side.acks {
                 credit::acknowledge(&side.wire);
             }
             side.tx.publish(&side.wire);
+            side.withheld = false;
         }
         assert!(side.flying.len() as u64 <= side.tx.limit(), "overrun");
         self.check();
@@ -180,6 +194,8 @@ impl Pair {
         let [a, b] = &mut self.sides;
         let (side, peer) = if who == 0 { (a, b) } else { (b, a) };
         side.rx.announced(&side.wire).expect("an honest sender");
+        let told = side.wire.told(Word::Produced).as_hearsay();
+        side.pulled &= told < side.rx.consumed() + side.rx.available() as u64;
         let mut done = 0;
         while done < want {
             let piece = side.rx.next(&side.wire).expect("an honest sender");
@@ -224,13 +240,38 @@ impl Pair {
     pub(super) fn wait(&mut self, who: usize) -> bool {
         let side = &mut self.sides[who];
         side.tx.granted(&side.wire).expect("an honest receiver");
+        if core::mem::take(&mut side.withheld) {
+            side.tx.show(true);
+            side.tx.publish(&side.wire);
+            return true;
+        }
         side.tx.post(true, &side.wire)
     }
 
-    /// The rule of the virtual window: room behind every receive that is out.
+    /// The receiver has waited for long: it takes what is withheld.
+    pub(super) fn pull(&mut self, who: usize) {
+        let side = &mut self.sides[who];
+        side.pulled = true;
+        side.rx.pull(&side.wire);
+        side.rx.announced(&side.wire).expect("an honest sender");
+        side.rx.grant(false, &side.wire);
+    }
+
+    /// The sender has gone: what it had taken is all there.
+    pub(super) fn lose(&mut self, who: usize) {
+        self.sides[1 - who].rx.release();
+        self.recv(1 - who, usize::MAX);
+        let left = &self.sides[who].flying;
+        assert!(left.is_empty(), "lost with the sender: {left:?}");
+    }
+
+    /// The rule of the virtual window: room behind every receive that is out. (What was pulled before it was told of counts as
+    /// bytes, and not yet as segments.)
     fn check(&self) {
         for side in &self.sides {
-            if let Receiver::Nic(rx) = &side.rx {
+            if let Receiver::Nic(rx) = &side.rx
+                && !side.pulled
+            {
                 assert!(rx.free() >= rx.window() * rx.outstanding(), "{rx:?}");
             }
         }

@@ -9,6 +9,8 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Send(usize),
+    More(usize),
+    Pull,
     Recv(usize),
     Update,
     Wait,
@@ -18,6 +20,8 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     let step = prop_oneof![
         4 => (1usize..6000).prop_map(Step::Send),
         4 => (1usize..200).prop_map(Step::Send),
+        2 => (1usize..3000).prop_map(Step::More),
+        1 => Just(Step::Pull),
         4 => (1usize..9000).prop_map(Step::Recv),
         2 => (1usize..200).prop_map(Step::Recv),
         2 => Just(Step::Update),
@@ -66,9 +70,40 @@ proptest! {
         for (who, step) in steps {
             match step {
                 Step::Send(n) => { pair.send(who, n); }
+                Step::More(n) => { pair.send_more(who, n, true); }
+                Step::Pull => pair.pull(who),
                 Step::Recv(n) => { pair.recv(who, n); }
                 Step::Update => if pair.is_due(who) { pair.update(who); },
                 Step::Wait => { pair.wait(who); }
+            }
+        }
+        let mut left = pair.fork();
+        left.lose(0);
+        left.lose(1);
+        pair.finish();
+    }
+}
+
+/// What is withheld is not for the receiver before the next word, and all of it is then.
+#[test]
+fn what_is_withheld_waits_for_what_follows() {
+    for scheme in Scheme::ALL {
+        let t = terms(scheme, 4096, 8, 1024, 512);
+        let mut pair = Pair::new(16384, [t, t]);
+        for round in 0..50 {
+            assert_eq!(pair.send_more(0, 100, true), 100);
+            assert_eq!(pair.recv(1, 1000), 0, "{scheme:?} {round}");
+            assert_eq!(pair.send_more(0, 200, true), 200);
+            assert_eq!(pair.recv(1, 1000), 0, "{scheme:?} {round}");
+            if round % 3 == 0 {
+                pair.pull(1);
+                assert_eq!(pair.recv(1, 1000), 300, "{scheme:?} {round}");
+            }
+            assert_eq!(pair.send(0, 50), 50);
+            let rest = if round % 3 == 0 { 50 } else { 350 };
+            assert_eq!(pair.recv(1, 1000), rest, "{scheme:?} {round}");
+            if pair.is_due(1) {
+                pair.update(1);
             }
         }
         pair.finish();

@@ -298,15 +298,14 @@ fn take_in_unasked(fd: c_int) {
     }
     let is_unused =
         diag::carried(fd).is_some_and(|c| c.sent == 0 && c.received == net::unread(fd) as u64);
-    if !is_unused {
+    // (what has no other end yet may become a listener, or connect by itself)
+    let Some(peer) = net::peer(fd).filter(|_| is_unused) else {
         return;
-    }
+    };
     let mut w = world::lock();
     if let Some(s) = follow(&mut w, fd, net::is_nonblocking(fd)) {
         s.record.begin(fd, 2, Reason::Undecided);
-        if let Some(peer) = net::peer(fd) {
-            s.record.set_peer(&peer);
-        }
+        s.record.set_peer(&peer);
         // SAFETY: under the registry lock.
         unsafe { *s.way.get() = Way::Passed };
         wired::begin_as_server(s);

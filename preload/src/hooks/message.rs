@@ -257,10 +257,20 @@ pub unsafe extern "C" fn sendmmsg(
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::sendmmsg(fd, msgs, n, flags) };
     }
-    // SAFETY: probed.
-    let one = |msg: *mut libc::msghdr| unsafe { sendmsg(fd, msg, flags) };
+    // (what comes behind a message that went in part would stand in its place: the kernel ends there too)
+    let asked = Cell::new(None);
+    let one = |msg: *mut libc::msghdr| {
+        // SAFETY: probed.
+        let (iov, count) = unsafe { ((*msg).msg_iov, (*msg).msg_iovlen) };
+        // SAFETY: the program's array, probed inside.
+        let all = unsafe { walk(iov, count, Access::Read, libc::EMSGSIZE) };
+        asked.set(all.ok().filter(|(_, whole)| *whole).map(|(w, _)| w.left()));
+        // SAFETY: probed.
+        unsafe { sendmsg(fd, msg, flags) }
+    };
+    let on = |sent: u32| asked.get() == Some(sent as usize);
     // SAFETY: the program's array, probed inside.
-    unsafe { each(msgs, n, one, |_| true) }
+    unsafe { each(msgs, n, one, on) }
 }
 
 #[unsafe(no_mangle)]

@@ -31,6 +31,23 @@ pub(super) fn error(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Option<Err
     known(tx)
 }
 
+/// [`take`] of what SO_ERROR said.
+pub(super) fn take_waiting(s: &Socket, e: Errno) {
+    if let Ok(mut tx) = s.tx.lock() {
+        told_by_option(s, &mut tx, e);
+    }
+}
+
+fn told_by_option(s: &Socket, tx: &mut Tx, e: Errno) {
+    if s.sent_late.load(Ordering::Acquire) {
+        return tx.ended.take(e); // (what went by the kernel was answered)
+    }
+    tx.ended.take_waiting(e);
+    if tx.was_put_behind_end() {
+        s.sent_late.store(true, Ordering::Release);
+    }
+}
+
 /// An error of the kernel connection was taken by a call of ours, which holds no lock: the kernel tells it once.
 pub(super) fn take(s: &Socket, e: Errno) {
     if let Ok(mut tx) = s.tx.lock() {
@@ -73,7 +90,7 @@ fn of_reset(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Verdict {
     }
     if tx.ended.taken().is_none() {
         let waits = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-        tx.ended.take(Errno(waits.unwrap_or(0)));
+        told_by_option(s, tx, Errno(waits.unwrap_or(0)));
     }
     match tx.ended.taken() {
         // This side's own end was cut, of which the other may never hear.

@@ -46,7 +46,8 @@ pub(crate) fn ending_with(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Endi
             if s.is_over()
                 && p.stated(End::Fast).is_none()
                 && (fin == FIN_NONE || !s.tx_shut.load(Ordering::Acquire))
-                && tx.was_left_unread(p) =>
+                && tx.was_left_unread(p)
+                && !tx.was_put_behind_end() =>
         {
             Ending::Reset
         }

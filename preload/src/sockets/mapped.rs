@@ -95,7 +95,7 @@ fn send_window(
         && tx.leg() == Leg::Fast
     {
         // SAFETY: mapped, and where it is not any more the kernel says so.
-        unsafe { tx.put_direct(p, &mut walk) };
+        unsafe { tx.put_direct(p, fd, &mut walk) };
     }
     if walk.left() > 0 && !s.nonblock.load(Ordering::Relaxed) {
         // (an error is met again by whoever sends the rest)

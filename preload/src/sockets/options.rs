@@ -3,7 +3,7 @@
 
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, of_both, reset_error, was_answered};
-use super::{Phase, Socket, cut, residual, wired};
+use super::{Phase, Socket, cut, parked, residual, wired};
 use crate::epoll::registered;
 use crate::{real, table};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
@@ -60,7 +60,11 @@ pub(crate) fn unread(s: &'static Socket, fd: i32) -> usize {
         return kept + net::unread(fd);
     };
     let Ok(mut rx) = s.rx.lock() else { return 0 };
-    let ring = rx.available(p).unwrap_or(0);
+    let mut ring = rx.available(p).unwrap_or(0);
+    if ring == 0 && rx.leg() == Leg::Fast && parked::has_news(s, p) {
+        parked::pull(s, p, &mut rx); // (who asks for this alone waits as well)
+        ring = rx.available(p).unwrap_or(0);
+    }
     let bells = usize::try_from(rx.bells_outstanding(p)).unwrap_or(0);
     match rx.leg() {
         Leg::Fast if p.stated(End::Fast).is_none() => ring,
@@ -121,8 +125,12 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
         (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) => {
             let cork = name == libc::TCP_CORK;
             if cork { &s.cork } else { &s.nodelay }.store(is_on, Ordering::Relaxed);
-            if s.phase() == Phase::Attached && is_on == cork {
-                net::set_tcp(fd, name, !cork);
+            if s.phase() == Phase::Attached {
+                if is_on == cork {
+                    net::set_tcp(fd, name, !cork);
+                } else {
+                    tell_withheld(s, fd);
+                }
             }
         }
         _ if is_time_out(level, name) => {
@@ -167,6 +175,15 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
         ) => tell(s, TELLS_WHEN, is_on),
         _ if kernel_only(level, name) => demote(s, fd, Reason::SocketOption, Unread::GiveBack),
         _ => {}
+    }
+}
+
+/// The program has taken the cork off, or wants no delay: what it has sent so far goes.
+fn tell_withheld(s: &'static Socket, fd: i32) {
+    if let Some(p) = s.segment()
+        && let Ok(mut tx) = s.tx.lock()
+    {
+        tx.tell_withheld(p, s.live_fd(fd));
     }
 }
 
@@ -247,7 +264,7 @@ pub(crate) fn correct(s: &'static Socket, fd: i32, level: i32, name: i32, value:
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Attached => {
             if value != 0 {
-                cut::take(s, Errno(value));
+                cut::take_waiting(s, Errno(value));
             }
             let reset = s.segment().filter(|p| ending(s, p, fd) == Ending::Reset);
             if s.reset_told.load(Ordering::Acquire) || !(reset.is_some() || value != 0) {

@@ -4,7 +4,8 @@
 //!
 //! A program that computes keeps them: that is the scheme. But one that waits outside the library, for
 //! something that depends on those bytes, would wait for ever, as it never does on kernel TCP. So a
-//! reader that finds nothing else for [`PATIENCE_US`] takes them by itself, then and from then on.
+//! reader that finds nothing else for [`PATIENCE_US`] takes them by itself, then and from then on. Likewise what the program itself
+//! withholds (TCP_CORK, MSG_MORE) once the reader has waited for as long as the kernel would have kept it.
 //!
 //! Octets on software iWARP that the kernel has not taken, or that wait for the peer's answer, are moved in the same
 //! way; as long as there are any, sleeps are naps. What is parked there for want of room ([`PATIENCE_US`] holds too) the thread that
@@ -17,16 +18,21 @@ use super::{Phase, Socket, coarse, demote, idle, operator, stalled, wired};
 use crate::guard;
 use crate::signals::thread::Section;
 use crate::world;
-use flowctl::Word;
+use flowctl::{Queued, Word};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
 use transport::provider::Provider;
-use transport::sdp::Leg;
+use transport::sdp::{Leg, Rx};
 use transport::sys::{retired, time};
 
 /// How long (µs) a reader leaves parked bytes with their sender.
 const PATIENCE_US: u64 = 20_000;
+/// How long (µs) it leaves withheld ones there: tcp(7), TCP_CORK.
+const WITHHELD_US: u64 = 200_000;
+/// In `pulls`: whatever is parked, from now on; what is withheld now.
+const PULLS_ALL: u8 = 1;
+const PULLS_ONCE: u8 = 2;
 /// How long (ns) a thread sleeps at once while a reader's patience runs.
 const NAP_NS: u64 = 5_000_000;
 
@@ -347,27 +353,69 @@ pub(crate) fn has_news(s: &Socket, p: &impl Provider) -> bool {
     if p.told(Word::Produced).as_hearsay() > at || (p.has_adverts() && p.shows_large(at)) {
         return true;
     }
-    p.told(Word::Queued).as_hearsay() > at && ends_patience(s)
+    let queued = Queued::read(p);
+    queued.end > at && ends_patience(s, queued)
 }
 
-/// The peer has parked bytes and nothing else is there: whether that has gone on for long enough.
+/// The peer has parked or withheld bytes and nothing else is there: whether that has gone on for long enough.
 #[cold]
-pub(crate) fn ends_patience(s: &Socket) -> bool {
-    if s.pulls.load(Ordering::Relaxed) {
+fn ends_patience(s: &Socket, queued: Queued) -> bool {
+    if s.pulls.load(Ordering::Relaxed) != 0 {
         return true;
     }
     let now = clock::ticks();
     let since = s.starving.load(Ordering::Relaxed);
+    let patience = clock::us(if queued.withheld {
+        WITHHELD_US
+    } else {
+        PATIENCE_US
+    });
     if since == 0 {
         s.starving.store(coarse(now).max(1), Ordering::Relaxed);
-        NAPS_UNTIL.fetch_max(now + clock::us(2 * PATIENCE_US), Ordering::Relaxed);
+        NAPS_UNTIL.fetch_max(now + 2 * patience, Ordering::Relaxed);
         return false;
     }
-    let over = coarse(now).wrapping_sub(since) > coarse(clock::us(PATIENCE_US));
+    let over = coarse(now).wrapping_sub(since) > coarse(patience);
     if over {
-        s.pulls.store(true, Ordering::Relaxed);
+        // (who parks for want of room will again; who withholds has to be waited for each time)
+        let how = if queued.withheld {
+            PULLS_ONCE
+        } else {
+            PULLS_ALL
+        };
+        s.pulls.fetch_or(how, Ordering::Relaxed);
     }
     over
+}
+
+/// Something has come.
+#[cold]
+pub(crate) fn was_fed(s: &Socket) {
+    s.starving.store(0, Ordering::Relaxed);
+    let has_all = |p| Queued::read(p).end <= s.rx_at.load(Ordering::Relaxed);
+    if s.segment().is_some_and(has_all) {
+        s.pulls.fetch_and(!PULLS_ONCE, Ordering::Relaxed);
+    }
+}
+
+/// Before a read: takes what was waited for long enough. Two loads if there is nothing.
+#[inline]
+pub(crate) fn pull(s: &Socket, p: &impl Provider, rx: &mut Rx) {
+    if s.starving.load(Ordering::Relaxed) != 0 || s.pulls.load(Ordering::Relaxed) != 0 {
+        pull_what_is_due(s, p, rx);
+    }
+}
+
+#[cold]
+fn pull_what_is_due(s: &Socket, p: &impl Provider, rx: &mut Rx) {
+    let queued = Queued::read(p);
+    if queued.end > rx.fast_bytes() && ends_patience(s, queued) {
+        if s.pulls.load(Ordering::Relaxed) & PULLS_ALL != 0 {
+            rx.release();
+        } else {
+            rx.pull(p);
+        }
+    }
 }
 
 /// Something on software iWARP waits to go: no sleep is longer than a short nap for a while.

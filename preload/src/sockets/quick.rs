@@ -118,7 +118,8 @@ pub(crate) unsafe fn give(
     len: usize,
     flags: i32,
 ) -> bool {
-    if flags & !send::FLAGS != 0
+    if flags & !(send::FLAGS & !libc::MSG_MORE) != 0
+        || s.cork.load(Ordering::Relaxed)
         || len == 0
         || len > Tx::QUICK
         || len >= policy::large()

@@ -3,7 +3,7 @@
 
 use super::ending::{Ending, ending, settle_both_shut, was_answered};
 use super::{Phase, Socket, engage, parked, residual, shows, wired};
-use flowctl::{Inbox as _, Word};
+use flowctl::{Inbox as _, Queued, Word};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::direct::Direct;
@@ -197,7 +197,7 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
             let is_over = || p.stated(End::Kernel) == Some(taken);
             let has_next = || {
                 // Perhaps the fast leg is over as well, without a byte on it.
-                !p.told(Word::Produced).is(0)
+                parked::has_news(s, p)
                     || p.pending().is_some()
                     || (p.stated(End::Fast) == Some(0) && has_data_behind_bells(s, p, fd))
             };
@@ -261,9 +261,11 @@ pub(crate) fn edge(s: &Socket, fd: i32, data: bool, ask: Ask) -> u64 {
 
 /// What grows with whatever arrives.
 fn arrived(s: &Socket, p: &Segment, fd: i32) -> u64 {
-    let mut arrived = p.told(Word::Produced).as_hearsay();
-    if s.pulls.load(Ordering::Relaxed) {
-        arrived = arrived.max(p.told(Word::Queued).as_hearsay());
+    // (what was pulled has arrived before it is told of)
+    let read = s.rx_at.load(Ordering::Relaxed);
+    let mut arrived = p.told(Word::Produced).as_hearsay().max(read);
+    if s.pulls.load(Ordering::Relaxed) != 0 {
+        arrived = arrived.max(Queued::read(p).end);
     }
     arrived = arrived.wrapping_add(p.adverts());
     arrived = arrived.wrapping_add(s.rx_kernel.load(Ordering::Relaxed));

@@ -99,7 +99,7 @@ pub(crate) unsafe fn recv(
 fn counted(s: &Socket, n: usize, how: How) -> usize {
     if !how.peek && n > 0 {
         if s.starving.load(Ordering::Relaxed) != 0 {
-            s.starving.store(0, Ordering::Relaxed);
+            parked::was_fed(s);
         }
         count(s, n);
     }
@@ -140,9 +140,7 @@ unsafe fn once(
         ..how
     };
     let (before, bells) = (walk.done(), rx.bells_taken());
-    if s.starving.load(Ordering::Relaxed) != 0 && parked::ends_patience(s) {
-        rx.release();
-    }
+    parked::pull(s, p, &mut rx);
     // SAFETY: the caller's promise.
     let mut got = unsafe { rx.read(p, fd, walk, how) };
     if how.lingers && p.is_posted() {

@@ -61,7 +61,7 @@ pub(crate) unsafe fn send(
         && !is_over(walk, since)
     {
         // SAFETY: the caller's promise.
-        let put = unsafe { tx.put(p, fd, walk) };
+        let put = unsafe { tx.put(p, fd, walk, has_more(s, flags)) };
         let parks = tx.is_parked();
         drop(tx);
         if parks {
@@ -97,6 +97,12 @@ pub(super) fn whole(s: &'static Socket, fd: i32, n: usize) -> usize {
 #[inline]
 fn dont_wait(s: &Socket, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || s.nonblock.load(Ordering::Relaxed)
+}
+
+/// Whether the program has said that it has more to say.
+#[inline]
+fn has_more(s: &Socket, flags: i32) -> bool {
+    flags & libc::MSG_MORE != 0 || s.cork.load(Ordering::Relaxed)
 }
 
 #[inline]
@@ -327,15 +333,15 @@ unsafe fn once(
             // SAFETY: the caller's promise.
             let put = unsafe {
                 if waits && next >= policy::large() {
-                    Ok(tx.put_direct(p, walk))
+                    Ok(tx.put_direct(p, fd, walk))
                 } else if waits {
                     // A small piece before a large one.
                     let mut piece = walk.part(next);
-                    let put = tx.put(p, fd, &mut piece);
+                    let put = tx.put(p, fd, &mut piece, false);
                     walk.skip(piece.done());
                     put
                 } else {
-                    tx.put(p, fd, walk)
+                    tx.put(p, fd, walk, has_more(s, flags))
                 }
             };
             let parks = tx.is_parked();

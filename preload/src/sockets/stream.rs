@@ -61,8 +61,8 @@ pub(crate) struct Stream {
     was_shared: AtomicBool,
     /// The last holder has said goodbye and let go of the segment.
     pub(crate) ended: AtomicBool,
-    /// What the peer has parked is pulled from now on (see `starving`).
-    pub(crate) pulls: AtomicBool,
+    /// What the peer has parked, or withheld, is pulled (`parked::PULLS_ALL`, `PULLS_ONCE`).
+    pub(crate) pulls: AtomicU8,
     /// A sender on software iWARP waits for a word of the peer's, not for room in the kernel.
     pub(crate) hungry: AtomicBool,
     /// A request for software iWARP, if one comes yet, is declined.
@@ -85,7 +85,7 @@ pub(crate) struct Stream {
     pub(crate) rx: Direction<Rx>,
     /// Times that a send found no room: what an edge of writability is an answer to.
     pub(crate) no_room: AtomicU32,
-    /// Since when ([`super::coarse`]) the peer is seen to have parked bytes and nothing else has come; 0 if not.
+    /// Since when ([`super::coarse`]) the peer is seen to have parked, or withheld, bytes and nothing else has come; 0 if not.
     pub(crate) starving: AtomicU32,
     /// Slot state to look at while announced.
     pub(crate) answer_at: AtomicPtr<AtomicU32>,
@@ -122,7 +122,7 @@ impl Stream {
             broken: false.into(),
             was_shared: false.into(),
             ended: false.into(),
-            pulls: false.into(),
+            pulls: 0.into(),
             hungry: false.into(),
             declines: false.into(),
             rx_leg: 0.into(),

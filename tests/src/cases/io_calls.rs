@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("send_by_writev", |s| {
         sends(s, |fd, b| io::writev(fd, &halves(b)))
     }),
+    Case::pair("sendmmsg_ends_with_a_part", sendmmsg_ends_with_a_part),
     Case::pair("send_by_sendmmsg", |s| sends(s, by_sendmmsg)),
     Case::pair("send_by_sendfile", |s| sends(s, by_sendfile)),
     Case::pair("send_by_sendfile_position", |s| {
@@ -297,6 +298,31 @@ fn recvfrom_bad_length(s: &Side) {
             let r = call!(libc::recvfrom(fd, to, 2, 0, at, len));
             log!(s, "{r} {}", net::queued(fd));
         }
+    }
+    s.sync("done");
+}
+
+/// A message that goes only in part (a time-out, the reader pauses) is the last of the call: what comes behind it would else stand in
+/// the place of its rest.
+fn sendmmsg_ends_with_a_part(s: &Side) {
+    let fd = s.pair();
+    let long = vec![b'l'; 30_000_000];
+    if s.a() {
+        net::set_timeout(fd, libc::SO_SNDTIMEO, 200).ok();
+        let (r, lengths) = io::sendmmsg(fd, &[&long, b"behind", b"it"], 0);
+        let sent: u32 = lengths.iter().sum();
+        let first = lengths[0];
+        log!(
+            s,
+            "{r} in part {}",
+            first > 0 && first == sent && (first as usize) < long.len()
+        );
+        s.tell(u64::from(first));
+        net::close(fd).ok();
+    } else {
+        let first = s.hear() as usize;
+        let (got, end) = io::recv_to_end(fd);
+        log!(s, "{} {end}", got == long[..first]);
     }
     s.sync("done");
 }

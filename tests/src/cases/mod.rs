@@ -61,6 +61,7 @@ mod streaks;
 mod threads;
 mod timeouts;
 mod unheard;
+mod withheld;
 mod zcopy;
 mod zcopy_life;
 mod zcopy_memory;
@@ -222,6 +223,7 @@ pub fn all() -> Vec<Case> {
         legs::CASES,
         little::CASES,
         unheard::CASES,
+        withheld::CASES,
         roused::CASES,
         sandbox::CASES,
         sharing::CASES,

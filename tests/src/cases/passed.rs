@@ -27,6 +27,7 @@ pub(super) const CASES: &[Case] = &[
         pass_before_any_byte(s, 600)
     }),
     Case::moving("pass_before_accepted", pass_before_accepted),
+    Case::moving("pass_before_it_listens", pass_before_it_listens),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
 ];
 
@@ -294,5 +295,38 @@ fn pass_before_any_byte(s: &Side, late: u64) {
         io::send_all(fd, b"request").ok();
         answer(s, fd, &[9]);
     }
+    s.sync("done");
+}
+
+/// As node's cluster does: one process binds, another that it passes the socket to listens, waits, and accepts.
+fn pass_before_it_listens(s: &Side) {
+    if !s.accepts() {
+        let fd = s.connect();
+        io::send_all(fd, b"hello").ok();
+        log!(s, "{}", text(&io::recv_exact(fd, 2).0));
+        return s.sync("done");
+    }
+    let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
+    let at = net::loopback();
+    let bound = net::socket_for(at, 0);
+    net::bind(bound, at).ok();
+    let port = net::getsockname(bound).port();
+    let side = *s;
+    let child = proc::fork(move || {
+        net::close(bound).ok();
+        let lis = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
+        net::listen(lis, 4).ok();
+        let set = wait::epoll();
+        wait::add(set, lis, libc::EPOLLIN | libc::EPOLLET, 1).ok();
+        side.tell(u64::from(port));
+        log!(side, "{}", wait::epoll_wait(set, 1, 5000));
+        let fd = net::accept(lis).fd();
+        log!(side, "{}", text(&io::recv_exact(fd, 5).0));
+        io::send_all(fd, b"yo").ok();
+        0
+    });
+    pass::send_fd(mine, bound);
+    net::close(bound).ok();
+    log!(s, "{}", proc::wait_child(child));
     s.sync("done");
 }

@@ -12,6 +12,12 @@ pub(super) const CASES: &[Case] = &[
         .any_path("who waits for room for long goes back to the kernel"),
     Case::moving("closed_after_peer_has_left", closed_after_peer_has_left),
     Case::moving("both_leave_at_once", both_leave_at_once),
+    Case::moving("left_while_a_ring_is_made", left_while_a_ring_is_made),
+    Case::pair("exits_behind_an_unread_end", exits_behind_an_unread_end).processes_only(),
+    Case::pair("ended_long_before_accept", ended_long_before_accept)
+        .processes_only()
+        .any_path("nobody has accepted it")
+        .slow(),
     Case::pair("edge_of_reset_after_a_poll", edge_of_reset_after_a_poll),
     Case::pair("killed_beside_what_is_ready", killed_beside_what_is_ready).processes_only(),
 ];
@@ -137,5 +143,69 @@ fn killed_beside_what_is_ready(s: &Side) {
             told = wait::poll(watched, 0);
         }
         log!(s, "{told}");
+    }
+}
+
+/// A connection goes back to the kernel when it has carried about as much as makes an adapter's ring worth it, which may just be
+/// agreed, connected or begun.
+fn left_while_a_ring_is_made(s: &Side) {
+    for round in 0..20 {
+        let fd = s.pair();
+        let echo = |count| {
+            for _ in 0..count {
+                if s.a() {
+                    io::send_all(fd, &[b'w'; 1000]).ok();
+                }
+                if io::recv_exact(fd, 1000).0 != [b'w'; 1000] {
+                    return false;
+                }
+                if !s.a() {
+                    io::send_all(fd, &[b'w'; 1000]).ok();
+                }
+            }
+            true
+        };
+        let before = echo(28 + round);
+        if s.a() {
+            net::fcntl(fd, libc::F_SETOWN, std::process::id() as i32).ok();
+        }
+        log!(s, "{before} {}", echo(5));
+        net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// A process ends without a close, and without having read that its peer's sending has ended: that is no reset.
+fn exits_behind_an_unread_end(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        log!(s, "{}", io::recv_exact(fd, 8).1);
+        io::send_all(fd, b"answer").ok();
+        s.sync("shut");
+        // SAFETY: nothing that unwinding or destructors would have to do.
+        unsafe { libc::_exit(0) };
+    }
+    io::send_all(fd, b"question").ok();
+    log!(s, "{}", io::recv_exact(fd, 6).1);
+    net::shutdown(fd, libc::SHUT_WR).ok();
+    s.sync("shut");
+    s.wait_gone();
+    let (got, end) = io::recv_to_end(fd);
+    log!(s, "{} {end}", got.len());
+}
+
+/// A client that has sent, and ended, seconds before the server accepts.
+fn ended_long_before_accept(s: &Side) {
+    if s.accepts() {
+        let lis = s.listen(4);
+        s.sync("sent");
+        std::thread::sleep(wait::millis(7000));
+        let fd = net::accept(lis).fd();
+        let (got, end) = io::recv_to_end(fd);
+        log!(s, "{} {end}", got.len());
+    } else {
+        let fd = s.connect();
+        log!(s, "{}", io::send_all(fd, &[b'e'; 3000]));
+        s.sync("sent");
     }
 }

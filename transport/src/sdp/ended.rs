@@ -15,7 +15,7 @@ pub enum Verdict {
     Cut,
 }
 
-/// The errors that end a connection; EPIPE aside, which says only that one has ended before.
+/// The errors that end a connection; EPIPE aside, which says only that one has ended before ([`Ended::take_waiting`]).
 const ERRORS: [i32; 7] = [
     libc::ECONNRESET,
     libc::ECONNABORTED,
@@ -30,7 +30,10 @@ const ERRORS: [i32; 7] = [
 const ERROR_BITS: u32 = 3;
 const ERROR_MASK: u8 = (1 << ERROR_BITS) - 1;
 
-/// The error that was taken first, and the verdict.
+/// Above the verdict: a reset came behind the peer's end of file.
+const BEHIND_END: u8 = 1 << (ERROR_BITS + 2);
+
+/// The error that was taken first, the verdict, and [`BEHIND_END`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended(u8);
 
@@ -49,6 +52,20 @@ impl Ended {
         }
     }
 
+    /// [`Self::take`] of what SO_ERROR says. EPIPE there is a reset that came behind the peer's end of file: it answers what was sent
+    /// after that.
+    pub fn take_waiting(&mut self, e: Errno) {
+        if e == Errno::PIPE {
+            self.0 |= BEHIND_END;
+        }
+        self.take(e);
+    }
+
+    #[must_use]
+    pub const fn is_behind_end(self) -> bool {
+        self.0 & BEHIND_END != 0
+    }
+
     /// The error that was: nobody else is told it.
     #[must_use]
     pub fn taken(self) -> Option<Errno> {
@@ -58,7 +75,7 @@ impl Ended {
 
     #[must_use]
     pub const fn verdict(self) -> Verdict {
-        match self.0 >> ERROR_BITS {
+        match (self.0 & !BEHIND_END) >> ERROR_BITS {
             0 => Verdict::Unasked,
             1 => Verdict::Died,
             _ => Verdict::Cut,
@@ -91,6 +108,10 @@ mod tests {
                 ended.take(Errno(libc::ECONNRESET));
                 ended.judge(Verdict::Cut);
                 assert_eq!((ended.taken(), ended.verdict()), (Some(Errno(e)), verdict));
+                assert!(!ended.is_behind_end());
+                ended.take_waiting(Errno::PIPE);
+                assert_eq!((ended.taken(), ended.verdict()), (Some(Errno(e)), verdict));
+                assert!(ended.is_behind_end());
             }
             assert!(Ended::is_said_by(Errno(e)));
         }

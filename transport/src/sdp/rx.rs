@@ -397,6 +397,11 @@ impl Rx {
         self.flow.release();
     }
 
+    /// What the peer has withheld so far counts.
+    pub fn pull(&mut self, p: &impl Provider) {
+        self.flow.pull(p);
+    }
+
     /// Bytes that can be read off the fast leg now, those of an advert included.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod large;
 mod last;
 mod put;
 mod quick;
+mod withheld;
 
 use super::journal::{Journal, Place, Shareable};
 use super::{Due, Ended, Leg, Walk};
@@ -16,7 +17,7 @@ use crate::provider::{End, Provider};
 use crate::sys::{Errno, Result, net};
 use flowctl::any::Sender;
 use flowctl::{Counts, Scheme, Sender as _, Terms, Violation, credit, with_scheme};
-use put::{look_if_due, put_by, tell};
+use put::{Keep, look_if_due, put_by};
 
 /// Most bytes put before they are published, so that the reader works while the sender does.
 const PUBLISH: usize = 32 * 1024;
@@ -62,11 +63,13 @@ pub struct Tx {
     /// The most that was in use at the receiver when there was no room, and how often that was seen.
     peak: u32,
     starved: u32,
+    /// Bytes that were put and are not told of, as the program has more to say (`withheld`).
+    withheld: u16,
     leg: Leg,
     /// Bytes by the kernel on the first leg.
     kernel: u64,
     /// Where the peer's counter was last looked at, for the warm start.
-    looked: u64,
+    looked: put::Looked,
     /// The part of the region to be sent once more by the kernel: what the peer gave back. From where, to
     /// where; alike if nothing is owed.
     owed: (u64, u64),
@@ -75,6 +78,8 @@ pub struct Tx {
     advert: large::Advert,
     /// What the kernel has been told of bells.
     hurry: Hurry,
+    /// The last bell was for a reader who slept, having read all that had been put before.
+    woke_reader: bool,
     /// What is known of the kernel connection's end.
     pub ended: Ended,
 }
@@ -104,11 +109,13 @@ impl Tx {
             starved: 0,
             leg: Leg::First,
             kernel: 0,
-            looked: 0,
+            looked: put::Looked::default(),
             owed: (0, 0),
             finished: false,
+            withheld: 0,
             advert: large::Advert::None,
             hurry: Hurry::None,
+            woke_reader: false,
             ended: Ended::default(),
         }
     }
@@ -148,7 +155,7 @@ impl Tx {
         let terms = terms.cut(p.region(), receive);
         p.offer(&terms);
         self.flow = Sender::new(p.region(), &terms);
-        self.looked = 0;
+        self.looked = put::Looked::default();
         self.leg = Leg::Fast;
         p.state(End::Kernel, self.kernel);
     }
@@ -167,7 +174,8 @@ impl Tx {
         }
     }
 
-    /// Puts as much of the program's buffers as there is room for, and rings if the peer sleeps.
+    /// Puts as much of the program's buffers as there is room for, and rings if the peer sleeps. `more`: the program has more
+    /// to say (MSG_MORE, TCP_CORK).
     ///
     /// # Errors
     /// The peer's counter is impossible.
@@ -180,16 +188,18 @@ impl Tx {
         p: &impl Provider,
         fd: i32,
         walk: &mut Walk,
+        more: bool,
     ) -> Result<Put, Violation> {
         if self.is_advertised(p) {
             return Ok(Put::Bytes(0)); // what was begun goes first
         }
         if walk.left() >= policy::large() {
+            self.tell_withheld(p, fd);
             // SAFETY: passed on to the caller.
             return unsafe { self.put_large(p, fd, walk) };
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.put_ring(p, fd, walk) }
+        unsafe { self.put_ring(p, fd, walk, more) }
     }
 
     /// [`Self::put`] through the ring.
@@ -202,17 +212,22 @@ impl Tx {
         p: &impl Provider,
         fd: i32,
         walk: &mut Walk,
+        more: bool,
     ) -> Result<Put, Violation> {
         let acks = self.acknowledges(p)?;
         self.retell(p);
         let looked = &mut self.looked;
         let journal = &mut self.journal;
+        let keep = Keep {
+            withheld: &mut self.withheld,
+            more,
+        };
         let put = with_scheme!(Sender, &mut self.flow, flow => {
             look_if_due(flow, looked, p, walk.left())?;
             if p.enter() {
                 p.time_put();
                 // SAFETY: passed on to the caller.
-                let put = unsafe { put_by(flow, journal, acks, p, walk) };
+                let put = unsafe { put_by(flow, journal, keep, acks, p, walk) };
                 Some(put)
             } else {
                 None
@@ -253,6 +268,7 @@ impl Tx {
         p: &impl Provider,
         fd: i32,
         want: usize,
+        more: bool,
         mut fill: impl FnMut(*mut u8, usize) -> Result<usize>,
     ) -> Result<Put> {
         if self.is_advertised(p) {
@@ -269,6 +285,7 @@ impl Tx {
             .map_err(|_| Errno::CONNRESET)?;
             let piece = self.flow.place((want - total).min(2 * PUBLISH));
             if piece.len == 0 {
+                self.tell_withheld(p, fd);
                 break;
             }
             if !p.enter() {
@@ -286,8 +303,12 @@ impl Tx {
                 Ok(n) => {
                     self.flow.commit(n.min(len), p);
                     self.journal.note(|| self.flow.clone());
-                    let ring = tell(&mut self.flow, acks, p);
                     total += n.min(len);
+                    let keep = Keep {
+                        withheld: &mut self.withheld,
+                        more,
+                    };
+                    let ring = keep.tell(&mut self.flow, n.min(len), acks, p);
                     if self.rings(p, ring) {
                         self.send_bell(p, fd);
                     }
@@ -315,9 +336,9 @@ impl Tx {
         p.leave();
     }
 
-    /// Shows the peer all that is parked. Whether anything was.
+    /// Shows the peer all that is parked or withheld. Whether anything was.
     fn post_all(&mut self, p: &impl Provider) -> bool {
-        let shown = self.flow.show(true);
+        let shown = self.flow.show(true) | (std::mem::take(&mut self.withheld) > 0);
         if shown {
             self.journal.note(|| self.flow.clone());
             self.flow.publish(p);
@@ -420,6 +441,13 @@ impl Tx {
         self.unread(p) > 0 || self.kernel > p.taken_first()
     }
 
+    /// Whether what the peer, which is gone, has left unread was put after its end: the bell that went with it was answered by a reset
+    /// behind the end of file. (Bytes that nobody is there for are no bytes that somebody threw away.)
+    #[must_use]
+    pub const fn was_put_behind_end(&self) -> bool {
+        self.woke_reader && self.ended.is_behind_end()
+    }
+
     /// Whether nothing of the region is in use: all was read, and nothing waits there to go.
     #[must_use]
     pub fn has_nothing_there(&self, p: &impl Provider) -> bool {
@@ -449,6 +477,7 @@ impl Tx {
     /// byte on the kernel connection is a bell.
     pub fn ring(&mut self, p: &impl Provider, fd: i32) {
         if self.leg == Leg::Fast && p.enter() {
+            self.woke_reader = false;
             self.send_bell(p, fd);
             p.leave();
         }
@@ -476,7 +505,11 @@ impl Tx {
     /// Whether a bell is to follow what the peer has just been told.
     #[inline]
     pub fn rings(&mut self, p: &impl Provider, what: u32) -> bool {
-        p.must_ring(what) || (self.bell_due && std::mem::take(&mut self.bell_due))
+        if p.must_ring(what) {
+            self.woke_reader = what == doorbell::DATA;
+            return true;
+        }
+        std::mem::take(&mut self.bell_due)
     }
 
     /// The caller is about to wait, and may wait for what the peer does: a bell that whoever died before owed it is

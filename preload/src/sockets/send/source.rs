@@ -4,7 +4,7 @@
 //! pipe) is read only as far as there is room.
 
 use super::spare::{PIECE, Spare};
-use super::{How, Said, Step, before_kernel, drive, kernel_said, moved, send};
+use super::{How, Said, Step, before_kernel, drive, has_more, kernel_said, moved, send};
 use crate::signals::since::Since;
 use crate::sockets::ending::is_gone;
 use crate::sockets::{Phase, Socket, cut, demote, engage, wired};
@@ -74,7 +74,7 @@ pub(crate) fn send_from(
             if walk.left() == 0 {
                 return Ok(Step::End);
             }
-            let put = tx.fill(p, fd, walk.left(), &mut fill);
+            let put = tx.fill(p, fd, walk.left(), has_more(s, 0), &mut fill);
             tx.post(p, fd);
             s.mirror_tx(&tx);
             drop(tx);

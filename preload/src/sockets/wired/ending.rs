@@ -192,7 +192,8 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
     };
     // (one that has rung has said why, which nobody may have read)
     let answered = wire.common.is_answered();
-    if !answered && !wire.common.to_plain.load(Ordering::Acquire) {
+    // (the peer's own end, unread, is enough for the kernel to answer with a reset)
+    if !answered && !ends && !wire.common.to_plain.load(Ordering::Acquire) {
         return false;
     }
     if fd < 0 || s.phase() != Phase::Wired || s.is_shared() || is_peer_gone(fd) {

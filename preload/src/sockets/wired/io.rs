@@ -297,7 +297,7 @@ pub(crate) fn hurry(s: &'static Socket, fd: i32) {
         && let Ok(_tx) = s.tx.lock()
     {
         // SAFETY: the lock is held.
-        unsafe { wire.out() }.hurry(s.live_fd(fd));
+        unsafe { wire.out() }.hurry(number(s, fd));
     }
 }
 
@@ -428,7 +428,7 @@ pub(crate) unsafe fn take(s: &'static Socket, fd: i32, walk: &mut Walk) -> Resul
         return Err(Errno::AGAIN);
     }
     // SAFETY: the lock is held, and the caller's promise.
-    let sent = unsafe { wire.out().take(&wire.common, s.live_fd(fd), walk) };
+    let sent = unsafe { wire.out().take(&wire.common, number(s, fd), walk) };
     drop(tx);
     note_pending(s, fd);
     sent.map(|_| ()).map_err(|e| told(s, e, 0))

@@ -12,7 +12,7 @@
 use super::super::demote::{Unread, go_plain};
 use super::super::{Phase, Socket, family, residual};
 use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
-use super::{is_current, opening, riding, waiting, wire};
+use super::{is_current, opening, raising, riding, waiting, wire};
 use crate::world::World;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -251,6 +251,11 @@ impl Leaving {
         if self.s.phase() == Phase::Opening {
             opening::hear_closing(self.s, self.fd, self.wire);
             return false;
+        }
+        if self.wire.common.ring.is_any_due() {
+            // (the thread that makes rings is not told of what is heard here, and none is to come of it)
+            raising::decline(self.s, self.fd, self.wire);
+            waiting::serve_due(self.s, self.fd);
         }
         if self.giving == Giving::Wanted {
             self.ask();

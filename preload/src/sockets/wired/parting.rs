@@ -6,18 +6,24 @@
 
 use super::super::demote;
 use super::super::parked::{self, Left};
-use super::super::seats;
+use super::super::{Socket, seats};
 use super::{ending, leaving, mover, opening, turns};
 use crate::table;
 use crate::world;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::clock;
-use transport::sys::time;
+use transport::sys::{net, time};
 
 /// How long (µs) a peer may take, where the end of the program waits for it, to hear that this side has ended (as the mover's `WORDS_US`).
 const LAST_WORDS_US: u64 = 20_000;
-/// How long (µs) the end of the process waits for what is under way.
-const EXIT_US: u64 = 5_000_000;
+/// How long (µs) the end of a process that kills itself waits for what is under way.
+const KILLED_US: u64 = 5_000_000;
+/// How long (µs) an end that is none of haste waits while nothing moves, since what has not gone then is lost: for a reader that
+/// pauses, and for a server that has not accepted yet.
+const PAUSE_US: u64 = 20_000_000;
+const ACCEPT_US: u64 = 60_000_000;
+/// How long (µs) it is between two looks whether anything does.
+const LOOK_US: u64 = 20_000;
 /// The same where it kills itself and nothing moves: the peer does not read.
 const STILL_US: u64 = 1_000_000;
 
@@ -91,7 +97,8 @@ pub(crate) fn await_taken() {
         }
         parked::release_all();
         let is_under_way = (parked::move_wired(0) != Left::Nothing) | found.any || is_any_parting();
-        if !is_under_way || now - moved > clock::us(STILL_US) || now - begun > clock::us(EXIT_US) {
+        if !is_under_way || now - moved > clock::us(STILL_US) || now - begun > clock::us(KILLED_US)
+        {
             break;
         }
         let _ = time::nap(200);
@@ -135,7 +142,6 @@ fn let_all_go(ends: bool) {
     });
     super::riding::part(&riders);
     parked::release_all();
-    let begun = clock::ticks();
     let mut open = Vec::new();
     world::lock().pool.each(|s| {
         if super::is_wired(s) {
@@ -152,12 +158,65 @@ fn let_all_go(ends: bool) {
         found | (parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US)
             || is_leaving()
     };
-    while is_under_way() && clock::ticks() - begun < clock::us(EXIT_US) {
+    let mut patience = Patience::new();
+    while is_under_way() {
+        if patience.is_over() {
+            world::lock().pool.each(give_up);
+            break;
+        }
         let _ = time::nap(200);
     }
     world::lock().pool.each(super::waiting::clear);
     if ends {
         say_farewell();
+    }
+}
+
+/// How long the end waits for peers that take nothing.
+struct Patience {
+    /// Octets that have not reached a peer's kernel, and since when that is so.
+    left: usize,
+    moved: u64,
+    looked: u64,
+}
+
+impl Patience {
+    fn new() -> Self {
+        let (left, moved, looked) = (0, clock::ticks(), 0);
+        Self {
+            left,
+            moved,
+            looked,
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        let now = clock::ticks();
+        if now - self.looked < clock::us(LOOK_US) {
+            return false;
+        }
+        let (mut left, mut unanswered) = (0, false);
+        world::lock().pool.each(|s| {
+            let fd = super::own_fd(s, -1);
+            if super::is_wired(s) && fd >= 0 {
+                left += super::waiting::unsent(s) + net::unsent(fd);
+                unanswered |= super::waiting::is_waiting(s);
+            }
+        });
+        self.looked = now;
+        if left != self.left {
+            (self.left, self.moved) = (left, now);
+        }
+        let most = if unanswered { ACCEPT_US } else { PAUSE_US };
+        now - self.moved >= clock::us(most)
+    }
+}
+
+/// What has been sent and has not gone is lost: the peer is not to take the end of that for the end of the stream.
+fn give_up(s: &'static Socket) {
+    let fd = super::own_fd(s, -1);
+    if super::is_wired(s) && fd >= 0 && !s.is_shared() && super::waiting::unsent(s) > 0 {
+        net::reset_on_close(fd);
     }
 }
 

@@ -221,15 +221,7 @@ fn serve(rider: Rider) {
     };
     let (s, riding) = (rider.socket, &wire.common.ring);
     if s.is_shared() {
-        if riding.done(Due::Offered) && riding.peer().is_some() {
-            riding.set_own(None);
-            riding.want(Due::SayAnswer);
-        }
-        if riding.done(Due::Answered) {
-            riding.note_answer();
-            riding::end(s, fd);
-            withdraw(s, fd, wire);
-        }
+        decline(s, fd, wire);
     } else if riding.done(Due::Offered) {
         if let Some(old) = riding.get() {
             old.expect_no_more(); // it was never begun there, and will not be
@@ -255,9 +247,8 @@ fn serve(rider: Rider) {
                 let lacks = riding.peer().is_none();
                 lacks_room(s, lacks);
                 riding::end(s, fd);
-                if !lacks {
-                    withdraw(s, fd, wire);
-                }
+                // (also where it has none: it may have answered before, and taken that back, which this word ends there)
+                withdraw(s, fd, wire);
             }
         }
     } else if riding.get().is_none()
@@ -278,6 +269,20 @@ fn serve(rider: Rider) {
         }
     }
     super::waiting::serve_due(s, fd);
+}
+
+/// No ring is to come of what the peer has said: the stream is shared, or goes back to the kernel.
+pub(super) fn decline(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    let riding = &wire.common.ring;
+    if riding.done(Due::Offered) && riding.peer().is_some() {
+        riding.set_own(None);
+        riding.want(Due::SayAnswer);
+    }
+    if riding.done(Due::Answered) {
+        riding.note_answer();
+        riding::end(s, fd);
+        withdraw(s, fd, wire);
+    }
 }
 
 /// Says to the side that has been offered a ring, and has made its own, that this one will not begin: an offer without terms.

@@ -6,7 +6,7 @@
 use super::super::ready::{Ask, kernel_now};
 use super::super::{Phase, Socket, rouse, wait};
 use super::waiting::{is_lacking, note_pending, out_of_room_since};
-use super::{ending, io, is_current, leaving, mover, opening, own_fd, riding, wire};
+use super::{ending, io, is_current, leaving, mover, number, opening, own_fd, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::{In, PATIENCE_US, State};
@@ -258,11 +258,11 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
         return if out.is_roomy(&wire.common) { OUT } else { 0 };
     }
     if out.is_packetized() && !out.has_credit(&wire.common) {
-        let _ = out.seek_room(&wire.common, s.live_fd(fd)); // (before anything can be parked)
+        let _ = out.seek_room(&wire.common, number(s, fd)); // (before anything can be parked)
     }
     if out.is_packetized() && out.is_roomy_to_park(&wire.common).is_some() {
         if out.parked() > 0 {
-            let _ = out.flush_all(&wire.common, s.live_fd(fd)); // (what fails shows by the next call)
+            let _ = out.flush_all(&wire.common, number(s, fd)); // (what fails shows by the next call)
         }
         let lacks = !out.has_credit(&wire.common);
         s.hungry.store(lacks && out.parked() > 0, Ordering::Relaxed);
@@ -277,10 +277,10 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
     if out.is_by_ring() {
         // (what waits here, as a wish for credits may, goes by nobody else's doing where the program only polls)
         if out.pending() > 0 {
-            let _ = out.flush_all(&wire.common, s.live_fd(fd)); // (what fails shows by the next call)
+            let _ = out.flush_all(&wire.common, number(s, fd)); // (what fails shows by the next call)
         }
         if !out.has_credit(&wire.common) {
-            let _ = out.seek_room(&wire.common, s.live_fd(fd));
+            let _ = out.seek_room(&wire.common, number(s, fd));
         }
         return if out.pending() == 0 && riding::has_room(wire) && out.has_credit(&wire.common) {
             OUT
@@ -294,7 +294,7 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
     if out.is_plain() || out.has_credit(&wire.common) {
         return kernel & OUT;
     }
-    let _ = out.seek_room(&wire.common, s.live_fd(fd));
+    let _ = out.seek_room(&wire.common, number(s, fd));
     0
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use transport::clock;
 use transport::sdp::Walk;
 use transport::sys::{diag, net, time};
-use transport::wire::{AGE_US, GATHERED, Gathered, In, Return, Wire};
+use transport::wire::{AGE_US, GATHERED, Gathered, In, Return, State, Wire};
 
 /// Moves what waits to go, at any call of the library: see `parked`. True if something still waits.
 pub(crate) fn post(s: &'static Socket) -> bool {
@@ -73,7 +73,16 @@ pub(crate) fn post(s: &'static Socket) -> bool {
 
 /// Whether something waits to go, and can go yet.
 pub(super) fn waits(s: &Socket, fd: i32) -> bool {
-    is_pending(s) && !is_lost(s, fd)
+    is_pending(s) && !is_lost(s, fd) && !is_reset(s)
+}
+
+/// Whether the peer's direction is at its end by a reset, or broken: nobody takes what waits here.
+fn is_reset(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        s.rx.lock_soon()
+            // SAFETY: the lock is held while it is looked at.
+            .is_ok_and(|_rx| unsafe { wire.incoming() }.state() == State::Reset)
+    })
 }
 
 /// Whether something waits to go, or for the peer's answer.
@@ -126,7 +135,7 @@ pub(super) fn take_in(s: &'static Socket, fd: i32, wire: &'static Wire) -> bool 
         let mut incoming = unsafe { wire.incoming() };
         let here = |incoming: &In| (incoming.octets(), incoming.held(), incoming.state());
         let before = here(&incoming);
-        incoming.available(&wire.common, fd);
+        incoming.available(&wire.common, number(s, fd)); // (not one that was closed since, and is another's)
         (here(&incoming) != before, incoming.state())
     };
     after(s, fd, wire, state);
@@ -175,7 +184,7 @@ pub(crate) fn seek_room(s: &'static Socket, fd: i32) {
     // SAFETY: the lock is held.
     let mut out = unsafe { wire.out() };
     if !out.is_plain() && !out.has_credit(&wire.common) {
-        let _ = out.seek_room(&wire.common, s.live_fd(fd)); // (what fails shows by the next step)
+        let _ = out.seek_room(&wire.common, number(s, fd)); // (what fails shows by the next step)
     }
 }
 
@@ -183,7 +192,7 @@ pub(crate) fn seek_room(s: &'static Socket, fd: i32) {
 /// sends expects that it goes whatever the program does next. The mover goes on with what is left then.
 pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
     let begun = clock::ticks();
-    let fd = s.live_fd(fd);
+    let fd = number(s, fd);
     let mut opens = false;
     while is_wired(s) && is_awaited(s) && !since.any() {
         opens = s.phase() == Phase::Opening;
@@ -273,7 +282,7 @@ pub(crate) fn release(s: &'static Socket) -> bool {
         && is_current(s, wire)
     {
         // SAFETY: the lock is held. (What fails shows by the next call.)
-        let _ = unsafe { wire.out() }.release(&wire.common, s.live_fd(fd));
+        let _ = unsafe { wire.out() }.release(&wire.common, number(s, fd));
     }
     is_asking(wire)
 }
@@ -289,7 +298,7 @@ pub(super) fn clear(s: &'static Socket) {
         && is_current(s, wire)
     {
         // SAFETY: the lock is held. (What fails shows by the next call.)
-        let _ = unsafe { wire.out() }.clear(&wire.common, fd);
+        let _ = unsafe { wire.out() }.clear(&wire.common, number(s, fd));
     }
 }
 

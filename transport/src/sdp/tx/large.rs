@@ -44,6 +44,7 @@ impl Tx {
     /// until [`crate::direct::Direct::is_taken`], and calls [`Self::collect`]. Whether the reader was asleep for
     /// want of it, and is on its way now.
     pub fn advertise(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> Option<bool> {
+        self.tell_withheld(p, fd);
         let (from, len) = walk.chunk();
         let can = len >= policy::large()
             && self.advert == Advert::None
@@ -129,6 +130,7 @@ impl Tx {
         walk: &mut Walk,
         mut put: impl FnMut(*const u8, usize) -> usize,
     ) -> Result<(), Violation> {
+        self.tell_withheld(p, fd);
         let can = !self.is_advertised(p) && !self.journal.is_on() && !self.flow.is_parked();
         while can && self.leg == Leg::Fast && walk.left() > 0 {
             let (from, len) = walk.chunk();
@@ -193,7 +195,7 @@ impl Tx {
         let (_, len) = walk.chunk();
         let mut part = walk.part(len);
         // SAFETY: passed on to the caller.
-        unsafe { self.put_ring(p, fd, &mut part) }?;
+        unsafe { self.put_ring(p, fd, &mut part, false) }?;
         walk.skip(part.done());
         Ok(part.done())
     }
@@ -201,7 +203,8 @@ impl Tx {
     /// Whether a reader waits with a buffer of its own for what comes next ([`Self::put_direct`]); it is told that large
     /// messages come straight.
     pub fn goes_straight(&mut self, p: &impl Provider) -> bool {
-        if self.is_advertised(p) || self.journal.is_on() || p.reaches().is_err() {
+        let is_held_up = self.is_advertised(p) || self.withheld > 0;
+        if is_held_up || self.journal.is_on() || p.reaches().is_err() {
             return false;
         }
         p.foretell(true);
@@ -212,8 +215,9 @@ impl Tx {
     ///
     /// # Safety
     /// As there.
-    pub unsafe fn put_direct(&mut self, p: &impl Provider, walk: &mut Walk) -> Put {
+    pub unsafe fn put_direct(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> Put {
         let before = walk.done();
+        self.tell_withheld(p, fd);
         if !self.is_advertised(p) && !self.journal.is_on() && p.reaches().is_ok() {
             p.foretell(true);
             let most = policy::stage(walk.left());
@@ -238,7 +242,7 @@ impl Tx {
     ) -> Result<Put, Violation> {
         if self.journal.is_on() || p.reaches().is_err() {
             // SAFETY: passed on to the caller.
-            return unsafe { self.put_ring(p, fd, walk) };
+            return unsafe { self.put_ring(p, fd, walk, false) };
         }
         let before = walk.done();
         // (a sender that does not wait asleep, where cores are short, keeps its reader from coming)
@@ -247,7 +251,7 @@ impl Tx {
         let mut part = walk.part(policy::stage(walk.left()));
         let put = if way == Way::Ring {
             // SAFETY: passed on to the caller.
-            unsafe { self.put_ring(p, fd, &mut part) }
+            unsafe { self.put_ring(p, fd, &mut part, false) }
         } else {
             // SAFETY: as above.
             unsafe { self.put_straight(p, fd, &mut part) }
@@ -280,7 +284,7 @@ impl Tx {
                 PUBLISH
             });
             // SAFETY: passed on to the caller.
-            let put = unsafe { self.put_ring(p, fd, &mut part) }?;
+            let put = unsafe { self.put_ring(p, fd, &mut part, false) }?;
             walk.skip(part.done());
             match put {
                 Put::Bytes(n) if n > 0 => {}

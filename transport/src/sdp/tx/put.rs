@@ -9,17 +9,35 @@ use flowctl::any::Sender;
 use flowctl::packetized::WARM;
 use flowctl::{Piece, Violation, credit};
 
+/// A position, as far as it fits: looks come often enough for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Looked(u32);
+
+impl Looked {
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)]
+    pub(super) const fn at(position: u64) -> Self {
+        Self(position as u32)
+    }
+
+    /// Whether so much has been put since that an empty buffer would be worth knowing of.
+    #[inline]
+    pub(super) const fn is_due(self, position: u64) -> bool {
+        Self::at(position).0.wrapping_sub(self.0) as u64 >= WARM
+    }
+}
+
 /// Reads what was handed back when it is needed: too little known room, or now and then so that an empty
 /// buffer is noticed.
 #[inline]
 pub(super) fn look_if_due(
     flow: &mut impl flowctl::Sender,
-    looked: &mut u64,
+    looked: &mut Looked,
     p: &impl Provider,
     want: usize,
 ) -> Result<(), Violation> {
-    if flow.is_short(want) || flow.accepted() - *looked >= WARM {
-        *looked = flow.accepted();
+    if flow.is_short(want) || looked.is_due(flow.accepted()) {
+        *looked = Looked::at(flow.accepted());
         flow.granted(p)?;
     }
     Ok(())
@@ -37,6 +55,42 @@ pub(super) fn tell(flow: &mut impl flowctl::Sender, acks: bool, p: &impl Provide
     }
 }
 
+/// Whether the end of what is put is told of.
+pub(super) struct Keep<'a> {
+    /// Bytes that were kept so far.
+    pub(super) withheld: &'a mut u16,
+    /// The program has more to say.
+    pub(super) more: bool,
+}
+
+impl Keep<'_> {
+    /// [`tell`] of `len` bytes at the end of a call, or withholds them.
+    #[inline]
+    pub(super) fn tell(
+        self,
+        flow: &mut impl flowctl::Sender,
+        len: usize,
+        acks: bool,
+        p: &impl Provider,
+    ) -> u32 {
+        let before = *self.withheld;
+        // (what is longer than loopback's segments goes, as full segments do)
+        let after = u16::try_from(len)
+            .ok()
+            .and_then(|len| before.checked_add(len));
+        if self.more
+            && let Some(after) = after
+            && flow.withhold(p)
+        {
+            *self.withheld = after;
+            // (a reader that sleeps has to know: its patience begins)
+            return if before == 0 { doorbell::DATA } else { 0 };
+        }
+        *self.withheld = 0;
+        tell(flow, acks, p)
+    }
+}
+
 /// Puts by one scheme. Returns the bytes put, and whom it may have to wake.
 ///
 /// # Safety
@@ -45,6 +99,7 @@ pub(super) fn tell(flow: &mut impl flowctl::Sender, acks: bool, p: &impl Provide
 pub(super) unsafe fn put_by<F: flowctl::Sender + Clone + Into<Sender>>(
     flow: &mut F,
     journal: &mut Journal<Sender>,
+    mut keep: Keep<'_>,
     acks: bool,
     p: &impl Provider,
     walk: &mut Walk,
@@ -71,18 +126,22 @@ pub(super) unsafe fn put_by<F: flowctl::Sender + Clone + Into<Sender>>(
         unsafe { fill_piece(p, piece, walk) };
         flow.commit(piece.len, p);
         unpublished += piece.len;
-        if unpublished >= PUBLISH || walk.left() == 0 {
+        if unpublished >= PUBLISH {
             journal.note(|| flow.clone().into());
             ring |= tell(flow, acks, p);
+            *keep.withheld = 0;
             unpublished = 0;
         }
         if walk.left() > 0 && flow.is_short(walk.left().min(PUBLISH)) {
             flow.granted(p)?;
         }
     }
-    if unpublished > 0 {
+    if walk.left() > 0 {
+        keep.more = false; // no room: it takes what there is to make some
+    }
+    if unpublished > 0 || (*keep.withheld > 0 && !keep.more) {
         journal.note(|| flow.clone().into());
-        ring |= tell(flow, acks, p);
+        ring |= keep.tell(flow, unpublished, acks, p);
     }
     Ok((walk.done() - before, ring))
 }

@@ -4,11 +4,11 @@
 //! Rule: false means that nothing was put, so the caller can begin anew with the general way.
 
 use super::Tx;
+use super::put::Looked;
 use crate::doorbell;
 use crate::provider::Provider;
 use crate::sdp::Leg;
 use flowctl::any::Sender;
-use flowctl::packetized::WARM;
 use flowctl::{Piece, Sender as _};
 
 impl Tx {
@@ -31,6 +31,7 @@ impl Tx {
         let orphaned = self.orphaned | self.tell_orphaned | self.bell_due;
         if self.leg != Leg::Fast
             || orphaned
+            || self.withheld > 0
             || self.journal.is_on()
             || self.is_advertised(p)
             || self.acknowledges(p) != Ok(false)
@@ -41,11 +42,11 @@ impl Tx {
             return false;
         };
         let mut fits = !flow.is_short(len);
-        if !fits || flow.accepted() - self.looked >= WARM {
+        if !fits || self.looked.is_due(flow.accepted()) {
             if flow.granted(p).is_err() {
                 return false; // (the general way looks too, and finds the lie)
             }
-            self.looked = flow.accepted();
+            self.looked = Looked::at(flow.accepted());
         }
         fits &= !flow.is_short(len);
         if !flow.takes(len) {
@@ -72,6 +73,7 @@ impl Tx {
             self.note_starved(p);
         }
         if p.must_ring(doorbell::DATA) {
+            self.woke_reader = true;
             self.send_bell(p, fd);
         }
         p.leave();

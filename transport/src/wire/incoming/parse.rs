@@ -40,6 +40,9 @@ impl In {
                 break;
             }
         }
+        if self.reset {
+            common.words.lift(); // (the peer says nothing any more that would be believed: the kernel tells who waits for room)
+        }
         if std::mem::take(&mut self.untold) {
             self.note(); // (before it is told: a half that is put back would hear what it has acknowledged)
             common.tell_heard(&self.seq.heard());
