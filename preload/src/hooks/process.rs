@@ -203,6 +203,9 @@ pub unsafe extern "C" fn syscall(
     }
     match nr {
         libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
+        libc::SYS_io_submit => {
+            super::transfer::before_submit(b, std::ptr::with_exposed_provenance(c));
+        }
         libc::SYS_seccomp if is_limiting(a, c) => enter_sandbox(),
         libc::SYS_prctl => enter_by_prctl(a, b, c),
         libc::SYS_execve | libc::SYS_execveat => {

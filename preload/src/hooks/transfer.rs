@@ -10,7 +10,7 @@ use crate::real::{self, other, ret, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Socket, mapped, send};
 use crate::table;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use transport::direct::policy;
 use transport::reason::Reason;
 use transport::syscall;
@@ -207,3 +207,36 @@ macro_rules! lio {
 }
 
 lio! { lio_listio lio_listio64 }
+
+/// Where the descriptor stands in a `struct iocb` (linux/aio_abi.h), in bytes.
+const IOCB_FD: usize = 20;
+
+/// Native aio (io_submit(2)): the streams that the control blocks name have to be the kernel's.
+pub(super) fn before_submit(n: usize, list: *const *const c_void) {
+    if !is_good(
+        list.cast(),
+        n.min(MOST_BLOCKS) * size_of::<usize>(),
+        Access::Read,
+    ) {
+        return;
+    }
+    for i in 0..n.min(MOST_BLOCKS) {
+        // SAFETY: probed.
+        let block = unsafe { list.add(i).read_unaligned() };
+        drive_by_kernel(block.wrapping_byte_add(IOCB_FD));
+    }
+}
+
+/// More than a context takes at a time (/proc/sys/fs/aio-max-nr).
+const MOST_BLOCKS: usize = 1 << 16;
+
+/// libaio's function of this name, which says errors by a number below 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn io_submit(context: usize, n: c_long, list: *const *const c_void) -> c_int {
+    before_submit(usize::try_from(n).unwrap_or(0), list);
+    // SAFETY: the program's words for this call.
+    match unsafe { syscall!(io_submit, context, n, list) } {
+        Ok(submitted) => c_int::try_from(submitted).unwrap_or(c_int::MAX),
+        Err(e) => -e.0,
+    }
+}

@@ -9,7 +9,9 @@ use crate::sys::{Fd, io, net, wait};
 pub(super) const CASES: &[Case] = &[
     Case::pair("killed_after_send", killed_after_send).processes_only(),
     Case::pair("killed_after_bulk", killed_after_bulk).processes_only(),
-    Case::pair("killed_while_it_waits", killed_while_it_waits).processes_only(),
+    Case::pair("killed_while_it_waits", killed_while_it_waits)
+        .processes_only()
+        .conns(4),
     Case::pair("killed_with_unread", killed_with_unread).processes_only(),
     Case::pair("killed_with_unread_half_closed", |s| unread_behind(s, true)).processes_only(),
     Case::pair("killed_with_unread_of_who_shut", |s| {
@@ -417,12 +419,25 @@ fn unread_of_the_first(s: &Side) {
 
 /// Killed asleep, with everything read: what its peer sends after that is answered by a reset behind the end, which no read is told of.
 fn killed_while_it_waits(s: &Side) {
-    let fd = s.pair();
+    // (with a different number of messages before: now and then a sender asks the kernel)
+    let fds: Vec<Fd> = (0..4).map(|_| s.pair()).collect();
+    for (i, &fd) in fds.iter().enumerate() {
+        for _ in 0..i {
+            if s.a() {
+                io::recv_exact(fd, 4);
+            } else {
+                io::send_all(fd, b"warm").ok();
+            }
+        }
+    }
     if s.a() {
-        io::send_all(fd, b"question").ok();
+        for &fd in &fds {
+            io::send_all(fd, b"question").ok();
+        }
         s.tell(u64::from(std::process::id()));
         s.tell_once_asleep();
-        io::recv_exact(fd, 6);
+        let watched: Vec<_> = fds.iter().map(|&fd| (fd, libc::POLLIN)).collect();
+        wait::poll(&watched, 60_000);
         return;
     }
     let victim = s.hear() as i32;
@@ -430,13 +445,15 @@ fn killed_while_it_waits(s: &Side) {
     std::thread::sleep(wait::millis(20)); // (in the kernel, after a nap)
     proc::kill(victim, libc::SIGKILL).ok();
     s.wait_gone();
-    log!(s, "{}", io::recv_exact(fd, 8).1);
-    log!(s, "{}", io::send(fd, b"answer", libc::MSG_NOSIGNAL));
-    for _ in 0..2 {
+    for fd in fds {
+        log!(s, "{}", io::recv_exact(fd, 8).1);
+        log!(s, "{}", io::send(fd, b"answer", libc::MSG_NOSIGNAL));
+        for _ in 0..2 {
+            end(s, fd);
+        }
+        for _ in 0..2 {
+            log!(s, "{}", io::send(fd, b"more", libc::MSG_NOSIGNAL));
+        }
         end(s, fd);
     }
-    for _ in 0..2 {
-        log!(s, "{}", io::send(fd, b"more", libc::MSG_NOSIGNAL));
-    }
-    end(s, fd);
 }

@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("send_by_writev", |s| {
         sends(s, |fd, b| io::writev(fd, &halves(b)))
     }),
+    Case::pair("native_aio", native_aio).any_path("the kernel moves the bytes by itself"),
     Case::pair("sendmmsg_ends_with_a_part", sendmmsg_ends_with_a_part),
     Case::pair("send_by_sendmmsg", |s| sends(s, by_sendmmsg)),
     Case::pair("send_by_sendfile", |s| sends(s, by_sendfile)),
@@ -325,4 +326,77 @@ fn sendmmsg_ends_with_a_part(s: &Side) {
         log!(s, "{} {end}", got == long[..first]);
     }
     s.sync("done");
+}
+
+/// io_submit(2): a write and a read that the kernel does by itself.
+fn native_aio(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let mut context = 0usize;
+        // SAFETY: the call writes one word.
+        let made = call!(libc::syscall(libc::SYS_io_setup, 4, &raw mut context));
+        let mut out = *b"by itself";
+        log!(
+            s,
+            "{made} {}",
+            by_itself(context, IOCB_CMD_PWRITE, fd, &mut out)
+        );
+        let mut back = [0; 9];
+        log!(
+            s,
+            "{} {}",
+            by_itself(context, IOCB_CMD_PREAD, fd, &mut back),
+            hash(&back)
+        );
+        // SAFETY: no pointers.
+        call!(libc::syscall(libc::SYS_io_destroy, context)).ok();
+    } else {
+        let (got, _) = io::recv_exact(fd, 9);
+        log!(s, "{}", io::send_all(fd, &got));
+    }
+    s.sync("done");
+}
+
+/// Of linux/aio_abi.h.
+const IOCB_CMD_PREAD: u64 = 0;
+const IOCB_CMD_PWRITE: u64 = 1;
+
+/// One operation, from its submission to its end: what that says of it.
+fn by_itself(context: usize, what: u64, fd: Fd, buf: &mut [u8]) -> i64 {
+    let (at, len) = (
+        buf.as_mut_ptr().expose_provenance() as u64,
+        buf.len() as u64,
+    );
+    let block = [
+        0,
+        0,
+        what | u64::from(fd.cast_unsigned()) << 32,
+        at,
+        len,
+        0,
+        0,
+        0u64,
+    ];
+    let list = [block.as_ptr()];
+    let mut event = [0i64; 4];
+    let none = ptr::null_mut::<libc::timespec>();
+    // SAFETY: a control block and its buffer, which live until the operation has ended.
+    call!(libc::syscall(
+        libc::SYS_io_submit,
+        context,
+        1,
+        list.as_ptr()
+    ))
+    .ok();
+    // SAFETY: room for one event.
+    call!(libc::syscall(
+        libc::SYS_io_getevents,
+        context,
+        1,
+        1,
+        event.as_mut_ptr(),
+        none
+    ))
+    .ok();
+    event[2]
 }

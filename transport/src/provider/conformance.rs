@@ -462,10 +462,8 @@ fn a_stream_breaks_on_a_lie(pair: &impl Pair) {
     tx.attach(&a, &terms(&a, Scheme::Packetized));
     let _ = a.must_ring(DATA);
     // SAFETY: the walk's buffer is readable.
-    assert_eq!(
-        unsafe { tx.put(&a, -1, &mut walk(), false) },
-        Ok(Put::Bytes(64))
-    );
+    let put = unsafe { tx.put(&a, -1, &mut walk(), false) };
+    assert_eq!(put, Ok(Put::Bytes(64)));
     b.hand_back(Back::Consumed, 65);
     assert!(tx.room(&a).is_err());
     // What was never sent cannot be asked back.

@@ -326,6 +326,33 @@ fn a_first_leg_that_ends_before_what_was_read_is_a_lie() {
     assert_eq!(Rx::new().leg(), Leg::First);
 }
 
+/// What is withheld is not there before the next is sent, or the leg ends; and then all of it is, whatever ended.
+#[test]
+fn what_is_withheld_comes_with_what_follows() {
+    for scheme in [Scheme::Credit, Scheme::Packetized, Scheme::Nic] {
+        for how in 0..6 {
+            let mut c = attached(scheme);
+            let [a, b] = &mut c.sides;
+            let p = b.p;
+            for n in [100, 51] {
+                a.write_more(n);
+                b.read(&p, 5000, How::default());
+                assert_eq!(b.got, 0, "{scheme:?} {how}");
+            }
+            match how {
+                0 => a.write(10),
+                1 => a.write(11),
+                2 => a.tx.tell_withheld(&a.p, a.raw()),
+                3 => a.tx.finish(&a.p, FIN_CLOSED),
+                4 => a.tx.end_fast(&a.p),
+                _ => b.rx.end_kernel(None),
+            }
+            b.read(&p, 5000, How::default());
+            assert_eq!(b.got, a.sent, "{scheme:?} {how}");
+        }
+    }
+}
+
 /// A sender that parked bytes and is gone, without a word or with its last one: they still arrive.
 #[test]
 fn what_a_dead_sender_had_parked_arrives() {

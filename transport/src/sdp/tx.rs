@@ -505,8 +505,11 @@ impl Tx {
     /// Whether a bell is to follow what the peer has just been told.
     #[inline]
     pub fn rings(&mut self, p: &impl Provider, what: u32) -> bool {
+        // (of two wishes that the peer may have, which it is has to be known before it is taken)
+        let reads = what == doorbell::DATA
+            || what & doorbell::DATA != 0 && p.peer_sleeps_for(doorbell::DATA);
         if p.must_ring(what) {
-            self.woke_reader = what == doorbell::DATA;
+            self.woke_reader = reads;
             return true;
         }
         std::mem::take(&mut self.bell_due)

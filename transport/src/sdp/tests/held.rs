@@ -107,7 +107,7 @@ fn bytes_of_the_ring_and_of_the_lane_come_in_order() {
                 let mut bytes: Vec<u8> = (sent..sent + len).map(byte).collect();
                 let mut walk = Walk::one(bytes.as_mut_ptr(), len);
                 // SAFETY: the vector.
-                if let Ok(Put::Bytes(n)) = unsafe { tx.put(&a, -1, &mut walk) } {
+                if let Ok(Put::Bytes(n)) = unsafe { tx.put(&a, -1, &mut walk, false) } {
                     sent += n;
                 }
             }

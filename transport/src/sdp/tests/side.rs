@@ -130,7 +130,7 @@ impl Side {
             walk.skip(n);
         } else if self.tx.leg() == Leg::Fast {
             // SAFETY: the walk's buffer is readable.
-            let put = unsafe { self.tx.put(p, fd, &mut walk) }.unwrap();
+            let put = unsafe { self.tx.put(p, fd, &mut walk, false) }.unwrap();
             assert!(put == Put::Bytes(walk.done()) || put == Put::Ended);
         }
         if self.tx.leg() != Leg::Fast {
@@ -145,6 +145,17 @@ impl Side {
         self.sent += walk.done() as u64;
     }
 
+    /// Sends bytes that more is to follow.
+    pub(super) fn write_more(&mut self, n: usize) {
+        let mut bytes: Vec<u8> = (0..n as u64).map(|i| byte(self.sent + i)).collect();
+        let mut walk = Walk::one(bytes.as_mut_ptr(), n);
+        let (p, fd) = (self.p, self.raw());
+        // SAFETY: the walk's buffer is readable.
+        let put = unsafe { self.tx.put(&p, fd, &mut walk, true) };
+        assert_eq!(put, Ok(Put::Bytes(n)));
+        self.sent += n as u64;
+    }
+
     /// Sends bytes that are made in place, as those of a file are.
     pub(super) fn fill(&mut self, n: usize) {
         if self.tx.leg() != Leg::Fast {
@@ -152,7 +163,7 @@ impl Side {
         }
         let fd = self.raw();
         let mut next = self.sent;
-        let filled = self.tx.fill(&self.p, fd, n, |at, len| {
+        let filled = self.tx.fill(&self.p, fd, n, false, |at, len| {
             let len = len.min(700);
             for i in 0..len {
                 // SAFETY: the sender gave `len` bytes.

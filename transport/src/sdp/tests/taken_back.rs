@@ -14,7 +14,7 @@ const LEN: usize = 4 * LEAST;
 fn put(tx: &mut Tx, p: &Segment, bytes: &mut [u8]) -> usize {
     let mut walk = Walk::one(bytes.as_mut_ptr(), bytes.len());
     // SAFETY: the walk's bytes.
-    match unsafe { tx.put(p, -1, &mut walk) } {
+    match unsafe { tx.put(p, -1, &mut walk, false) } {
         Ok(Put::Bytes(n)) => n,
         other => panic!("{other:?}"),
     }
