@@ -38,6 +38,7 @@ pub(crate) unsafe fn take(
         || s.phase() != Phase::Attached
         || s.lowat.load(Ordering::Relaxed) > 1
         || s.starving.load(Ordering::Relaxed) != 0
+        || s.pulls.load(Ordering::Relaxed) != 0
     {
         return None;
     }

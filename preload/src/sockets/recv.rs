@@ -98,7 +98,7 @@ pub(crate) unsafe fn recv(
 #[inline]
 fn counted(s: &Socket, n: usize, how: How) -> usize {
     if !how.peek && n > 0 {
-        if s.starving.load(Ordering::Relaxed) != 0 {
+        if s.starving.load(Ordering::Relaxed) != 0 || s.pulls.load(Ordering::Relaxed) != 0 {
             parked::was_fed(s);
         }
         count(s, n);

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_000b;
+pub const MAGIC: u64 = 0x5348_554e_5400_000c;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
