@@ -10,7 +10,7 @@ use crate::real::{self, other, ret, set_errno};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Socket, mapped, send};
 use crate::table;
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_void};
 use transport::direct::policy;
 use transport::reason::Reason;
 use transport::syscall;
@@ -211,7 +211,8 @@ lio! { lio_listio lio_listio64 }
 /// Where the descriptor stands in a `struct iocb` (linux/aio_abi.h), in bytes.
 const IOCB_FD: usize = 20;
 
-/// Native aio (io_submit(2)): the streams that the control blocks name have to be the kernel's.
+/// Native aio (io_submit(2), by syscall(2)): the streams that the control blocks name have to be the kernel's. (The function of that
+/// name is libaio's, and no name that libc does not have is taken here.)
 pub(super) fn before_submit(n: usize, list: *const *const c_void) {
     if !is_good(
         list.cast(),
@@ -229,14 +230,3 @@ pub(super) fn before_submit(n: usize, list: *const *const c_void) {
 
 /// More than a context takes at a time (/proc/sys/fs/aio-max-nr).
 const MOST_BLOCKS: usize = 1 << 16;
-
-/// libaio's function of this name, which says errors by a number below 0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn io_submit(context: usize, n: c_long, list: *const *const c_void) -> c_int {
-    before_submit(usize::try_from(n).unwrap_or(0), list);
-    // SAFETY: the program's words for this call.
-    match unsafe { syscall!(io_submit, context, n, list) } {
-        Ok(submitted) => c_int::try_from(submitted).unwrap_or(c_int::MAX),
-        Err(e) => -e.0,
-    }
-}
