@@ -2,7 +2,7 @@
 
 use crate::sockets::handover;
 use crate::{environment, fork, real, report, rules, signals, table, world};
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use transport::{clock, settings, sys};
 
 /// Runs before the program's own constructors; with `-z initfirst` before those of other libraries.
@@ -45,7 +45,25 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
     crate::sockets::listener::note_all();
     signals::init();
     fork::init();
+    before_quick_exit();
     world::set_pid(sys::pid());
+}
+
+/// `quick_exit` runs no destructors, and ends the process by a name of libc's own. (What is registered first runs last.)
+fn before_quick_exit() {
+    extern "C" fn ends(_: *mut c_void) {
+        destructor();
+    }
+    let register = crate::real::other::__cxa_at_quick_exit.get();
+    if !register.is_null() {
+        // SAFETY: libc's function of this name; what it registers for no library is never taken out.
+        unsafe {
+            std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void) -> c_int,
+            >(register)(ends, std::ptr::null_mut());
+        }
+    }
 }
 
 extern "C" fn destructor() {

@@ -160,6 +160,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: the program's argument, passed on.
     let new = unsafe { real::dup(fd) };
     duplicated(fd, new);
+    made_standard(new);
     new
 }
 
@@ -178,6 +179,9 @@ fn dup_onto(old: c_int, new: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     let r = kernel();
     if r >= 0 {
         duplicated(old, r);
+        if old != r {
+            made_standard(r);
+        }
     }
     r
 }
@@ -388,6 +392,45 @@ pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c
             *mut c_void,
             unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int,
         >(next)(fd, format, args)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    args: *mut c_void,
+) -> c_int {
+    by_stdio(fd);
+    let next = other::__vdprintf_chk.get();
+    if next.is_null() {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe {
+        std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C" fn(c_int, c_int, *const c_char, *mut c_void) -> c_int,
+        >(next)(fd, flag, format, args)
+    }
+}
+
+/// A stream is a standard one from now on: libc's stdio uses it by names that cannot be interposed. (What is about to execute
+/// something, in its parent's memory, is `exec`'s.)
+fn made_standard(new: c_int) {
+    if (0..=2).contains(&new)
+        && !world::is_foreign()
+        && let Some(s) = table::socket(new)
+    {
+        let unread = if new == 0 {
+            Unread::Ask
+        } else {
+            Unread::GiveBack
+        };
+        let e = real::errno();
+        demote(s, new, Reason::Stdio, unread);
+        set_errno(e);
     }
 }
 

@@ -175,7 +175,7 @@ unsafe fn transmit(
     flags: i32,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    if flags & !send::FLAGS != 0 {
+    if flags & !send::FLAGS != 0 && !s.tx_shut.load(Ordering::Acquire) {
         use crate::sockets::demote::{Unread, demote};
         demote(s, fd, transport::reason::Reason::UrgentData, Unread::Keep);
         if wired::is_wired(s) {

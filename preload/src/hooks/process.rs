@@ -81,6 +81,7 @@ mod variadic {
 
     jump! {
         dprintf printing dprintf;
+        __dprintf_chk printing __dprintf_chk;
     }
 }
 

@@ -167,23 +167,34 @@ mod jumps {
     jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
 }
 
-/// A thread ends itself; if that is the process's first, the process lives on until the program's last has ended. The
-/// frames of the caller are unwound by libc's, so nothing of ours may be among them.
 #[cfg(target_arch = "x86_64")]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn pthread_exit(_value: *mut c_void) -> ! {
+mod exits {
+    use super::*;
+
     extern "C" fn leaving() {
         crate::mapper::leaving();
         crate::sockets::wired::leaving();
     }
-    std::arch::naked_asm!(
-        "push rdi",
-        "call {leaving}",
-        "pop rdi",
-        "mov r11, [rip + {next}]",
-        "jmp r11",
-        leaving = sym leaving,
-        next = sym other::pthread_exit,
-    )
+
+    macro_rules! exits {
+        ($($name:ident)*) => {$(
+            /// A thread ends itself; if that is the process's first, the process lives on until the program's last has ended. The
+            /// frames of the caller are unwound by libc's, so nothing of ours may be among them.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name(_value: *mut c_void) -> ! {
+                std::arch::naked_asm!(
+                    "push rdi",
+                    "call {leaving}",
+                    "pop rdi",
+                    "mov r11, [rip + {next}]",
+                    "jmp r11",
+                    leaving = sym leaving,
+                    next = sym other::$name,
+                )
+            }
+        )*};
+    }
+
+    exits! { pthread_exit thrd_exit }
 }

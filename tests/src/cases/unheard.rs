@@ -3,9 +3,9 @@
 use super::Case;
 use crate::log;
 use crate::side::{Random, Side};
-use crate::sys::{Fd, io, net, proc, wait};
+use crate::sys::{Fd, Ret, io, net, proc, wait};
 use std::thread::sleep;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("both_write_much_first", both_write_much_first)
@@ -18,6 +18,7 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path("nobody has accepted it")
         .slow(),
+    Case::pair("both_shut_behind_much", both_shut_behind_much),
     Case::pair("edge_of_reset_after_a_poll", edge_of_reset_after_a_poll),
     Case::pair("killed_beside_what_is_ready", killed_beside_what_is_ready).processes_only(),
 ];
@@ -118,10 +119,37 @@ fn edge_of_reset_after_a_poll(s: &Side) {
         log!(s, "again {}", wait::epoll_wait(set, 1, 50));
     } else {
         s.sync("set");
+        sleep(wait::millis(100)); // (words about a ring that is being agreed would be answered with a reset)
         net::shutdown(fd, libc::SHUT_RDWR).ok();
         s.sync("shut");
     }
     s.sync("done");
+}
+
+/// Much is sent before both directions are shut, and read slowly: what the reader's end says of its own meanwhile is no answer to that.
+fn both_shut_behind_much(s: &Side) {
+    let much = Random::new(23).bytes(1_000_000);
+    for round in 0..4 {
+        let fd = s.pair();
+        if s.a() == (round % 2 == 0) {
+            let mut got = Vec::new();
+            let mut piece = [0; 8192];
+            let last = loop {
+                sleep(Duration::from_micros(500));
+                match io::recv(fd, &mut piece, 0) {
+                    Ret(n @ 1..) => got.extend_from_slice(&piece[..n as usize]),
+                    last => break last,
+                }
+            };
+            log!(s, "read {} {}, then {last}", got.len(), got == much);
+            s.sync("read");
+        } else {
+            io::send_all(fd, &much).ok();
+            net::shutdown(fd, libc::SHUT_RDWR).ok();
+            s.sync("read");
+        }
+        net::close(fd).ok();
+    }
 }
 
 /// Every poll has something to tell at once, and the end of a killed peer shows all the same.

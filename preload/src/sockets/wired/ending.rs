@@ -6,7 +6,9 @@
 use super::super::demote::go_plain;
 use super::super::ending::Ending;
 use super::super::{Phase, Socket, rouse, seats};
-use super::{io, is_current, leaving, mover, opening, own_fd, raising, riding, waiting, wire};
+use super::{
+    farewell, io, is_current, leaving, mover, opening, own_fd, raising, riding, waiting, wire,
+};
 use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -54,11 +56,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     }
     let both = s.rx_shut.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire);
     if both && !waiting::is_under_way(s) {
-        // Nothing is to come and nothing to go: what comes all the same is answered as the kernel answers it.
-        s.fin_sent.store(true, Ordering::Release);
-        s.woken_hard.store(true, Ordering::Release);
-        shut_here(s, wire);
-        return Some(libc::SHUT_RDWR);
+        return farewell::begin(s, fd, wire); // nothing is to come, and nothing to go
     }
     if how != libc::SHUT_WR {
         super::super::rouse::all(s);
@@ -173,7 +171,7 @@ pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
 
 /// Whether the program leaves bytes that it has not read: they make the end a reset, what is only SDP's own does not, and
 /// is taken from the kernel.
-fn has_unread(s: &Socket, wire: &Wire, fd: i32) -> bool {
+pub(super) fn has_unread(s: &Socket, wire: &Wire, fd: i32) -> bool {
     s.phase() == Phase::Wired
         && s.rx.lock().is_ok_and(|_rx| {
             // SAFETY: the lock is held.

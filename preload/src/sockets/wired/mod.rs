@@ -14,6 +14,7 @@
 //! | `riding`, `raising`, `connecting` | a ring of an RDMA adapter under the connection: what calls do beside, and how it is made |
 //! | `ready` | what the socket is ready for |
 //! | `ending` | shutdown, close, and following a peer back to plain bytes |
+//! | `farewell` | both directions are shut, and the peer may just be saying something |
 //! | `leaving` | the way back to plain bytes, with what was not read |
 //!
 //! Called by the modules beside it, which own the loops and the waiting. Rules:
@@ -24,6 +25,7 @@
 mod bell;
 mod connecting;
 mod ending;
+mod farewell;
 mod io;
 mod leaving;
 pub(crate) mod mover;

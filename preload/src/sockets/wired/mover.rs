@@ -150,7 +150,12 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             // (who has noted something before that was to be seen did not ring)
             waits = parked::has_wired() || !LINGERING.lock().is_empty();
         }
-        let rung = bell::sleep(if waits { 0 } else { patience() });
+        // (before, too: what rings it awake for that may have been taken by another look)
+        let rung = if is_over() {
+            [None; bell::RUNG]
+        } else {
+            bell::sleep(if waits { 0 } else { patience() })
+        };
         if OVER.load(Ordering::SeqCst) {
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
@@ -380,7 +385,7 @@ pub(crate) fn in_child() {
 
 /// Whether there was such a thread.
 pub(super) fn has_begun() -> bool {
-    STARTED.load(Ordering::Relaxed)
+    STARTED.load(Ordering::Relaxed) || OVER.load(Ordering::Relaxed)
 }
 
 /// Whether octets that wait can be expected to go without a call of the program's.

@@ -2,7 +2,7 @@
 
 use super::super::{Phase, Socket, parked, rouse};
 use super::io::{after, available_on};
-use super::{ending, is_current, is_wired, mover, number, opening, own_fd, riding, wire};
+use super::{ending, farewell, is_current, is_wired, mover, number, opening, own_fd, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::world;
@@ -63,6 +63,7 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     }
     if s.tx_shut.load(Ordering::Acquire) {
         ending::settle_both_shut(s, fd);
+        farewell::go_on(s, fd, wire);
     }
     let waits = waits(s, fd);
     if waits {

@@ -200,6 +200,14 @@ pub fn is_closed(fd: i32) -> bool {
     state(fd) == Some(CLOSE)
 }
 
+/// Whether the other end's kernel has acknowledged the end of this one's direction, or all is over.
+#[must_use]
+pub fn is_end_heard(fd: i32) -> bool {
+    const FIN_WAIT2: u8 = 5;
+    const TIME_WAIT: u8 = 6;
+    state(fd).is_some_and(|state| [FIN_WAIT2, TIME_WAIT, CLOSE].contains(&state))
+}
+
 /// The state of a TCP connection that is none.
 const CLOSE: u8 = 7;
 

@@ -105,6 +105,8 @@ pub struct In {
     ends_message: bool,
     /// The next thing after the FPDU at the front are plain bytes.
     ends_mode: bool,
+    /// Both directions are shut by this side: see [`Self::expect_none`].
+    expects_none: bool,
     /// DisConn has come.
     fin: bool,
     reset: bool,
@@ -503,6 +505,27 @@ impl In {
     /// This side shuts the kernel connection: its end is not the peer's.
     pub const fn shut(&mut self) {
         self.link.shut();
+    }
+
+    /// This side has shut both directions, with nothing unread: bytes of the stream that come from here on are late.
+    pub const fn expect_none(&mut self) {
+        self.expects_none = true;
+    }
+
+    /// Whether such have come, or what breaks a rule.
+    pub fn is_late(&mut self, common: &Common, fd: i32) -> bool {
+        self.expects_none
+            && (self.is_readable(common, fd) && self.has_bytes(fd) || self.has_failed(common))
+    }
+
+    /// Those are dropped, and no more come: the connection is about to be reset.
+    pub fn drop_late(&mut self) {
+        self.expects_none = false;
+        (self.over, self.failed) = (true, true);
+        (self.start, self.end) = (0, 0);
+        (self.ready_start, self.ready_end) = (0, 0);
+        self.stage = Stage::Header;
+        self.borrowed = None;
     }
 
     /// As [`Rx::be_patient`].
