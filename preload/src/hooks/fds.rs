@@ -423,13 +423,8 @@ fn made_standard(new: c_int) {
         && !world::is_foreign()
         && let Some(s) = table::socket(new)
     {
-        let unread = if new == 0 {
-            Unread::Ask
-        } else {
-            Unread::GiveBack
-        };
         let e = real::errno();
-        demote(s, new, Reason::Stdio, unread);
+        demote(s, new, Reason::Stdio, Unread::GiveBack); // (as exec does, which may follow)
         set_errno(e);
     }
 }
