@@ -82,7 +82,7 @@ fn refuse(s: &Socket) -> bool {
 }
 
 /// The kernel connection is shut by this side.
-fn shut_here(s: &Socket, wire: &Wire) {
+pub(super) fn shut_here(s: &Socket, wire: &Wire) {
     if let Ok(_rx) = s.rx.lock() {
         // SAFETY: the lock is held.
         unsafe { wire.incoming() }.shut();

@@ -1,13 +1,13 @@
-//! The program has shut both directions. The kernel answers whatever comes then with a reset; but words of RDMA mode may be on
-//! their way that the peer said before it could hear of the end, behind much that it has not read, and a reset would lose it the rest. So the kernel's
-//! sending half is shut first, and its receiving half once the peer's kernel has acknowledged that: a peer says nothing from there on.
-//! Bytes of the stream that come meanwhile are answered as the kernel would have answered them.
+//! The program has shut both directions, behind much that has not reached the peer. The kernel answers whatever comes from here on with
+//! a reset, which drops the rest; but words of RDMA mode may come that the peer says before it hears of the end (for room, of a ring).
+//! So the kernel's sending half is shut first, and its receiving half once the peer's kernel has acknowledged that: a peer says
+//! nothing from there on. Bytes of the stream that come meanwhile are answered as the kernel would have answered them.
 //!
 //! Begun by shutdown (`ending`), and gone on with by whoever moves what waits (`waiting::post`), until it is done.
 
 use super::super::parked;
 use super::super::{Phase, Socket, rouse};
-use super::ending::{has_unread, is_peer_gone};
+use super::ending::{has_unread, is_peer_gone, shut_here};
 use super::{is_current, mover, number, waiting};
 use crate::epoll::registered;
 use std::sync::atomic::Ordering;
@@ -37,10 +37,7 @@ pub(super) fn begin(s: &'static Socket, fd: i32, wire: &'static Wire) -> Option<
     }
     // Nothing is to come and nothing to go: what comes all the same is answered as the kernel answers it.
     s.woken_hard.store(true, Ordering::Release);
-    if let Ok(_rx) = s.rx.lock() {
-        // SAFETY: the lock is held.
-        unsafe { wire.incoming() }.shut();
-    }
+    shut_here(s, wire);
     Some(libc::SHUT_RDWR)
 }
 

@@ -4,10 +4,7 @@
 use super::super::send::is_over;
 use super::super::{Phase, Socket, options, parked, rouse};
 use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
-use super::{
-    bell, ending, farewell, is_current, leaving, mover, number, opening, own_fd, parting, riding,
-    wire,
-};
+use super::{bell, ending, is_current, leaving, mover, number, opening, parting, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::signals::thread::Section;
@@ -308,10 +305,7 @@ pub(crate) fn hurry(s: &'static Socket, fd: i32) {
 /// has said it is a broken pipe. (A read or a send of ours may have taken the error from the kernel, and there may be bytes that were
 /// received before.) SIGPIPE is raised, if it is to be.
 #[cold]
-fn told(s: &'static Socket, e: Errno, flags: i32) -> Errno {
-    if let Some(wire) = wire(s).filter(|_| s.tx_shut.load(Ordering::Acquire)) {
-        farewell::go_on(s, own_fd(s, -1), wire); // (what has come since may have reset it)
-    }
+fn told(s: &Socket, e: Errno, flags: i32) -> Errno {
     let failed = e == Errno::CONNRESET || e == Errno::PIPE && ending::has_failed(s);
     let first = failed && !s.reset_told.swap(true, Ordering::AcqRel);
     if first && !ending::is_aborted(s) {
