@@ -10,14 +10,15 @@
 
 use super::{Phase, Socket, ready};
 use crate::signals::is_sandboxed;
-use crate::world;
+use crate::{table, world};
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::provider::{End, Provider as _};
-use transport::sdp::{Tx, Verdict};
+use transport::sdp::{Leg, Tx, Verdict};
 use transport::shm::layout::{FIN_NONE, FIN_RESET};
 use transport::shm::segment::Segment;
 use transport::sys::process::Fate;
-use transport::sys::{Errno, net};
+use transport::sys::{Errno, net, time};
 
 /// The error of a connection that was cut, if it was: of one that is over, and of whose end the peer has said nothing.
 #[inline]
@@ -111,6 +112,51 @@ fn of_reset(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Verdict {
 /// died, and it lives on. So it says no more that it lives. (What the new program is to have is kernel TCP's by now.)
 pub(crate) fn before_exec() {
     each_own(Segment::disown);
+}
+
+/// This process ends. The kernel takes a while to close what it has open: who goes back to the kernel meanwhile does not ring it, as what
+/// comes and is not read makes the end a reset. One who is just ringing is heard first, for a bounded time.
+pub(crate) fn before_end() {
+    each_own(Segment::part);
+    let begun = clock::ticks();
+    while is_any_rung() && clock::ticks() - begun < clock::us(RUNG_US) {
+        let _ = time::nap(100);
+    }
+}
+
+/// How long (µs) a peer that has stopped this side may take to ring and be done.
+const RUNG_US: u64 = 10_000;
+
+/// Takes in what peers that have gone back to the kernel have said, and bells for what has been read. Whether there is more to come.
+fn is_any_rung() -> bool {
+    let mut any = false;
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry
+            && !s.is_shared()
+        {
+            super::demote::attend(s, fd);
+            any |= s.phase() == Phase::Attached
+                && !s.is_over()
+                && s.segment()
+                    .is_some_and(|p| is_rung(s, p, fd) || p.stopped() && p.finished() == FIN_NONE);
+        }
+    });
+    any
+}
+
+/// Whether bells are to come for what has been read. (Those for what has not may lie there: the end is a reset all the same.)
+fn is_rung(s: &Socket, p: &Segment, fd: i32) -> bool {
+    s.rx.lock_soon().is_ok_and(|mut rx| {
+        let rung = rx.leg() == Leg::Fast && rx.bells_outstanding(p) > 0 && rx.available(p) == Ok(0);
+        let left = rung && !rx.take_bells(p, fd, usize::MAX);
+        s.mirror_rx(&rx);
+        left
+    })
+}
+
+/// Whether the peer's process ends, so that a bell would find nobody. After this side has stopped it.
+pub(super) fn is_peer_parting(s: &Socket, p: &Segment) -> bool {
+    p.peer_parts() || !is_sandboxed() && !s.is_shared() && p.fate_of_peer() == Fate::Ends
 }
 
 /// It has not become one.

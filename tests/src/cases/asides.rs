@@ -38,7 +38,6 @@ fn state(fd: Fd, awaited: &[u8]) -> u8 {
 /// Servers look there for clients that have gone.
 fn tcp_info_states(s: &Side) {
     const ESTABLISHED: u8 = 1;
-    const CLOSE_WAIT: u8 = 8;
     let fd = s.pair();
     log!(s, "{}", state(fd, &[ESTABLISHED]));
     s.sync("established");
@@ -49,9 +48,9 @@ fn tcp_info_states(s: &Side) {
         log!(s, "{}", io::recv_to_end(fd).0.len());
     } else {
         s.sync("shut");
-        log!(s, "{}", state(fd, &[CLOSE_WAIT]));
+        log!(s, "{}", state(fd, &[aside::CLOSE_WAIT]));
         io::send_all(fd, b"rest").ok();
-        log!(s, "{}", state(fd, &[CLOSE_WAIT]));
+        log!(s, "{}", state(fd, &[aside::CLOSE_WAIT]));
         net::close(fd).ok();
     }
     s.sync("done");

@@ -4,7 +4,7 @@ use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash};
 use crate::sys::proc;
-use crate::sys::{Fd, io, net, wait};
+use crate::sys::{Fd, aside, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("killed_after_send", killed_after_send).processes_only(),
@@ -445,6 +445,10 @@ fn killed_while_it_waits(s: &Side) {
     std::thread::sleep(wait::millis(20)); // (in the kernel, after a nap)
     proc::kill(victim, libc::SIGKILL).ok();
     s.wait_gone();
+    for &fd in &fds {
+        // (the end may be behind on another core, where an answer to what is sent overtakes it)
+        wait::eventually(|| aside::tcp_state(fd) == aside::CLOSE_WAIT);
+    }
     for fd in fds {
         log!(s, "{}", io::recv_exact(fd, 8).1);
         log!(s, "{}", io::send(fd, b"answer", libc::MSG_NOSIGNAL));

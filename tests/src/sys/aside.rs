@@ -8,6 +8,9 @@ use std::ptr;
 /// linux/tcp.h.
 pub const TCP_INQ: i32 = 36;
 
+/// A connection whose peer has ended its direction ([`tcp_state`]).
+pub const CLOSE_WAIT: u8 = 8;
+
 /// The connection's state, the first octet of TCP_INFO.
 pub fn tcp_state(fd: Fd) -> u8 {
     let mut info = [0u8; 104];

@@ -6,8 +6,11 @@
 
 use super::segment::Segment;
 use crate::direct;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::sys::process::{Fate, Life};
+
+/// The word of a process that ends: it names none.
+const PARTS: u64 = 1;
 
 impl Segment {
     /// This process holds this side, and no other does.
@@ -19,6 +22,20 @@ impl Segment {
     /// Another process may hold this side from now on.
     pub fn disown(&self) {
         self.mine().home.owner.store(0, Ordering::Release);
+    }
+
+    /// This process, which alone holds this side, ends: from here on it reads no bell and answers nothing. (A peer that has stopped this
+    /// side before that may have rung: who calls this looks once more.)
+    pub fn part(&self) {
+        self.mine().home.owner.store(PARTS, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the process that holds the other side has said so. After this side has stopped it.
+    #[must_use]
+    pub fn peer_parts(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.peer().home.owner.load(Ordering::SeqCst) == PARTS
     }
 
     /// What has become of the process that holds the other side.

@@ -269,11 +269,27 @@ pub struct Carried {
     pub received: u64,
 }
 
-/// How many bytes a TCP connection has carried according to the kernel.
+/// How fast words go between the two ends of a TCP connection, and since when the other has sent nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// From here to there and back (µs).
+    pub round_trip: u32,
+    /// ms.
+    pub silent: u32,
+}
+
+/// That, according to the kernel.
 #[must_use]
-pub fn carried(fd: i32) -> Option<Carried> {
-    const SYN_SENT: u8 = 2;
-    const CLOSE: u8 = 7;
+pub fn pace(fd: i32) -> Option<Pace> {
+    let (info, _) = tcp_info(fd)?;
+    Some(Pace {
+        round_trip: u32_at(&info, 68)?,
+        silent: u32_at(&info, 52)?,
+    })
+}
+
+/// linux/tcp.h, `struct tcp_info`, and how much of it the kernel knows.
+fn tcp_info(fd: i32) -> Option<([u8; 256], usize)> {
     let mut info = [0u8; 256];
     let mut len: libc::socklen_t = 256;
     // SAFETY: both out-parameters are valid for what their length says.
@@ -288,6 +304,15 @@ pub fn carried(fd: i32) -> Option<Carried> {
         )
     }
     .ok()?;
+    Some((info, len as usize))
+}
+
+/// How many bytes a TCP connection has carried according to the kernel.
+#[must_use]
+pub fn carried(fd: i32) -> Option<Carried> {
+    const SYN_SENT: u8 = 2;
+    const CLOSE: u8 = 7;
+    let (info, len) = tcp_info(fd)?;
     if len < 224 {
         return None; // a kernel before 4.19 does not count
     }

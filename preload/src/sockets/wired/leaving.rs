@@ -6,14 +6,18 @@
 //! (`residual`): a peer that has gone, that had gone back to plain bytes before it was asked, or that has half a megabyte
 //! of ours that its program has not read.
 //!
+//! What a peer that has closed has left on its way is drawn in first (`drawing`).
+//!
 //! Called by `demote`, with the registry lock held. The peer's program may be elsewhere for long, so it is rung by an
 //! urgent byte, which its `mover` sees. One at most for a connection: a second would put the first into the stream.
 
 use super::super::demote::{Unread, go_plain};
 use super::super::{Phase, Socket, family, residual};
+use super::drawing::{Drawing, Seen};
 use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
 use super::{is_current, opening, raising, riding, waiting, wire};
 use crate::world::World;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
@@ -90,11 +94,20 @@ enum Giving {
     No,
 }
 
+/// What a peer that may have closed has left on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnItsWay {
+    Unknown,
+    Drawn(Drawing),
+    Here,
+}
+
 /// See the module.
 struct Leaving {
     s: &'static Socket,
     fd: i32,
     wire: &'static Wire,
+    coming: OnItsWay,
     giving: Giving,
     kept: Vec<u8>,
     part: Vec<u8>,
@@ -177,6 +190,7 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         s,
         fd,
         wire,
+        coming: OnItsWay::Unknown,
         giving,
         kept: Vec::new(),
         part: vec![0; 64 * 1024],
@@ -257,6 +271,9 @@ impl Leaving {
             raising::decline(self.s, self.fd, self.wire);
             waiting::serve_due(self.s, self.fd);
         }
+        if !self.is_all_here() {
+            return false;
+        }
         if self.giving == Giving::Wanted {
             self.ask();
             if self.giving == Giving::Wanted {
@@ -282,6 +299,48 @@ impl Leaving {
             return false;
         }
         plain && self.is_taken_in() || over
+    }
+
+    /// Whether what a peer that has closed has left on its way is here. Before this side says anything.
+    fn is_all_here(&mut self) -> bool {
+        loop {
+            let mut drawing = match self.coming {
+                OnItsWay::Here => return true,
+                OnItsWay::Drawn(drawing) => drawing,
+                OnItsWay::Unknown => match Drawing::begin(self.fd, self.seen().octets) {
+                    Some(drawing) => drawing,
+                    None => {
+                        self.coming = OnItsWay::Here;
+                        return true;
+                    }
+                },
+            };
+            let ended = self.take_in();
+            let mut seen = self.seen();
+            seen.ended |= ended;
+            let next = drawing.go_on(seen);
+            self.coming = match next {
+                ControlFlow::Break(()) => OnItsWay::Here,
+                ControlFlow::Continue(_) => OnItsWay::Drawn(drawing),
+            };
+            if next == ControlFlow::Continue(false) {
+                return false;
+            }
+        }
+    }
+
+    /// How the receiving direction stands.
+    fn seen(&self) -> Seen {
+        let (mut octets, mut said) = (0, false);
+        let ended = self.look(|incoming, _, _| {
+            (octets, said) = (incoming.octets(), incoming.has_end());
+            incoming.is_over() || incoming.is_past_mode()
+        });
+        Seen {
+            octets,
+            ended,
+            said,
+        }
     }
 
     /// Whether the peer has closed in RDMA mode: it would answer with a reset, and has no more to say than lies here.
@@ -407,6 +466,10 @@ impl Leaving {
         }
         drain(&mut incoming, self.wire, self.fd, &mut self.part, &mut rest);
         let whole = residual::keep(self.s, self.fd, &rest);
+        let aborted = incoming.is_aborted(&self.wire.common);
+        if incoming.has_failed(&self.wire.common) && !aborted {
+            self.s.broken.store(true, Ordering::Release); // a reset behind that: the kernel has told of it
+        }
         self.s.set_phase(Phase::Plain);
         Some(whole)
     }
@@ -420,7 +483,13 @@ impl Leaving {
         let said = byte == BACK || is_out_plain(self.s, self.wire);
         let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.
-        said && unsafe { net::send(self.fd, [byte].as_ptr(), 1, flags) }.is_ok()
+        match said.then(|| unsafe { net::send(self.fd, [byte].as_ptr(), 1, flags) }) {
+            Some(Err(e)) => {
+                self.wire.common.fail(e); // (the kernel tells it once)
+                false
+            }
+            sent => sent.is_some(),
+        }
     }
 }
 

@@ -24,6 +24,7 @@
 
 mod bell;
 mod connecting;
+mod drawing;
 mod ending;
 mod farewell;
 mod io;

@@ -4,9 +4,8 @@
 //! Called by the hooks of exit, exec and what kills (`parked::before_death`), by whatever thread makes that call. What kills the
 //! process from outside finds it as it is.
 
-use super::super::demote;
 use super::super::parked::{self, Left};
-use super::super::{Socket, seats};
+use super::super::{Socket, cut, demote, seats};
 use super::{ending, leaving, mover, opening, turns};
 use crate::table;
 use crate::world;
@@ -34,6 +33,9 @@ static PARTING: AtomicBool = AtomicBool::new(false);
 pub(crate) fn at_exit(ends: bool) {
     if world::is_foreign() {
         return;
+    }
+    if ends {
+        cut::before_end();
     }
     // (what a peer has asked for again since this program last called is found now)
     table::each(0, u32::MAX, |fd, entry| {
