@@ -53,7 +53,9 @@ fn is_kernels(s: &'static Socket, fd: i32) -> bool {
             engage::step(s, fd);
             s.phase() == Phase::Plain
         }
-        Phase::Plain | Phase::Idle | Phase::Listening => true,
+        // (one that could not go back without a gap was ended here, which the kernel tells nobody of)
+        Phase::Plain => !s.broken.load(Ordering::Relaxed),
+        Phase::Idle | Phase::Listening => true,
     }
 }
 

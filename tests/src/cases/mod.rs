@@ -42,6 +42,7 @@ mod many;
 mod nonblock;
 mod one_bell;
 mod options;
+mod partings;
 mod passed;
 mod poll;
 mod process;
@@ -215,6 +216,7 @@ pub fn all() -> Vec<Case> {
         many::CASES,
         dups::CASES,
         process::CASES,
+        partings::CASES,
         passed::CASES,
         firsts::CASES,
         stdio::CASES,

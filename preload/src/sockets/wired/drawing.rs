@@ -48,7 +48,9 @@ impl Drawing {
     /// Nothing has been drawn yet. `None` if there is no need to.
     pub(super) fn begin(fd: i32, octets: u64) -> Option<Self> {
         let quiet = match diag::pace(fd) {
-            Some(Pace { round_trip, .. }) => (2 * u64::from(round_trip)).clamp(QUIET_US, QUIET_MOST_US),
+            Some(Pace { round_trip, .. }) => {
+                (2 * u64::from(round_trip)).clamp(QUIET_US, QUIET_MOST_US)
+            }
             None => QUIET_US,
         };
         let is_silent = |pace: Pace| u64::from(pace.silent) * 1000 > quiet + 4000; // (the kernel counts in ticks of 1 to 10 ms)
@@ -72,7 +74,11 @@ impl Drawing {
         if more {
             (self.last, self.came) = (now, seen.octets);
         }
-        let quiet = if seen.said { clock::us(END_US) } else { self.quiet };
+        let quiet = if seen.said {
+            clock::us(END_US)
+        } else {
+            self.quiet
+        };
         let over = seen.ended
             || now - self.last > quiet
             || now - self.begun > clock::us(MOST_US)

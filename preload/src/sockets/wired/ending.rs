@@ -206,21 +206,21 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
     answered && net::unsent(fd) > 0
 }
 
-/// The process ends, and nothing waits to go any more: ends this direction in the kernel, where the peer may still be saying
-/// something that nobody waits for. Whether it may.
+/// The process ends, and nothing waits to go any more: ends this direction in the kernel, so that a reset behind that is no reader's
+/// loss: the peer may still be saying something that nobody waits for. Whether it is sure to have heard of the end only when it has
+/// ended too.
 pub(super) fn ends_first(s: &Socket, fd: i32) -> bool {
     let may = fd >= 0
         && s.phase() == Phase::Wired
         && !s.is_shared()
         && !s.has_others()
         && !s.linger_zero.load(Ordering::Acquire)
-        && wire(s).is_some_and(is_to_hear)
         && may_hear(s, fd);
     if may && !s.fin_sent.swap(true, Ordering::AcqRel) {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
     }
-    may
+    may && wire(s).is_some_and(is_to_hear)
 }
 
 /// Takes in what the peer has said. Whether there may be more: neither has it ended, nor does it say what makes the end a

@@ -274,6 +274,9 @@ impl Leaving {
         if !self.is_all_here() {
             return false;
         }
+        if self.is_dead() {
+            return true;
+        }
         if self.giving == Giving::Wanted {
             self.ask();
             if self.giving == Giving::Wanted {
@@ -326,6 +329,23 @@ impl Leaving {
             if next == ControlFlow::Continue(false) {
                 return false;
             }
+        }
+    }
+
+    /// Whether nothing can be said any more, and nothing comes: the peer's process has ended, perhaps while it was asked. All that it has sent
+    /// lies here.
+    fn is_dead(&mut self) -> bool {
+        if net::ready_now(self.fd, 0) & libc::POLLHUP == 0 {
+            return false;
+        }
+        let mut octets = self.seen().octets;
+        loop {
+            self.take_in();
+            let now = self.seen().octets;
+            if now == octets {
+                return true;
+            }
+            octets = now;
         }
     }
 
@@ -455,16 +475,25 @@ impl Leaving {
         };
         // SAFETY: both locks are held.
         let mut incoming = unsafe { self.wire.incoming() };
-        let over = incoming.state() == State::Reset || incoming.is_over();
+        let dead = net::ready_now(self.fd, 0) & libc::POLLHUP != 0;
+        let over = dead || incoming.state() == State::Reset || incoming.is_over();
         // SAFETY: as above.
         if !over && !unsafe { self.wire.out() }.is_plain() {
             return None;
         }
         let mut rest = Vec::new();
-        if !self.gives() {
-            rest.append(&mut self.kept);
-        }
         drain(&mut incoming, self.wire, self.fd, &mut self.part, &mut rest);
+        // Who was given something back has died: what comes once more is a part of that at most.
+        let again = rest.len() + net::unread(self.fd);
+        if dead && self.gives() && again < self.kept.len() {
+            self.giving = Giving::No;
+            rest.clear();
+            while matches!(net::discard(self.fd, self.kept.len()), Ok(1..)) {}
+        }
+        if !self.gives() {
+            self.kept.append(&mut rest);
+            rest = std::mem::take(&mut self.kept);
+        }
         let whole = residual::keep(self.s, self.fd, &rest);
         let aborted = incoming.is_aborted(&self.wire.common);
         if incoming.has_failed(&self.wire.common) && !aborted {

@@ -1,0 +1,173 @@
+//! Ends by calls that few programs make, and what is done to a stream whose peer has just ended.
+
+use super::{Case, MOVES};
+use crate::log;
+use crate::side::{Random, Side, hash};
+use crate::sys::{Fd, io, net, pass, wait};
+
+pub(super) const CASES: &[Case] = &[
+    Case::moving("system_behind_little", |s| system_behind(s, 100)),
+    Case::moving("system_behind_some", |s| system_behind(s, 30_000)),
+    Case::moving("system_behind_much", |s| system_behind(s, 400_000)),
+    Case::moving("system_behind_closed", system_behind_closed),
+    Case::moving("passed_behind_closed", passed_behind_closed),
+    Case::pair("ends_by_quick_exit", ends_by_quick_exit).processes_only(),
+    Case::pair("stream_becomes_standard", stream_becomes_standard)
+        .processes_only()
+        .any_path(MOVES),
+    Case::pair("urgent_behind_end", urgent_behind_end).any_path(MOVES),
+];
+
+/// The program starts another, which may have the stream.
+fn system() -> i32 {
+    // SAFETY: a constant command.
+    unsafe { libc::system(c"exit 0".as_ptr()) }
+}
+
+/// What is left, and how it ends.
+fn rest(s: &Side, fd: Fd) {
+    let (got, last) = io::recv_to_end(fd);
+    log!(s, "{} {:x} {last}", got.len(), hash(&got));
+}
+
+/// The peer sends and ends, with much of that in its kernel still. The reader has read the beginning.
+fn system_behind(s: &Side, size: usize) {
+    let fd = s.pair();
+    if s.a() {
+        io::recv_exact(fd, 4);
+        io::send_all(fd, &Random::new(71).bytes(size)).ok();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) }
+    }
+    io::send_all(fd, b"send").ok();
+    log!(s, "{}", io::recv_exact(fd, 20).0.len());
+    log!(s, "{}", system());
+    rest(s, fd);
+}
+
+/// The same of connections that are closed, one after the other.
+fn system_behind_closed(s: &Side) {
+    for size in [10, 3000, 100_000, 400_000] {
+        let fd = s.pair();
+        if s.a() {
+            io::recv_exact(fd, 4);
+            io::send_all(fd, &Random::new(72).bytes(size)).ok();
+            net::close(fd).ok();
+        } else {
+            io::send_all(fd, b"send").ok();
+            log!(s, "{}", io::recv_exact(fd, 10).0.len());
+            log!(s, "{}", system());
+            rest(s, fd);
+            net::close(fd).ok();
+        }
+    }
+}
+
+/// The stream is passed on, and read by who takes it, with much of what its peer has sent before it closed not come yet.
+fn passed_behind_closed(s: &Side) {
+    for size in [3000, 400_000] {
+        let fd = s.pair();
+        if s.a() {
+            io::recv_exact(fd, 4);
+            io::send_all(fd, &Random::new(73).bytes(size)).ok();
+            net::close(fd).ok();
+            s.sync("closed");
+            continue;
+        }
+        io::send_all(fd, b"send").ok();
+        log!(s, "{}", io::recv_exact(fd, 10).0.len());
+        s.sync("closed");
+        let (own, other) = net::unix_pair(libc::SOCK_SEQPACKET);
+        pass::send_fd(own, fd);
+        net::close(fd).ok();
+        rest(s, pass::recv_fd(other, 0));
+    }
+}
+
+/// quick_exit(3) runs next to nothing of what exit does.
+fn ends_by_quick_exit(s: &Side) {
+    unsafe extern "C" {
+        fn quick_exit(status: i32) -> !;
+    }
+    let fd = s.pair();
+    if s.a() {
+        io::recv_exact(fd, 4);
+        for part in Random::new(74).bytes(3000).chunks(100) {
+            io::send_all(fd, part).ok();
+        }
+        // SAFETY: ends the process.
+        unsafe { quick_exit(0) }
+    }
+    io::send_all(fd, b"send").ok();
+    rest(s, fd);
+}
+
+/// A stream is put where standard input is, as servers that inetd starts do it themselves, and C's stdio reads and writes there.
+fn stream_becomes_standard(s: &Side) {
+    unsafe extern "C" {
+        fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
+        fn __dprintf_chk(fd: i32, flag: i32, format: *const libc::c_char, ...) -> i32;
+        fn getchar() -> i32;
+    }
+    let (spare, _other) = net::unix_pair(libc::SOCK_STREAM); // (so that no other connection gets that number)
+    net::dup2(spare, 0).ok();
+    for way in 0..3 {
+        let fd = s.pair();
+        if s.a() {
+            io::recv_exact(fd, 4);
+            io::send_all(fd, b"line one\nline two\n").ok();
+            log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 23).0));
+            net::close(fd).ok();
+            continue;
+        }
+        io::send_all(fd, b"send").ok();
+        log!(s, "{}", io::recv_exact(fd, 5).0.len());
+        let made = match way {
+            0 => net::dup2(fd, 0),
+            1 => net::dup3(fd, 0, 0),
+            _ => {
+                net::close(0).ok();
+                net::dup(fd)
+            }
+        };
+        log!(s, "{made}");
+        let mut line = String::new();
+        // SAFETY: this thread alone uses them; constant formats with one int each.
+        unsafe {
+            while let Ok(c) = u8::try_from(getchar()) {
+                line.push(char::from(c));
+                if line.len() == 13 {
+                    break;
+                }
+            }
+            log!(s, "{line:?}");
+            log!(s, "{}", dprintf(0, c"number %d by ".as_ptr(), way));
+            log!(s, "{}", __dprintf_chk(fd, 1, c"another %d ".as_ptr(), way));
+        }
+        io::send_all(fd, b".").ok();
+        rest(s, fd);
+        net::dup2(spare, 0).ok();
+        net::close(fd).ok();
+    }
+}
+
+/// Urgent data behind the end of this side's direction is refused at once.
+fn urgent_behind_end(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        let begun = std::time::Instant::now();
+        log!(
+            s,
+            "{}",
+            io::send(fd, b"!", libc::MSG_OOB | libc::MSG_NOSIGNAL)
+        );
+        assert!(begun.elapsed() < wait::millis(1000), "at once");
+        s.sync("refused");
+    } else {
+        rest(s, fd);
+        s.sync("refused");
+        log!(s, "{}", io::send(fd, b"still", libc::MSG_NOSIGNAL));
+    }
+    s.sync("done");
+}
