@@ -119,7 +119,7 @@ fn edge_of_reset_after_a_poll(s: &Side) {
         log!(s, "again {}", wait::epoll_wait(set, 1, 50));
     } else {
         s.sync("set");
-        sleep(wait::millis(100)); // (words about a ring that is being agreed would be answered with a reset)
+        sleep(wait::millis(100)); // (an offer of a ring that comes late would be answered with a reset)
         net::shutdown(fd, libc::SHUT_RDWR).ok();
         s.sync("shut");
     }

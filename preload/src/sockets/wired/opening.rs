@@ -140,6 +140,9 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         return become_plain(w, s, fd, Reason::PeerGone);
     };
     s.record.set_names(&local, &peer);
+    if local == peer {
+        return become_plain(w, s, fd, Reason::PeerPlain); // connected to itself: it would read the request
+    }
     if accepted == Some(false) {
         return become_plain(w, s, fd, Reason::NotMapped);
     }

@@ -255,6 +255,7 @@ fn serve(rider: Rider) {
         && riding.is_wanted()
         && !riding.awaits_answer()
         && !wire.common.is_finished()
+        && !super::ending::is_peer_gone(fd)
     {
         // (not to a peer that has said its last word, and may be gone before it reads this)
         let size = if riding.is_large() { RING } else { SMALL };
