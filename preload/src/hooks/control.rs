@@ -180,7 +180,10 @@ pub unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
         return r;
     }
     match cmd {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => super::fds::duplicated(fd, r),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            super::fds::duplicated(fd, r);
+            super::fds::made_standard(r);
+        }
         libc::F_SETFL => {
             if let Some(s) = table::socket(fd) {
                 let nonblock = arg & libc::O_NONBLOCK.cast_unsigned() as usize != 0;

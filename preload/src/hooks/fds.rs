@@ -418,7 +418,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
 
 /// A stream is a standard one from now on: libc's stdio uses it by names that cannot be interposed. (What is about to execute
 /// something, in its parent's memory, is `exec`'s.)
-fn made_standard(new: c_int) {
+pub(super) fn made_standard(new: c_int) {
     if (0..=2).contains(&new)
         && !world::is_foreign()
         && let Some(s) = table::socket(new)

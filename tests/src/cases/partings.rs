@@ -111,7 +111,7 @@ fn stream_becomes_standard(s: &Side) {
     }
     let (spare, _other) = net::unix_pair(libc::SOCK_STREAM); // (so that no other connection gets that number)
     net::dup2(spare, 0).ok();
-    for way in 0..3 {
+    for way in 0..4 {
         let fd = s.pair();
         if s.a() {
             io::recv_exact(fd, 4);
@@ -125,9 +125,13 @@ fn stream_becomes_standard(s: &Side) {
         let made = match way {
             0 => net::dup2(fd, 0),
             1 => net::dup3(fd, 0, 0),
-            _ => {
+            2 => {
                 net::close(0).ok();
                 net::dup(fd)
+            }
+            _ => {
+                net::close(0).ok();
+                net::fcntl(fd, libc::F_DUPFD, 0)
             }
         };
         log!(s, "{made}");
