@@ -251,8 +251,12 @@ pub(super) fn linger(words_us: u64) -> bool {
             End::Orderly { .. } => LINGER_US,
             End::Aborting => ABORT_US,
         };
-        let late = clock::ticks() - last.since > clock::us(patience);
-        let done = is_done(last, words_us) || late;
+        let done = is_done(last, words_us);
+        let late = !done && clock::ticks() - last.since > clock::us(patience);
+        if late {
+            give_up_one(last);
+        }
+        let done = done || late;
         if done {
             // SAFETY: the program's socket has given it up; nobody else has it.
             unsafe {
@@ -263,6 +267,35 @@ pub(super) fn linger(words_us: u64) -> bool {
         !done
     });
     !all.is_empty()
+}
+
+/// What has not gone of this one goes no more: the peer is not to take the end of that for the end of the stream.
+fn give_up_one(last: &Last) {
+    // SAFETY: as in `linger`.
+    let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
+    // SAFETY: whoever holds the list has both halves.
+    if unsafe { wire.is_asking() || wire.out().is_under_way(&wire.common) } {
+        net::reset_on_close(fd);
+    }
+}
+
+/// The process ends with some that linger.
+pub(super) fn give_up() {
+    LINGERING.lock().iter().for_each(give_up_one);
+}
+
+/// Octets of those that linger that have not reached a peer's kernel, and whether a server has not answered one yet.
+pub(super) fn left() -> (usize, bool) {
+    let (mut octets, mut unanswered) = (0, false);
+    for last in LINGERING.lock().iter() {
+        // SAFETY: as in `give_up_one`.
+        unsafe {
+            let wire = last.wire.as_ref();
+            unanswered |= wire.is_asking();
+            octets += wire.out().pending() + net::unsent(last.fd.raw());
+        }
+    }
+    (octets, unanswered)
 }
 
 /// The rings of those that linger. (Who is on the way to the list is soon there.)

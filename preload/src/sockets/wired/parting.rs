@@ -164,6 +164,7 @@ fn let_all_go(ends: bool) {
     while is_under_way() {
         if patience.is_over() {
             world::lock().pool.each(give_up);
+            mover::give_up();
             break;
         }
         let _ = time::nap(200);
@@ -197,7 +198,7 @@ impl Patience {
         if now - self.looked < clock::us(LOOK_US) {
             return false;
         }
-        let (mut left, mut unanswered) = (0, false);
+        let (mut left, mut unanswered) = mover::left();
         world::lock().pool.each(|s| {
             let fd = super::own_fd(s, -1);
             if super::is_wired(s) && fd >= 0 {
