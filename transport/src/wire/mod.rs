@@ -85,6 +85,8 @@ pub struct Windows {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     Nothing,
+    /// What may be the beginning of an answer.
+    Part,
     Agreed,
     Declined,
 }
@@ -138,11 +140,11 @@ impl Wire {
     }
 
     /// Takes in what has come since this side has asked. True once it is decided how both go on: then the sending
-    /// half is to be served, for what it has taken meanwhile.
+    /// half is to be served, for what it has taken meanwhile. `late`: the rest of an answer has had its time.
     ///
     /// # Safety
     /// The caller holds both locks.
-    pub unsafe fn hear(&self, fd: i32) -> Heard {
+    pub unsafe fn hear(&self, fd: i32, late: bool) -> Heard {
         // SAFETY: the caller's promise.
         let (asker, mut incoming, mut out) =
             unsafe { (*self.asker.get(), self.incoming(), self.out()) };
@@ -151,7 +153,8 @@ impl Wire {
         };
         let is_all = incoming.look_for_reply(fd);
         let (heard, agreed, used) = match asker.hear(incoming.reply()) {
-            Reply::Partial if !is_all => return Heard::Nothing,
+            Reply::Partial if !is_all && incoming.reply().is_empty() => return Heard::Nothing,
+            Reply::Partial if !is_all && !late => return Heard::Part,
             // It ended, or said something else, before it has answered.
             Reply::Partial | Reply::Foreign => (Heard::Declined, None, 0),
             Reply::Declined(used) => (Heard::Declined, None, used),

@@ -311,7 +311,7 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
     // SAFETY: as above.
     unsafe {
-        if wire.is_asking() && wire.hear(fd) == Heard::Nothing {
+        if wire.is_asking() && matches!(wire.hear(fd, false), Heard::Nothing | Heard::Part) {
             return false;
         }
         let mut incoming = wire.incoming();

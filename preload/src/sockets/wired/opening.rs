@@ -34,6 +34,8 @@ const ANSWER_US: u64 = 5_000;
 
 /// How long (µs) the rest of a request may take to come behind its first octets.
 const REST_US: u64 = 200_000;
+/// The same of an answer, which a slow way may have parted: what has come of it would be taken for the program's bytes.
+const REST_OF_ANSWER_US: u64 = 3_000_000;
 /// How often (µs) that is looked for.
 const LOOK_US: u64 = 1_000;
 
@@ -214,6 +216,7 @@ pub(super) fn hear(s: &'static Socket, fd: i32, wire: &'static Wire) {
     let (heard, full) = hear_alone(s, fd, wire);
     match heard {
         Heard::Nothing => {}
+        Heard::Part => await_more(LOOK_US / 8), // (nothing else is to be done here as a rule)
         Heard::Agreed => {
             mover::watch(s, fd);
             wire.common.ring.begin_later();
@@ -249,10 +252,15 @@ fn hear_alone(s: &'static Socket, fd: i32, wire: &'static Wire) -> (Heard, bool)
     // SAFETY: both locks are held.
     let full = unsafe { !wire.out().is_roomy(&wire.common) };
     // SAFETY: as above.
-    let heard = unsafe { wire.hear(fd) };
-    if heard == Heard::Nothing {
-        return nothing;
+    let mut heard = unsafe { wire.hear(fd, false) };
+    if heard == Heard::Part && is_late(s, REST_OF_ANSWER_US) {
+        // SAFETY: as above.
+        heard = unsafe { wire.hear(fd, true) };
     }
+    if matches!(heard, Heard::Nothing | Heard::Part) {
+        return (heard, false);
+    }
+    s.starving.store(0, Ordering::Relaxed);
     if heard == Heard::Agreed {
         // SAFETY: as above.
         attached(s, unsafe { wire.out() }.scheme());
@@ -300,8 +308,8 @@ fn has_spoken(s: &Socket) -> bool {
     s.tx.lock().is_ok_and(|tx| tx.kernel_bytes() > 0)
 }
 
-/// Whether what may be the beginning of a request is none: a client sends its request whole, and the rest has had its time.
-fn is_late(s: &Socket) -> bool {
+/// Whether what may be the beginning of a request, or an answer, is none: either is sent whole, and the rest has had its time (µs).
+fn is_late(s: &Socket, most: u64) -> bool {
     let now = coarse(clock::ticks()).max(1);
     let since = match s.starving.load(Ordering::Relaxed) {
         0 => {
@@ -310,18 +318,18 @@ fn is_late(s: &Socket) -> bool {
         }
         since => since,
     };
-    let over = now.wrapping_sub(since) > coarse(clock::us(REST_US));
+    let over = now.wrapping_sub(since) > coarse(clock::us(most));
     if !over {
         parked::look_soon(); // (what is here already wakes no set that it has woken)
     }
     over
 }
 
-/// A moment for more of what may be a request: no sleep on the connection waits for it, since something lies there. One for all
-/// connections, so that an event loop with many of them stands still no longer than with one.
-fn await_more() {
+/// A moment for more of what may be a request, or an answer: no sleep on the connection waits for it, since something lies there. One for all
+/// connections, so that an event loop with many of them stands still no longer than with one, and so long (µs) after each for the rest.
+fn await_more(apart: u64) {
     static LAST: AtomicU64 = AtomicU64::new(0);
-    if clock::ticks().wrapping_sub(LAST.load(Ordering::Relaxed)) >= clock::us(LOOK_US) {
+    if clock::ticks().wrapping_sub(LAST.load(Ordering::Relaxed)) >= clock::us(apart) {
         let _ = time::nap(LOOK_US);
         LAST.store(clock::ticks(), Ordering::Relaxed);
     }
@@ -372,10 +380,10 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     let (used, len, agreed) = match set_up::answer(came, want(rides), unfit, &mut reply) {
-        set_up::Verdict::Partial if !(over || is_late(s)) => {
+        set_up::Verdict::Partial if !(over || is_late(s, REST_US)) => {
             drop(rx);
             drop(w);
-            await_more();
+            await_more(LOOK_US);
             return;
         }
         set_up::Verdict::Partial | set_up::Verdict::Foreign => {
