@@ -3,7 +3,7 @@
 
 use crate::real::{self, other};
 use crate::signals;
-use crate::sockets::parked;
+use crate::sockets::{cut, parked};
 use std::ffi::{c_int, c_void};
 use transport::sys::{self, time};
 use transport::syscall;
@@ -11,7 +11,11 @@ use transport::syscall;
 /// What comes before a signal. (Signal 0 only asks who is there.)
 fn before(signal: c_int, own: impl FnOnce() -> bool) {
     if signal != 0 {
-        parked::before_death(own);
+        let own = own();
+        parked::before_death(|| own);
+        if own && signals::ends_at_once(signal) {
+            cut::die_all();
+        }
     }
 }
 
@@ -114,6 +118,9 @@ pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn abort() -> ! {
     parked::before_death(|| true);
+    if signals::ends(libc::SIGABRT) {
+        cut::die_all(); // (it is unblocked there)
+    }
     let next = other::abort.get();
     if next.is_null() {
         time::raise(libc::SIGABRT);

@@ -58,7 +58,7 @@ fn before_exec() {
     leave_inheritable();
     if !world::is_foreign() {
         crate::sockets::wired::parting::at_exit(false);
-        cut::before_exec();
+        cut::before_end();
         report::write();
     }
 }

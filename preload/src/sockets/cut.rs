@@ -108,20 +108,37 @@ fn of_reset(s: &Socket, tx: &mut Tx, p: &Segment, fd: i32) -> Verdict {
     }
 }
 
-/// This process is about to become another program: what that is not to have the kernel closes on the way, as if the process had
-/// died, and it lives on. So it says no more that it lives. (What the new program is to have is kernel TCP's by now.)
-pub(crate) fn before_exec() {
-    each_own(Segment::disown);
-}
-
-/// This process ends. The kernel takes a while to close what it has open: who goes back to the kernel meanwhile does not ring it, as what
-/// comes and is not read makes the end a reset. One who is just ringing is heard first, for a bounded time.
+/// This process ends, or is about to become another program: what that is not to have the kernel closes on the way, as if the process had
+/// died, and it may live on. So it says no more that it lives. (What the new program is to have is kernel TCP's by now.) And the kernel takes
+/// a while: who goes back to it meanwhile does not ring, as what comes and is not read makes the end a reset. One who is just ringing
+/// is heard first, for a bounded time.
 pub(crate) fn before_end() {
     each_own(Segment::part);
     let begun = clock::ticks();
     while is_any_rung() && clock::ticks() - begun < clock::us(RUNG_US) {
         let _ = time::nap(100);
     }
+}
+
+/// This process is killed by what this thread does next. Without a lock, as that may be a handler's that interrupted the holder: the end is
+/// said to the kernel, unless bytes lie here unread, so that a reset for bells that nobody has read comes behind it.
+pub(crate) fn die_all() {
+    if world::is_foreign() {
+        return;
+    }
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry
+            && s.phase() == Phase::Attached
+            && !s.is_shared()
+            && let Some(p) = s.segment()
+        {
+            p.part();
+            if ready::is_quiet(s) {
+                // SAFETY: no pointers.
+                let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+            }
+        }
+    });
 }
 
 /// How long (µs) a peer that has stopped this side may take to ring and be done.

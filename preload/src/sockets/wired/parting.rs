@@ -91,6 +91,7 @@ fn note_under_way(all: bool) -> UnderWay {
 /// the peers hear that nothing is parked. (What others hold too they go on with.)
 pub(crate) fn await_taken() {
     let begun = clock::ticks();
+    end_rings(|s| !s.is_shared());
     let (mut left, mut moved) = (0, begun);
     loop {
         let (found, now) = (note_under_way(false), clock::ticks());
@@ -129,20 +130,24 @@ fn unshare_all() {
     shared.iter().for_each(|s| seats::unshare(s));
 }
 
+/// A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
+fn end_rings(which: impl Fn(&Socket) -> bool) {
+    let mut riders = Vec::new();
+    world::lock().pool.each(|s| {
+        if super::riding::rides(s) && which(s) {
+            riders.push(s);
+        }
+    });
+    super::riding::part(&riders);
+}
+
 /// [`at_exit`] with connections in RDMA mode.
 fn let_all_go(ends: bool) {
     if ends {
         unshare_all();
     }
     let _ = note_under_way(true);
-    // A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
-    let mut riders = Vec::new();
-    world::lock().pool.each(|s| {
-        if super::riding::rides(s) {
-            riders.push(s);
-        }
-    });
-    super::riding::part(&riders);
+    end_rings(|_| true);
     parked::release_all();
     let mut open = Vec::new();
     world::lock().pool.each(|s| {
