@@ -3,6 +3,7 @@
 
 use crate::real::{self, other};
 use crate::signals;
+use crate::sockets::wired::parting;
 use crate::sockets::{cut, parked};
 use std::ffi::{c_int, c_void};
 use transport::sys::{self, time};
@@ -14,9 +15,15 @@ fn before(signal: c_int, own: impl FnOnce() -> bool) {
         let own = own();
         parked::before_death(|| own);
         if own && signals::ends_at_once(signal) {
-            cut::die_all();
+            say_end();
         }
     }
+}
+
+/// What this thread does next ends the process for certain.
+fn say_end() {
+    cut::die_all();
+    parting::say_end();
 }
 
 #[unsafe(no_mangle)]
@@ -119,7 +126,7 @@ pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
 pub unsafe extern "C" fn abort() -> ! {
     parked::before_death(|| true);
     if signals::ends(libc::SIGABRT) {
-        cut::die_all(); // (it is unblocked there)
+        say_end(); // (it is unblocked there)
     }
     let next = other::abort.get();
     if next.is_null() {

@@ -8,12 +8,13 @@
 //!   the process is looked at: it counts as alive only where that is certain.
 //! - Once answered the question is not asked again: what the program has been told stays true.
 
-use super::{Phase, Socket, ready};
+use super::{Phase, Socket, demote, ready};
 use crate::signals::is_sandboxed;
 use crate::{table, world};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::provider::{End, Provider as _};
+use transport::reason::Reason;
 use transport::sdp::{Leg, Tx, Verdict};
 use transport::shm::layout::{FIN_NONE, FIN_RESET};
 use transport::shm::segment::Segment;
@@ -120,23 +121,42 @@ pub(crate) fn before_end() {
     }
 }
 
-/// This process is killed by what this thread does next. Without a lock, as that may be a handler's that interrupted the holder: the end is
-/// said to the kernel, unless bytes lie here unread, so that a reset for bells that nobody has read comes behind it.
+/// This process is killed by what this thread does next. It may be a handler that has interrupted who holds a lock: none of those is
+/// taken. The end is said to the kernel, unless bytes lie here unread, so that a reset for a bell that comes behind is none for a reader.
 pub(crate) fn die_all() {
     if world::is_foreign() {
         return;
     }
+    let begun = clock::ticks();
+    while is_any_dying_rung() && clock::ticks() - begun < clock::us(RUNG_US) {
+        let _ = time::nap(100);
+    }
+    each_to_die(|s, _, fd| {
+        if ready::is_quiet(s) {
+            // SAFETY: no pointers.
+            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        }
+    });
+}
+
+/// Says that the process ends, and takes bells. Whether more are to come.
+fn is_any_dying_rung() -> bool {
+    let mut any = false;
+    each_to_die(|s, p, fd| {
+        p.part();
+        any |= !s.rx.is_held() && is_rung(s, p, fd);
+    });
+    any
+}
+
+fn each_to_die(mut each: impl FnMut(&'static Socket, &Segment, i32)) {
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry
             && s.phase() == Phase::Attached
             && !s.is_shared()
             && let Some(p) = s.segment()
         {
-            p.part();
-            if ready::is_quiet(s) {
-                // SAFETY: no pointers.
-                let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
-            }
+            each(s, p, fd);
         }
     });
 }
@@ -151,11 +171,14 @@ fn is_any_rung() -> bool {
         if let table::Entry::Socket(s) = entry
             && !s.is_shared()
         {
-            super::demote::attend(s, fd);
-            any |= s.phase() == Phase::Attached
-                && !s.is_over()
-                && s.segment()
-                    .is_some_and(|p| is_rung(s, p, fd) || p.stopped() && p.finished() == FIN_NONE);
+            demote::attend(s, fd);
+            let Some(p) = s.segment() else { return };
+            any |= is_rung(s, p, fd);
+            if p.stopped() {
+                demote::finish_if_over(s, fd, Reason::PeerDemoted);
+                let attached = s.phase() == Phase::Attached && !s.is_over();
+                any |= attached && p.finished() == FIN_NONE;
+            }
         }
     });
     any
@@ -164,16 +187,18 @@ fn is_any_rung() -> bool {
 /// Whether bells are to come for what has been read. (Those for what has not may lie there: the end is a reset all the same.)
 fn is_rung(s: &Socket, p: &Segment, fd: i32) -> bool {
     s.rx.lock_soon().is_ok_and(|mut rx| {
-        let rung = rx.leg() == Leg::Fast && rx.bells_outstanding(p) > 0 && rx.available(p) == Ok(0);
+        let read = s.phase() == Phase::Attached
+            && !s.is_over()
+            && match rx.leg() {
+            Leg::First => false,
+            Leg::Fast => rx.available(p) == Ok(0),
+            Leg::Last => true,
+        };
+        let rung = read && rx.bells_outstanding(p) > 0;
         let left = rung && !rx.take_bells(p, fd, usize::MAX);
         s.mirror_rx(&rx);
         left
     })
-}
-
-/// Whether the peer's process ends, so that a bell would find nobody. After this side has stopped it.
-pub(super) fn is_peer_parting(s: &Socket, p: &Segment) -> bool {
-    p.peer_parts() || !is_sandboxed() && !s.is_shared() && p.fate_of_peer() == Fate::Ends
 }
 
 /// It has not become one.

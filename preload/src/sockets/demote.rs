@@ -222,7 +222,8 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let gone = failed || super::ending::is_gone(s, p);
     let asks = give_back.is_some() && rx.available(p).is_ok_and(|n| n > 0);
     let asleep = !gone && tx.rings(p, doorbell::DATA | doorbell::SPACE | doorbell::TAKEN);
-    let parts = (asleep || asks && !gone) && super::cut::is_peer_parting(s, p);
+    // (nor one whose process ends)
+    let parts = p.peer_parts();
     let asleep = asleep && !parts;
     if asleep || asks && !gone && !parts {
         tx.end_fast_ringing(p, fd);

@@ -34,9 +34,6 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     if both || has_failed(s) {
         return Some(how); // the kernel knows, and says that there is no connection
     }
-    if how == libc::SHUT_RDWR {
-        riding::await_agreed_on(s, fd);
-    }
     if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
         io::available(s, fd); // (credits may lie there)
         if is_peer_gone(fd) {

@@ -246,6 +246,21 @@ fn say_farewell() {
     }
 }
 
+/// The process is killed by what this thread does next ([`await_taken`] came before): peers that are just saying something, which is
+/// answered with a reset, have heard of the end then. Not where something may be lost with the process.
+pub(crate) fn say_end() {
+    if world::is_foreign() || !mover::has_begun() {
+        return;
+    }
+    PARTING.store(true, Ordering::SeqCst);
+    world::lock().pool.each(|s| {
+        let rides = || super::wire(s).is_none_or(|wire| wire.common.ring.get().is_some());
+        if super::is_wired(s) && !rides() && !super::waiting::is_under_way(s) {
+            ending::ends_first(s, super::own_fd(s, -1));
+        }
+    });
+}
+
 /// The process goes on, as it could not become another program.
 pub(crate) fn go_on() {
     turns::go_on();

@@ -236,7 +236,12 @@ pub(super) fn part(riders: &[&'static Socket]) {
         }
         end(s, fd(s));
     }
-    while riders.iter().any(|s| ring(s).is_some()) && !is_late(PART_US) {
+    // (where both directions are shut nothing is heard any more)
+    let hears = |s: &Socket| {
+        !(s.tx_shut.load(Ordering::Acquire) && s.rx_shut.load(Ordering::Acquire))
+    };
+    let is_any_left = || riders.iter().any(|s| ring(s).is_some() && hears(s));
+    while is_any_left() && !is_late(PART_US) {
         let _ = time::nap(50);
         for &s in riders {
             if let Some(wire) = wire(s).filter(|_| ring(s).is_some()) {
@@ -270,31 +275,6 @@ pub(super) fn await_agreed() {
     }
 }
 
-/// This side is about to shut both directions: the same, of one.
-pub(super) fn await_agreed_on(s: &'static Socket, fd: i32) {
-    let begun = clock::ticks();
-    let within = |most| clock::ticks() - begun < clock::us(most);
-    while is_agreeing(s) && within(AGREE_US) || is_expecting(s) && within(OFFER_US) {
-        io::available(s, fd);
-        let _ = time::nap(100);
-    }
-}
-
-/// Whether the other end, which has connected, is about to offer a ring.
-fn is_expecting(s: &Socket) -> bool {
-    let Some(wire) = wire(s).filter(|_| super::is_wired(s) && !s.is_shared()) else {
-        return false;
-    };
-    let riding = &wire.common.ring;
-    s.record.role.load(Ordering::Relaxed) != raising::CONNECTED
-        && riding.is_wanted()
-        && !riding.begins_later()
-        && riding.get().is_none()
-        && riding.peer().is_none()
-        && !wire.common.is_finished()
-        && !io::has_something(s)
-}
-
 /// Whether a ring is offered and not answered, or answered and not up. (Not where bytes lie here that nobody has read: their end is a
 /// reset in any case.)
 fn is_agreeing(s: &Socket) -> bool {
@@ -308,8 +288,7 @@ fn is_agreeing(s: &Socket) -> bool {
         && !io::has_something(s)
 }
 
-/// How long (µs) an offer may take that is to come, and what is being agreed.
-const OFFER_US: u64 = 10_000;
+/// How long (µs) what is being agreed may take.
 const AGREE_US: u64 = 100_000;
 /// How long (µs) all that may take.
 const PART_US: u64 = 300_000;
