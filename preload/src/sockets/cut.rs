@@ -190,10 +190,10 @@ fn is_rung(s: &Socket, p: &Segment, fd: i32) -> bool {
         let read = s.phase() == Phase::Attached
             && !s.is_over()
             && match rx.leg() {
-            Leg::First => false,
-            Leg::Fast => rx.available(p) == Ok(0),
-            Leg::Last => true,
-        };
+                Leg::First => false,
+                Leg::Fast => rx.available(p) == Ok(0),
+                Leg::Last => true,
+            };
         let rung = read && rx.bells_outstanding(p) > 0;
         let left = rung && !rx.take_bells(p, fd, usize::MAX);
         s.mirror_rx(&rx);

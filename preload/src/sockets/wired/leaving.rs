@@ -112,6 +112,8 @@ struct Leaving {
     kept: Vec<u8>,
     part: Vec<u8>,
     rung: bool,
+    /// Octets that had been taken from the kernel when all was plain.
+    taken: Option<u64>,
 }
 
 /// Before [`demote`], with no lock held, so that nobody else waits: what was asked is answered first, however late the peer's program
@@ -195,6 +197,7 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
         kept: Vec::new(),
         part: vec![0; 64 * 1024],
         rung: false,
+        taken: None,
     };
     let was = s.phase();
     let mut whole = None;
@@ -218,6 +221,7 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
     } else if leaving.gives() && !leaving.kept.is_empty() {
         let again = || residual::left(s) > 0 || net::ready_now(fd, libc::POLLIN) != 0;
         wait_until(AGAIN_US, again);
+        leaving.keep_if_lost();
     }
     go_plain(w, s, fd, why, was);
 }
@@ -449,8 +453,7 @@ impl Leaving {
         };
         // SAFETY: the lock is held.
         let mut incoming = unsafe { self.wire.incoming() };
-        incoming.look_for_plain(&self.wire.common, self.fd);
-        drain(
+        drain_all(
             &mut incoming,
             self.wire,
             self.fd,
@@ -482,7 +485,8 @@ impl Leaving {
             return None;
         }
         let mut rest = Vec::new();
-        drain(&mut incoming, self.wire, self.fd, &mut self.part, &mut rest);
+        self.taken = taken(self.fd);
+        drain_all(&mut incoming, self.wire, self.fd, &mut self.part, &mut rest);
         // Who was given something back has died: what comes once more is a part of that at most.
         let again = rest.len() + net::unread(self.fd);
         if dead && self.gives() && again < self.kept.len() {
@@ -503,6 +507,26 @@ impl Leaving {
         Some(whole)
     }
 
+    /// Who was given something back has died before it had sent that once more: it is kept after all, unless another thread has read some
+    /// of it already.
+    fn keep_if_lost(&self) {
+        let (s, fd) = (self.s, self.fd);
+        let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+        let gone = net::ready_now(fd, libc::POLLRDHUP) & ends != 0;
+        let again = residual::left(s) + net::unread(fd);
+        // (a ring of the peer's library is among what has come, and not among what can be read)
+        let rung = u64::from(has_rung(fd));
+        let read = taken(fd)
+            .zip(self.taken)
+            .map(|(now, then)| now.saturating_sub(then));
+        if gone && again < self.kept.len() && read.is_some_and(|n| n == 0 || n == rung) {
+            while matches!(net::discard(fd, self.kept.len()), Ok(1..)) {}
+            if !residual::keep(s, fd, &self.kept) {
+                s.broken.store(true, Ordering::Release);
+            }
+        }
+    }
+
     fn is_taken_in(&self) -> bool {
         self.look(|incoming, _, _| incoming.held() == 0)
     }
@@ -518,6 +542,26 @@ impl Leaving {
                 false
             }
             sent => sent.is_some(),
+        }
+    }
+}
+
+/// Octets that have been taken from the kernel. `None` if it does not count.
+fn taken(fd: i32) -> Option<u64> {
+    let unread = net::unread(fd) as u64; // (before: what comes meanwhile makes it look as if more were taken)
+    diag::carried(fd).map(|now| now.received.saturating_sub(unread))
+}
+
+/// Reads what has come, frame by frame, up to the end of RDMA mode; of one who goes on sending no more than so much in one go.
+fn drain_all(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Vec<u8>) {
+    const AT_ONCE: usize = 4 * 1024 * 1024;
+    let begun = kept.len();
+    loop {
+        let before = kept.len();
+        incoming.look_for_plain(&wire.common, fd);
+        drain(incoming, wire, fd, part, kept);
+        if kept.len() == before || before - begun > AT_ONCE {
+            break;
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::world;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::clock;
 use transport::sys::{net, time};
+use transport::wire::Return;
 
 /// How long (µs) a peer may take, where the end of the program waits for it, to hear that this side has ended (as the mover's `WORDS_US`).
 const LAST_WORDS_US: u64 = 20_000;
@@ -75,7 +76,9 @@ struct UnderWay {
 fn note_under_way(all: bool) -> UnderWay {
     let mut found = UnderWay::default();
     world::lock().pool.each(|s| {
-        if super::is_wired(s) && (all || !s.is_shared()) && super::waiting::is_under_way(s) {
+        // (what its program sends while the peer gives something back waits here)
+        let lies = || super::waiting::is_under_way(s) || super::waiting::is_waiting(s);
+        if super::is_wired(s) && (all || !s.is_shared()) && lies() {
             let fd = super::own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
             let _ = parked::keep(s, fd); // (where there is no place: as soon as there is)
             if fd >= 0 && super::waiting::waits(s, fd) {
@@ -91,7 +94,6 @@ fn note_under_way(all: bool) -> UnderWay {
 /// the peers hear that nothing is parked. (What others hold too they go on with.)
 pub(crate) fn await_taken() {
     let begun = clock::ticks();
-    end_rings(|s| !s.is_shared());
     let (mut left, mut moved) = (0, begun);
     loop {
         let (found, now) = (note_under_way(false), clock::ticks());
@@ -131,10 +133,10 @@ fn unshare_all() {
 }
 
 /// A ring ends with the process: what has reached the peer's memory has reached it, and the kernel tells of the end.
-fn end_rings(which: impl Fn(&Socket) -> bool) {
+fn end_rings() {
     let mut riders = Vec::new();
     world::lock().pool.each(|s| {
-        if super::riding::rides(s) && which(s) {
+        if super::riding::rides(s) {
             riders.push(s);
         }
     });
@@ -147,7 +149,7 @@ fn let_all_go(ends: bool) {
         unshare_all();
     }
     let _ = note_under_way(true);
-    end_rings(|_| true);
+    end_rings();
     parked::release_all();
     let mut open = Vec::new();
     world::lock().pool.each(|s| {
@@ -254,8 +256,13 @@ pub(crate) fn say_end() {
     }
     PARTING.store(true, Ordering::SeqCst);
     world::lock().pool.each(|s| {
-        let rides = || super::wire(s).is_none_or(|wire| wire.common.ring.get().is_some());
-        if super::is_wired(s) && !rides() && !super::waiting::is_under_way(s) {
+        let may_lack = || {
+            super::wire(s).is_none_or(|wire| {
+                let returns = |what| wire.common.is_returning(what);
+                wire.common.ring.get().is_some() || returns(Return::Asked) || returns(Return::Waits)
+            })
+        };
+        if super::is_wired(s) && !may_lack() && !super::waiting::is_under_way(s) {
             ending::ends_first(s, super::own_fd(s, -1));
         }
     });

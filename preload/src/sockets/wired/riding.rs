@@ -237,9 +237,8 @@ pub(super) fn part(riders: &[&'static Socket]) {
         end(s, fd(s));
     }
     // (where both directions are shut nothing is heard any more)
-    let hears = |s: &Socket| {
-        !(s.tx_shut.load(Ordering::Acquire) && s.rx_shut.load(Ordering::Acquire))
-    };
+    let hears =
+        |s: &Socket| !(s.tx_shut.load(Ordering::Acquire) && s.rx_shut.load(Ordering::Acquire));
     let is_any_left = || riders.iter().any(|s| ring(s).is_some() && hears(s));
     while is_any_left() && !is_late(PART_US) {
         let _ = time::nap(50);
