@@ -12,18 +12,24 @@ use transport::syscall;
 /// What comes before a signal. (Signal 0 only asks who is there.)
 fn before(signal: c_int, own: impl FnOnce() -> bool) {
     if signal != 0 {
-        let own = own();
-        parked::before_death(|| own);
-        if own && signals::ends_at_once(signal) {
-            say_end();
-        }
+        parked::before_death(own);
     }
 }
 
-/// What this thread does next ends the process for certain.
-fn say_end() {
-    cut::die_all();
-    parting::say_end();
+/// This signal, to this thread or the whole process, comes next. If it ends that for certain, the peers are told. (The first process of a
+/// PID namespace survives what nobody there handles.)
+fn dies_by(signal: c_int) {
+    if signals::ends_at_once(signal) && sys::pid() != 1 {
+        cut::die_all();
+        parting::say_end();
+    }
+}
+
+/// Whether this process is of that group.
+fn is_own_group(group: libc::pid_t) -> bool {
+    // SAFETY: no pointers.
+    group == 0
+        || unsafe { syscall!(getpgid, 0) }.is_ok_and(|own| own == group.cast_unsigned() as usize)
 }
 
 #[unsafe(no_mangle)]
@@ -31,6 +37,10 @@ pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
     before(signal, || {
         (pid <= 0 || pid == sys::pid()) && signals::ends(signal)
     });
+    // (to all processes: not to this one)
+    if pid == sys::pid() || pid == 0 || pid < -1 && is_own_group(pid.saturating_neg()) {
+        dies_by(signal);
+    }
     // SAFETY: the program's arguments, passed on.
     unsafe { real::kill(pid, signal) }
 }
@@ -45,6 +55,9 @@ pub unsafe extern "C" fn tgkill(process: libc::pid_t, thread: libc::pid_t, signa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
     before(signal, || signals::ends(signal));
+    if group >= 0 && is_own_group(group) {
+        dies_by(signal);
+    }
     let next = other::killpg.get();
     if next.is_null() {
         // SAFETY: the program's arguments, passed on.
@@ -101,6 +114,9 @@ pub unsafe extern "C" fn sigqueue(pid: libc::pid_t, signal: c_int, value: libc::
     before(signal, || {
         pid == sys::pid() && signals::ends_at_once(signal)
     });
+    if pid == sys::pid() {
+        dies_by(signal);
+    }
     ends_by!(
         other::sigqueue,
         -1,
@@ -111,6 +127,7 @@ pub unsafe extern "C" fn sigqueue(pid: libc::pid_t, signal: c_int, value: libc::
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
     before(signal, || signals::ends(signal));
+    dies_by(signal);
     let next = other::raise.get();
     if next.is_null() {
         time::raise(signal);
@@ -125,9 +142,7 @@ pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn abort() -> ! {
     parked::before_death(|| true);
-    if signals::ends(libc::SIGABRT) {
-        say_end(); // (it is unblocked there)
-    }
+    dies_by(libc::SIGABRT); // (if it is not held off, which abort ends; then nobody is told)
     let next = other::abort.get();
     if next.is_null() {
         time::raise(libc::SIGABRT);

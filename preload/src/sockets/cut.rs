@@ -121,8 +121,8 @@ pub(crate) fn before_end() {
     }
 }
 
-/// This process is killed by what this thread does next. It may be a handler that has interrupted who holds a lock: none of those is
-/// taken. The end is said to the kernel, unless bytes lie here unread, so that a reset for a bell that comes behind is none for a reader.
+/// This process is killed by what this thread does next. It may be a handler that has interrupted who holds a lock: one that is held
+/// is not waited for. The end is said to the kernel, unless bytes lie here unread, so that a reset for a bell that comes behind is none for a reader.
 pub(crate) fn die_all() {
     if world::is_foreign() {
         return;

@@ -514,12 +514,11 @@ impl Leaving {
         let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
         let gone = net::ready_now(fd, libc::POLLRDHUP) & ends != 0;
         let again = residual::left(s) + net::unread(fd);
-        // (a ring of the peer's library is among what has come, and not among what can be read)
-        let rung = u64::from(has_rung(fd));
+        // (the urgent byte of the peer's library is counted, and is not among what can be read)
         let read = taken(fd)
             .zip(self.taken)
             .map(|(now, then)| now.saturating_sub(then));
-        if gone && again < self.kept.len() && read.is_some_and(|n| n == 0 || n == rung) {
+        if gone && again < self.kept.len() && read.is_some_and(|n| n <= 1) {
             while matches!(net::discard(fd, self.kept.len()), Ok(1..)) {}
             if !residual::keep(s, fd, &self.kept) {
                 s.broken.store(true, Ordering::Release);
