@@ -219,7 +219,7 @@ impl Turn {
 /// Two sides that may look into each other's memory.
 fn sides(joined: &Joined) -> (Segment, Segment) {
     reach::set_pid(std::process::id().cast_signed());
-    policy::set(Mode::Sync, 1);
+    policy::set(Mode::Sync, 4096); // (for all tests of the process: what others put is shorter)
     let (mut source, mut sink) = joined.sides(1);
     for side in [&mut source, &mut sink] {
         side.set_peer_user(crate::sys::euid());
