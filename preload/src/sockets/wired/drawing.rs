@@ -15,9 +15,10 @@ const QUIET_MOST_US: u64 = 100_000;
 /// How long (µs) the kernel's end takes that follows a peer's last word, if that has closed. One that has ended its direction only
 /// says that word too.
 const END_US: u64 = 20_000;
-/// How long (µs) it takes in all, and how much (octets) of a peer's that goes on sending: more than a kernel keeps for one that has closed.
+/// How long (µs) it takes in all, and how much (octets) beside what lies here from the first: what is drawn from a peer that goes on sending, and is
+/// given back, has to find room in both kernels once more, which are full.
 const MOST_US: u64 = 1_000_000;
-const MOST: u64 = 32 * 1024 * 1024;
+const MOST: u64 = 1024 * 1024;
 /// With so few octets received in all (the least window that a kernel begins with), and none unread, none can be waiting for room.
 const FEW: u64 = 32 * 1024;
 

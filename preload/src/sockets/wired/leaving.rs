@@ -342,14 +342,14 @@ impl Leaving {
         if net::ready_now(self.fd, 0) & libc::POLLHUP == 0 {
             return false;
         }
-        let mut octets = self.seen().octets;
+        let mut was = (self.seen().octets, self.kept.len());
         loop {
             self.take_in();
-            let now = self.seen().octets;
-            if now == octets {
+            let now = (self.seen().octets, self.kept.len());
+            if now == was {
                 return true;
             }
-            octets = now;
+            was = now;
         }
     }
 
@@ -453,13 +453,8 @@ impl Leaving {
         };
         // SAFETY: the lock is held.
         let mut incoming = unsafe { self.wire.incoming() };
-        drain_all(
-            &mut incoming,
-            self.wire,
-            self.fd,
-            &mut self.part,
-            &mut self.kept,
-        );
+        let of = (self.wire, self.fd);
+        drain_all(&mut incoming, of, false, &mut self.part, &mut self.kept);
         // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
         incoming.state() == State::Reset || incoming.is_over()
     }
@@ -486,7 +481,8 @@ impl Leaving {
         }
         let mut rest = Vec::new();
         self.taken = taken(self.fd);
-        drain_all(&mut incoming, self.wire, self.fd, &mut self.part, &mut rest);
+        let of = (self.wire, self.fd);
+        drain_all(&mut incoming, of, over, &mut self.part, &mut rest);
         // Who was given something back has died: what comes once more is a part of that at most.
         let again = rest.len() + net::unread(self.fd);
         if dead && self.gives() && again < self.kept.len() {
@@ -551,15 +547,23 @@ fn taken(fd: i32) -> Option<u64> {
     diag::carried(fd).map(|now| now.received.saturating_sub(unread))
 }
 
-/// Reads what has come, frame by frame, up to the end of RDMA mode; of one who goes on sending no more than so much in one go.
-fn drain_all(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Vec<u8>) {
-    const AT_ONCE: usize = 4 * 1024 * 1024;
+/// Reads what has come, frame by frame, up to the end of RDMA mode; of one who may go on sending no more than so much in one go, since what
+/// is drawn from it has to find room in the kernels again.
+fn drain_all(
+    incoming: &mut In,
+    (wire, fd): (&Wire, i32),
+    ends: bool,
+    part: &mut [u8],
+    kept: &mut Vec<u8>,
+) {
+    const AT_ONCE: usize = 64 * 1024;
     let begun = kept.len();
     loop {
         let before = kept.len();
         incoming.look_for_plain(&wire.common, fd);
         drain(incoming, wire, fd, part, kept);
-        if kept.len() == before || before - begun > AT_ONCE {
+        let enough = before - begun > AT_ONCE && !ends && !incoming.is_over();
+        if kept.len() == before || enough {
             break;
         }
     }
