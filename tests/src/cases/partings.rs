@@ -10,6 +10,7 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("system_behind_some", |s| system_behind(s, 30_000)),
     Case::moving("system_behind_much", |s| system_behind(s, 400_000)),
     Case::moving("system_behind_closed", system_behind_closed),
+    Case::moving("system_amid_much", system_amid_much),
     Case::moving("passed_behind_closed", passed_behind_closed),
     Case::pair("ends_by_quick_exit", ends_by_quick_exit).processes_only(),
     Case::pair("stream_becomes_standard", stream_becomes_standard)
@@ -42,6 +43,29 @@ fn system_behind(s: &Side, size: usize) {
     io::send_all(fd, b"send").ok();
     log!(s, "{}", io::recv_exact(fd, 20).0.len());
     log!(s, "{}", system());
+    rest(s, fd);
+}
+
+/// The reader starts another program while its peer goes on sending as fast as it can, and for long.
+fn system_amid_much(s: &Side) {
+    const PART: usize = 256 << 10;
+    const PARTS: usize = 640; // (as much as can be drawn in the time that leaving has, and more)
+    let fd = s.pair();
+    let part = Random::new(75).bytes(PART);
+    if s.a() {
+        let all = (0..PARTS).all(|_| io::send_all(fd, &part).0 >= 0);
+        log!(s, "{all}");
+        net::close(fd).ok();
+        return;
+    }
+    let mut equal = true;
+    for count in 0..PARTS {
+        if count == 80 || count == 160 {
+            log!(s, "{}", system());
+        }
+        equal &= io::recv_exact(fd, PART).0[..] == part[..];
+    }
+    log!(s, "{equal}");
     rest(s, fd);
 }
 
