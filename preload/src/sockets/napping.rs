@@ -3,8 +3,8 @@
 //! milliseconds at most, and the sleep on the connection follows.
 //!
 //! Called by `wait`, and by `poll` where that waits for one socket's data. Rules: only on a stream that is this process's alone,
-//! both of whose directions are by the ring; and where naps have not ended by themselves lately, for each of them costs a call
-//! and a timer.
+//! both of whose directions are by the ring; not where the peer's process is just about to end; and where naps have not ended by
+//! themselves lately, for each of them costs a call and a timer.
 
 use super::counted::{Counting, What};
 use super::{Phase, Socket, fences, operator};
@@ -95,6 +95,10 @@ pub(super) fn nap(
     }
     fences::pace(s, p);
     p.begin_nap();
+    if p.peer_parts() {
+        p.end_nap();
+        return Ok(false);
+    }
     if may_go() || !can(s) {
         p.end_nap();
         return Ok(true);

@@ -69,7 +69,7 @@ mod tests {
     fn whatever_is_to_be_seen_ends_a_nap() {
         let joined = Joined::new(4096);
         let (a, b) = joined.sides(1);
-        for end in 0..5 {
+        for end in 0..6 {
             b.begin_nap();
             let other = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(5));
@@ -78,6 +78,7 @@ mod tests {
                     1 => a.finish(1),
                     2 => a.state(crate::provider::End::Fast, 1),
                     3 => a.stop_peer(None),
+                    4 => a.part(),
                     _ => b.rouse_own(),
                 }
             });

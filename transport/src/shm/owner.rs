@@ -29,9 +29,10 @@ impl Segment {
     pub fn part(&self) {
         self.mine().home.owner.store(PARTS, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+        self.rouse_peer(); // (the end is the kernel's to tell, which no nap hears)
     }
 
-    /// Whether the process that holds the other side has said so. After this side has stopped it.
+    /// Whether the process that holds the other side has said so. After this side has stopped it, or has begun to nap.
     #[must_use]
     pub fn peer_parts(&self) -> bool {
         fence(Ordering::SeqCst);

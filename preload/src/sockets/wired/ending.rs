@@ -203,7 +203,11 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
         }
         return false;
     }
-    answered && net::unsent(fd) > 0
+    let parts = answered && net::unsent(fd) > 0;
+    if parts {
+        net::push(fd); // (as in `begin_to_close`)
+    }
+    parts
 }
 
 /// The process ends, and nothing waits to go any more: ends this direction in the kernel, so that a reset behind that is no reader's
@@ -287,6 +291,7 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
         return;
     }
     drop(out);
+    net::push(fd); // (as the kernel's close does, which here comes only once it has nothing left)
     // The kernel's close leaves what it has to the kernel; what it has not goes on here.
     hand_over(s, tx, fd, mover::End::Orderly { answers });
 }
