@@ -1,7 +1,9 @@
 //! A clock that costs no system call: the processor's counter, in ticks. Used to bound spinning and to
 //! space out rare checks, never for anything a program sees.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::syscall;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 static TICKS_PER_US: AtomicU64 = AtomicU64::new(2000);
 
@@ -36,23 +38,56 @@ pub fn ns(ticks: u64) -> u64 {
     ticks.saturating_mul(1000) / TICKS_PER_US.load(Ordering::Relaxed)
 }
 
-/// Monotonic nanoseconds from the kernel, for deadlines.
-#[must_use]
-pub fn monotonic_ns() -> u64 {
+/// The kernel's own clock_gettime in this process's memory (vDSO, vdso(7)); null before [`find`].
+static KERNELS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+type Gettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
+
+/// Looks for it. Not libc's function of that name, which other preloaded libraries take over (libfaketime): they would be
+/// called before they have begun, and tell of a clock that the kernel does not sleep by.
+fn find() {
+    #[cfg(target_arch = "x86_64")]
+    const NAME: &std::ffi::CStr = c"__vdso_clock_gettime";
+    #[cfg(target_arch = "aarch64")]
+    const NAME: &std::ffi::CStr = c"__kernel_clock_gettime";
+    // SAFETY: constant names; a library that is there is not loaded, and this one never goes.
+    unsafe {
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+        let here = libc::dlopen(c"linux-vdso.so.1".as_ptr(), flags);
+        if !here.is_null() {
+            KERNELS.store(libc::dlsym(here, NAME.as_ptr()), Ordering::Relaxed);
+        }
+    }
+}
+
+fn read(clock: libc::clockid_t) -> libc::timespec {
     let mut ts = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: clock_gettime is not interposed and goes through the vDSO; `ts` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
+    let kernels = KERNELS.load(Ordering::Relaxed);
+    // SAFETY: the vDSO's function has this type, as does the system call; `ts` is writable.
+    unsafe {
+        if kernels.is_null() {
+            let _ = syscall!(clock_gettime, clock, &raw mut ts);
+        } else {
+            std::mem::transmute::<*mut c_void, Gettime>(kernels)(clock, &raw mut ts);
+        }
+    }
+    ts
+}
+
+/// Monotonic nanoseconds from the kernel, for deadlines.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let ts = read(libc::CLOCK_MONOTONIC);
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()
 }
 
 /// Seconds since 1970, as files are dated.
 #[must_use]
 pub fn wall_s() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |t| t.as_secs())
+    u64::try_from(read(libc::CLOCK_REALTIME).tv_sec).unwrap_or(0)
 }
 
 /// How long (ns) the two clocks are compared for.
@@ -103,6 +138,7 @@ impl Moment {
 
 /// Measures the counter against the kernel's clock for a moment. Called once, at start.
 pub fn calibrate() {
+    find();
     let begun = Moment::now();
     while monotonic_ns() < begun.ns + COMPARED_NS {}
     TICKS_PER_US.store(begun.rate_until(Moment::now()), Ordering::Relaxed);
