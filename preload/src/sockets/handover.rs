@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::sys::fd::{Fd, inode};
+use transport::sys::listing::each_open;
 use transport::sys::mem::{Mapping, rlimit, sealed_size};
 use transport::sys::net;
 use transport::syscall;
@@ -205,10 +206,15 @@ fn map(file: &Fd, offset: usize, len: usize) -> Option<Part> {
 fn connections() -> Vec<(i32, u64)> {
     let limit = rlimit(libc::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
     let last = i32::try_from(limit.min(NUMBERS)).unwrap_or(0);
-    (0..last)
-        .filter(|&fd| net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP))
-        .filter_map(|fd| Some((fd, inode(fd).ok()?)))
-        .collect()
+    let mut found = Vec::new();
+    each_open(last, |fd| {
+        if net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+            && let Ok(inode) = inode(fd)
+        {
+            found.push((fd, inode));
+        }
+    });
+    found
 }
 
 /// Follows the connection whose bytes lie there, under all its numbers. False if it is not here.

@@ -29,6 +29,31 @@ pub fn each(kind: &[u8], most: usize, mut found: impl FnMut(i32)) {
     });
 }
 
+/// Those below `end` that stand for something, whether /proc tells or not: asked for many at once.
+pub fn each_open(end: i32, mut found: impl FnMut(i32)) {
+    const AT_ONCE: usize = 256;
+    for from in (0..end).step_by(AT_ONCE) {
+        let mut asked = [libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        }; AT_ONCE];
+        for (fd, place) in (from..end).zip(&mut asked) {
+            place.fd = fd;
+        }
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: as many pollfds, a time-out, no mask.
+        let done = unsafe { syscall!(ppoll, asked.as_mut_ptr(), AT_ONCE, &raw const now, 0, 8) };
+        // (where nothing can be said each is worth a look)
+        let is_open = |p: &&libc::pollfd| done.is_err() || p.revents & libc::POLLNVAL == 0;
+        let open = asked.iter().filter(|p| p.fd >= 0).filter(is_open);
+        open.for_each(|p| found(p.fd));
+    }
+}
+
 /// The names in a folder, each with the byte that ends it, as long as `on` wants more.
 pub fn names(folder: &Fd, mut on: impl FnMut(&[u8]) -> bool) {
     let mut part = [0u8; PART];
@@ -77,7 +102,7 @@ fn is(folder: &Fd, name: &[u8], kind: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{each, first};
+    use super::{each, each_open, first};
 
     fn any(kind: &[u8], most: usize) -> Vec<i32> {
         let mut all = Vec::new();
@@ -96,6 +121,25 @@ mod tests {
         // SAFETY: made above.
         unsafe { libc::close(timer) };
         assert_eq!(any(kind, 10_000), []);
+    }
+
+    #[test]
+    fn finds_every_open_number_below_the_end() {
+        // SAFETY: takes no pointer.
+        let (low, high) = unsafe {
+            let low = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
+            (low, libc::fcntl(low, libc::F_DUPFD, 700))
+        };
+        let below = |end| {
+            let mut all = Vec::new();
+            each_open(end, |fd| all.push(fd));
+            all
+        };
+        assert!(below(high + 1).contains(&low) && below(high + 1).contains(&high));
+        assert!(!below(high).contains(&high) && !below(high + 5000).contains(&(high + 4999)));
+        assert_eq!(below(0), []);
+        // SAFETY: made above.
+        unsafe { (libc::close(low), libc::close(high)) };
     }
 
     #[test]
