@@ -122,6 +122,7 @@ fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) 
         let tag = l.tag(index);
         set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag);
         l.heat(index);
+        set.kick_for_set();
     }
 }
 
@@ -203,6 +204,7 @@ fn modify(
         Subject::Set(_) => {
             e.modify(events, data);
             l.heat(index);
+            set.kick_for_set();
             Ok(0)
         }
         Subject::Socket(..) if e.managed => {

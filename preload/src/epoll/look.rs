@@ -7,7 +7,7 @@
 use super::entry::Subject;
 use super::hot;
 use super::out::Out;
-use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK, index_of_tag, is_of};
+use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK, WAKING, index_of_tag, is_of};
 use crate::real;
 use crate::sockets::{Socket, operator, ready, rouse, shows, wired};
 use std::sync::atomic::Ordering;
@@ -187,7 +187,7 @@ fn translate_to(
 ) {
     let mut ours = [(Subject::Other, -1, 0); BATCH];
     let mut count = 0;
-    let mut others = false;
+    let (mut others, mut woken) = (false, false);
     {
         let Some(mut l) = set.lock() else { return };
         for i in 0..n {
@@ -205,6 +205,7 @@ fn translate_to(
                 continue;
             };
             others |= index == OTHERS;
+            woken |= index == WAKING;
             let Some(e) = l.entry(index) else { continue };
             if tagged && (data & RING != 0 && !e.has_ring() || !is_of(e, data)) {
                 continue; // it stood for another
@@ -249,7 +250,7 @@ fn translate_to(
     if others {
         rouse::heard(set);
     }
-    if count > 0 || others {
+    if count > 0 || others || woken {
         from_user(set, out, call);
     }
 }

@@ -13,3 +13,4 @@ pub(crate) mod set;
 mod shared;
 pub(crate) mod ticket;
 pub(crate) mod wait;
+mod waking;

@@ -12,8 +12,6 @@ use super::entry::{Entry, Heed, ONESHOT};
 use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::order::Rank;
 use crate::sockets::spin::{Budget, Company};
-use crate::sockets::{Phase, Socket};
-use crate::table;
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -57,6 +55,8 @@ pub(super) const fn is_of(e: &Entry, data: u64) -> bool {
 
 /// The index of the event by which other processes are heard (`rouse`): no set has as many entries.
 pub(crate) const OTHERS: usize = 0xff_ffff;
+/// Likewise of what wakes a sleeper ([`Set::wake`]).
+pub(super) const WAKING: usize = OTHERS - 1;
 
 /// The bits of a registration that are not events.
 const ET_ONESHOT_WAKEUP: u32 = 0xf000_0000;
@@ -236,37 +236,6 @@ impl Set {
     pub(super) fn ask_beside_us(&self, e: &Entry, index: usize) {
         let events = e.program_events() & !ONESHOT;
         self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, tag(index, e.turn));
-    }
-
-    /// Makes a thread that sleeps in the kernel on this set look at an entry.
-    pub(super) fn kick(&self, e: &Entry, index: usize) {
-        if e.managed && e.socket().is_some_and(|s| s.phase() == Phase::Plain) {
-            return self.ask_beside_us(e, index);
-        }
-        if self.waiters.load(Ordering::Acquire) > 0 && e.managed {
-            self.rouse(e, index);
-        }
-    }
-
-    /// As [`Self::kick`], whoever sleeps. False if nobody will be woken, as far as the kernel says.
-    pub(super) fn rouse(&self, e: &Entry, index: usize) -> bool {
-        // The number may be another's by now, who may be in the set too.
-        let named = |s: &Socket| table::socket(e.fd).is_some_and(|x| std::ptr::eq(x, s));
-        if !e.socket().is_some_and(named) {
-            return false;
-        }
-        self.kernel(
-            libc::EPOLL_CTL_MOD,
-            e.fd,
-            Self::rousing(e),
-            tag(index, e.turn),
-        )
-    }
-
-    /// What wakes a sleeper by being asked for: writability, which the kernel always grants an idle connection, is an
-    /// event.
-    pub(super) fn rousing(e: &Entry) -> u32 {
-        e.kernel_events() | libc::EPOLLOUT.cast_unsigned()
     }
 
     /// Whether nobody but the calling thread can wait on this set.

@@ -22,6 +22,9 @@ static EVENT: AtomicI32 = AtomicI32::new(-1);
 /// The event that epoll sets of the family watch; -1 before the first fork that shares streams.
 static SETS: AtomicI32 = AtomicI32::new(-1);
 
+/// An event that is always readable, which wakes who sleeps on a set by being armed there (`epoll::waking`); -1 before it is needed.
+static ALWAYS: AtomicI32 = AtomicI32::new(-1);
+
 /// How long (µs) woken threads may take to leave.
 const LEAVE_US: u64 = 20_000;
 /// After how many turns those that have not left are told again.
@@ -51,12 +54,31 @@ fn made(place: &AtomicI32) -> Option<i32> {
     if known >= 0 {
         return Some(known);
     }
-    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
-    // SAFETY: no pointers.
-    let made = unsafe { syscall!(eventfd2, 0, flags) }.ok()?;
-    let fd = Fd::own(as_fd(made)).hide().leak();
+    let fd = new(0)?.leak();
     place.store(fd, Ordering::Release);
     Some(fd)
+}
+
+/// An event with this count.
+fn new(count: u32) -> Option<Fd> {
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    // SAFETY: no pointers.
+    let made = unsafe { syscall!(eventfd2, count, flags) }.ok()?;
+    Some(Fd::own(as_fd(made)).hide())
+}
+
+/// The event that is always readable, made if there is none. Under any lock.
+pub(crate) fn always() -> Option<i32> {
+    let known = ALWAYS.load(Ordering::Acquire);
+    if known >= 0 {
+        return Some(known);
+    }
+    let event = new(1)?;
+    let fd = event.raw();
+    match ALWAYS.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(event.leak()),
+        Err(other) => Some(other), // (another thread was faster)
+    }
 }
 
 /// Before a fork that shares streams: both events are there to be inherited. False if they cannot be.
