@@ -11,7 +11,7 @@ use crate::signals::since::{self, Since};
 use crate::sockets::counted::{Counting, What};
 use crate::sockets::seats::SHARED_NAP_NS;
 use crate::sockets::spin;
-use crate::sockets::wait::{ROOM_NAP_NS, Want, prepare};
+use crate::sockets::wait::{Want, prepare, room_nap};
 use crate::sockets::{
     Phase, Socket, fences, idle, operator, parked, ready, recv, rouse, shows, stalled, wired,
 };
@@ -144,7 +144,7 @@ pub(super) fn sleep(
         if n == 0 && quiet {
             // A nap that ends early is a sleep that is looked after and begun again.
             let most = if event.is_some() {
-                ROOM_NAP_NS
+                room_nap()
             } else {
                 u64::MAX
             };

@@ -58,6 +58,8 @@ fn forget_socket(s: &'static Socket, fd: i32) {
             drop(s.tx.lock_soon());
             drop(s.rx.lock_soon());
             if s.waiters.load(Ordering::Acquire) > 0 {
+                // (poll(2) looks the number up at each wake, and what stands there by then keeps it asleep)
+                super::rouse::sleepers(s);
                 return;
             }
             s.shadow.store(-1, Ordering::Release);

@@ -77,6 +77,11 @@ pub(crate) fn go_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reason, 
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
     }
+    if was.is_fast() {
+        // (the peer's last word of the fast path, alone: its program's next small message would wait for the delay of that, by Nagle's
+        // algorithm)
+        net::acknowledge(fd);
+    }
     s.note_direct();
     if was == Phase::Fresh {
         super::close::unexpect(w, s); // servers would go on looking for its announcement

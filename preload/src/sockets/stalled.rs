@@ -129,7 +129,8 @@ pub(crate) fn nap() -> u64 {
 /// [`nap`] of a thread that waits in a set for what others of the process send: one of them may find no room during the sleep.
 #[inline]
 pub(crate) fn nap_among_others() -> u64 {
-    if is_single_threaded() {
+    // (tests want to see who is not woken)
+    if is_single_threaded() || !world::settings().naps {
         nap()
     } else {
         nap().min(AMONG_OTHERS_NS)

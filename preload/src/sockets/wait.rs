@@ -19,6 +19,7 @@ use super::{
 use crate::real;
 use crate::signals::may_interrupt;
 use crate::signals::since::{self, Since};
+use crate::world;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::direct::Direct;
@@ -322,10 +323,8 @@ impl Wait {
         };
         let mut both = [entry(fd), entry(event)];
         let errno = real::errno();
-        let nap = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: ROOM_NAP_NS.min(stalled::nap()).cast_signed(),
-        };
+        let nap = within(room_nap().min(stalled::nap()));
+        let t = nap.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let counting = Counting::more();
         counting.add(What::ForRoom(s));
         let slept = if may_go(s, self.want) || s.phase() != Phase::Attached {
@@ -333,8 +332,8 @@ impl Wait {
         } else {
             since::sleep(self.since, |mask| {
                 // SAFETY: two pollfds, a time-out, a mask or null.
-                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, &raw const nap, mask) };
-                select::where_refused(real::result(r as isize), &mut both, Some(nap), mask)
+                let r = unsafe { real::ppoll(both.as_mut_ptr(), 2, t, mask) };
+                select::where_refused(real::result(r as isize), &mut both, nap, mask)
             })
         };
         drop(counting);
@@ -357,12 +356,7 @@ impl Wait {
             revents: 0,
         };
         let [event, ring] = watched;
-        let most = naps.min(if event < 0 { u64::MAX } else { ROOM_NAP_NS });
-        let t = libc::timespec {
-            tv_sec: (most / 1_000_000_000).cast_signed(),
-            tv_nsec: (most % 1_000_000_000).cast_signed(),
-        };
-        let time = (most != u64::MAX).then_some(t);
+        let time = within(naps.min(if event < 0 { u64::MAX } else { room_nap() }));
         let t = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let errno = real::errno();
         let counting = Counting::more();
@@ -505,7 +499,24 @@ const HALF_NAP_NS: u64 = 1_000_000;
 
 /// How long a sleep for room may be at once: the event that ends it is taken back after a while, and a
 /// process that was stopped meanwhile has not seen it.
-pub(crate) const ROOM_NAP_NS: u64 = 500_000_000;
+const ROOM_NAP_NS: u64 = 500_000_000;
+
+/// [`ROOM_NAP_NS`]; not where tests want to see who is not woken.
+pub(crate) fn room_nap() -> u64 {
+    if world::settings().naps {
+        ROOM_NAP_NS
+    } else {
+        u64::MAX
+    }
+}
+
+/// The time-out of a sleep for so long (ns); none without end.
+fn within(ns: u64) -> Option<libc::timespec> {
+    (ns != u64::MAX).then_some(libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    })
+}
 
 /// Waits for one descriptor, `ns` nanoseconds at most.
 fn poll_one(fd: i32, events: i16, ns: u64, mask: *const libc::sigset_t) -> Result<i16> {
@@ -514,11 +525,7 @@ fn poll_one(fd: i32, events: i16, ns: u64, mask: *const libc::sigset_t) -> Resul
         events,
         revents: 0,
     };
-    let t = libc::timespec {
-        tv_sec: (ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (ns % 1_000_000_000).cast_signed(),
-    };
-    let time = (ns != u64::MAX).then_some(t);
+    let time = within(ns);
     let timeout = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: one pollfd, a timespec or null, a mask or null.
     let r = unsafe { real::ppoll(&raw mut p, 1, timeout, mask) };

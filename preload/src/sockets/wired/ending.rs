@@ -50,6 +50,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         }
         net::push(fd);
         waiting::note_pending(s, fd);
+        rouse::all(s); // (who waits for room is told that there is nowhere to send any more)
     }
     if how != libc::SHUT_WR {
         s.rx_shut.store(true, Ordering::Release);
@@ -59,7 +60,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         return farewell::begin(s, fd, wire); // nothing is to come, and nothing to go
     }
     if how != libc::SHUT_WR {
-        super::super::rouse::all(s);
+        rouse::all(s);
         // Who sleeps in the kernel on this very socket hears it there only; for the others it stays open, since the
         // peer's own words come that way.
         if s.sleepers() > 0 && s.phase() == Phase::Wired {
@@ -190,11 +191,15 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
     };
     // (one that has rung has said why, which nobody may have read)
     let answered = wire.common.is_answered();
-    // (the peer's own end, unread, is enough for the kernel to answer with a reset)
-    if !answered && !ends && !wire.common.to_plain.load(Ordering::Acquire) {
+    if fd < 0 || s.phase() != Phase::Wired || s.is_shared() || is_peer_gone(fd) {
         return false;
     }
-    if fd < 0 || s.phase() != Phase::Wired || s.is_shared() || is_peer_gone(fd) {
+    let unsent = net::unsent(fd) > 0;
+    if unsent {
+        net::push(fd); // (as in `begin_to_close`; what the peer says just now would have the kernel drop it)
+    }
+    // (the peer's own end, unread, is enough for the kernel to answer with a reset)
+    if !answered && !ends && !wire.common.to_plain.load(Ordering::Acquire) {
         return false;
     }
     if has_unread(s, wire, fd) {
@@ -203,11 +208,7 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
         }
         return false;
     }
-    let parts = answered && net::unsent(fd) > 0;
-    if parts {
-        net::push(fd); // (as in `begin_to_close`)
-    }
-    parts
+    answered && unsent
 }
 
 /// The process ends, and nothing waits to go any more: ends this direction in the kernel, so that a reset behind that is no reader's
