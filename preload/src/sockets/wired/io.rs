@@ -193,7 +193,7 @@ pub(crate) fn is_past_mode(s: &Socket) -> bool {
     })
 }
 
-/// Sends what can be sent now. `None`: no room; [`Socket::hungry`] then says whether it is the peer that has to say
+/// Sends what can be sent now, after a step of the connection's (`engage::step`). `None`: no room; [`Socket::hungry`] then says whether it is the peer that has to say
 /// something first.
 ///
 /// # Errors
@@ -208,7 +208,6 @@ pub(crate) unsafe fn send(
     flags: i32,
     since: Since,
 ) -> Result<Option<usize>> {
-    opening::step(s, fd);
     let Some(wire) = wire(s) else {
         if s.phase() == Phase::Opening && walk.left() > 0 {
             s.record.set_kernel(Reason::Declined); // (see `opening`)

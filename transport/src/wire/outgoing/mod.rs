@@ -112,6 +112,8 @@ pub struct Out {
     /// DisConn was asked for, and has gone.
     finish_due: bool,
     finished: bool,
+    /// The kernel's close follows at once.
+    closes: bool,
     mode: Mode,
     /// A Terminate has gone: nothing may follow.
     ended: bool,
