@@ -1,6 +1,6 @@
 //! What waits here to go: for more of its kind, for the kernel's room, for the peer's credit or word.
 
-use super::super::{Phase, Socket, parked, rouse};
+use super::super::{Phase, Socket, parked, rouse, spin};
 use super::io::{after, available_on};
 use super::{ending, farewell, is_current, is_wired, mover, number, opening, own_fd, riding, wire};
 use crate::epoll::registered;
@@ -236,8 +236,18 @@ pub(super) fn await_answer(s: &'static Socket, fd: i32, wire: &'static Wire) {
     if s.phase() != Phase::Opening {
         return;
     }
-    let most = GONE_US >> VAIN.load(Ordering::Relaxed);
-    net::await_input(number(s, fd), most.min(SOON_US));
+    static BUDGET: spin::Budget = spin::Budget::new();
+    let number = number(s, fd);
+    let look = |turn: u32| {
+        (turn % 16 == 15 || turn >= spin::PAUSES) && net::ready_now(number, libc::POLLIN) != 0
+    };
+    if !spin::spin(BUDGET.us(), &s.company, Since::now(), look, || false) {
+        let most = GONE_US >> VAIN.load(Ordering::Relaxed);
+        let begun = clock::ticks();
+        spin::end_turn();
+        net::await_input(number, most.min(SOON_US));
+        BUDGET.learn(clock::ticks() - begun);
+    }
     opening::hear(s, fd, wire);
 }
 
