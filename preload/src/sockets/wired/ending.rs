@@ -293,9 +293,8 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
         return;
     }
     drop(out);
-    if goes {
-        net::uncork(fd);
-    }
+    // (the kernel's close would send what is kept back for an acknowledgement, which may take 40 ms, and does not come yet)
+    net::uncork(fd);
     // The kernel's close leaves what it has to the kernel; what it has not goes on here.
     hand_over(s, tx, fd, mover::End::Orderly { answers });
 }
