@@ -52,6 +52,7 @@ pub(crate) extern "C" fn before_fork() {
     guard::lift_all();
     let mask = world::raw().hold();
     MASK.store(mask, Ordering::Relaxed);
+    sys::kept::before_fork();
     // SAFETY: held just above, and no other reference is alive in this thread.
     let w = unsafe { world::raw().held() };
     let mut streams: Vec<(&'static Socket, i32)> = Vec::new();

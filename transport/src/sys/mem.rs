@@ -117,6 +117,24 @@ impl Mapping {
         let _ = unsafe { syscall!(madvise, self.base.as_ptr(), self.len, advice) };
     }
 
+    /// Sets bytes of a mapping, or of a part of one, to zero, but for these ranges (first byte, length), which are buffers.
+    ///
+    /// # Safety
+    /// `len` writable bytes that nobody else uses.
+    pub unsafe fn clear_but<const N: usize>(
+        at: *mut u8,
+        len: usize,
+        mut buffers: [(usize, usize); N],
+    ) {
+        buffers.sort_unstable();
+        let mut from = 0;
+        for (start, bytes) in buffers.into_iter().chain([(len, 0)]) {
+            // SAFETY: the caller's promise; no more than `len`.
+            unsafe { at.add(from).write_bytes(0, start.saturating_sub(from)) };
+            from = start + bytes;
+        }
+    }
+
     /// Keeps the mapping for the life of the process.
     pub fn leak(self) -> NonNull<u8> {
         let base = self.base;
@@ -147,6 +165,12 @@ pub fn limit_space(bytes: u64) {
         bytes => mapped().0.saturating_add(bytes / PART),
     };
     ROOM.store(room, Ordering::Relaxed);
+}
+
+/// Whether it is limited.
+#[must_use]
+pub fn is_limited() -> bool {
+    ROOM.load(Ordering::Relaxed) != u64::MAX
 }
 
 /// Whether a segment of so many bytes may be added.

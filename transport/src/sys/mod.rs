@@ -8,6 +8,7 @@ pub mod barrier;
 pub mod copy;
 pub mod diag;
 pub mod fd;
+pub mod kept;
 pub mod listing;
 pub mod load;
 pub mod mem;

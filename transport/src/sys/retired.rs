@@ -15,7 +15,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 static OLDEST: AtomicUsize = AtomicUsize::new(0);
 static PAGES: AtomicU64 = AtomicU64::new(0);
 /// How many stay, and how many pages of address space more may: that counts where it is limited (RLIMIT_AS).
-const STAY: usize = 64;
+pub(super) const STAY: usize = 64;
 const STAY_PAGES: u64 = (64 * 1024 * 1024) >> PAGE_BITS;
 /// Bits of a retired entry for the length, in pages.
 const LEN_BITS: u32 = 28;
@@ -57,10 +57,11 @@ pub fn in_child() {
     for place in &LOOKS {
         place.store(NONE, Ordering::Relaxed);
     }
+    super::kept::in_child();
 }
 
 /// Whether somebody has looked since before this was retired.
-fn is_looked_at(number: usize) -> bool {
+pub(super) fn is_looked_at(number: usize) -> bool {
     fence(Ordering::SeqCst);
     let since = |place: &AtomicUsize| {
         let from = place.load(Ordering::SeqCst);
@@ -95,6 +96,16 @@ pub(super) fn retire(base: NonNull<u8>, len: usize) {
     }
     let word = (base.addr().get() as u64 >> PAGE_BITS) << LEN_BITS | pages;
     PAGES.fetch_add(pages, Ordering::Relaxed);
+    enlist(word);
+}
+
+/// The number of what goes and is kept elsewhere ([`super::kept`]): it has a place here that is empty.
+pub(super) fn number() -> usize {
+    enlist(0)
+}
+
+/// Gives this a place, and unmaps what is too old by then. Its number.
+fn enlist(word: u64) -> usize {
     let at = NEXT.fetch_add(1, Ordering::AcqRel);
     exchange(at, word, at.wrapping_sub(RETIRED.len()));
     loop {
@@ -103,7 +114,7 @@ pub(super) fn retire(base: NonNull<u8>, len: usize) {
         let large = PAGES.load(Ordering::Relaxed) > STAY_PAGES;
         // (some places are left free: the next ones are stored before the oldest are taken out)
         if n <= STAY || n + STAY <= RETIRED.len() && (!large || is_looked_at(oldest)) {
-            return;
+            return at;
         }
         let next = oldest.wrapping_add(1);
         let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);

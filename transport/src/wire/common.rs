@@ -244,11 +244,11 @@ impl Common {
     }
 
     /// Whether a peer that reads what is under way may have something to say of it: it frees receive buffers of which
-    /// there are few, has a ring, reads what was advertised, or was asked what it has taken of what is packetized. What it says to a connection that is closed by then would be answered with a reset,
+    /// there are few, speaks of a ring, reads what was advertised, or was asked what it has taken of what is packetized. What it says to a connection that is closed by then would be answered with a reset,
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.ring.is_wanted()
+        self.ring.is_spoken_of()
             || self.few.load(Ordering::Relaxed)
             || self.are_slots_asked()
             || self.adverts.were_used()

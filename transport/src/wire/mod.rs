@@ -45,7 +45,7 @@ pub use window::{Flow, Words};
 
 use crate::iwarp::mpa::setup::Terms;
 use crate::sys::mem::Mapping;
-use crate::sys::{Errno, Result, net};
+use crate::sys::{Errno, Result, kept, net, retired};
 use set_up::{Asker, Reply};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -91,6 +91,10 @@ pub enum Heard {
     Declined,
 }
 
+/// A connection is light if it has sent no more messages than that, and received no more octets.
+const LIGHT_MESSAGES: u64 = 16;
+const LIGHT_OCTETS: u64 = 64 * 1024;
+
 /// Bytes that have come back and not gone out again, at most.
 const GIVEN: usize = 128 * 1024;
 
@@ -99,6 +103,8 @@ const GIVEN: usize = 128 * 1024;
 pub struct Wire {
     pub common: Common,
     asker: UnsafeCell<Option<Asker>>,
+    /// When its memory was mapped (`sys::kept`).
+    age: usize,
     out: UnsafeCell<Out>,
     incoming: UnsafeCell<In>,
 }
@@ -127,11 +133,16 @@ impl Wire {
     /// # Errors
     /// As mmap(2).
     pub fn asking(asker: Option<Asker>) -> Result<NonNull<Self>> {
-        let at = Mapping::family(size_of::<Self>())?.leak().cast::<Self>();
-        // SAFETY: fresh zeroed memory of that size and page alignment, not seen by anybody else. The large buffers are
-        // left as they are: bytes, for which zero is as good as anything, and untouched pages cost nothing.
+        let at = match kept::take(size_of::<Self>()) {
+            Some(at) => at,
+            None => Mapping::family(size_of::<Self>())?.leak(),
+        };
+        let at = at.cast::<Self>();
+        // SAFETY: memory of that size and page alignment, not seen by anybody else. The large buffers are left as they are: bytes,
+        // for which anything will do, and untouched pages cost nothing.
         unsafe {
             (&raw mut (*at.as_ptr()).common).write(Common::new());
+            (&raw mut (*at.as_ptr()).age).write(kept::age());
             (&raw mut (*at.as_ptr()).asker).write(UnsafeCell::new(asker));
             Out::begin((&raw mut (*at.as_ptr()).out).cast());
             In::begin((&raw mut (*at.as_ptr()).incoming).cast());
@@ -275,8 +286,25 @@ impl Wire {
     /// # Safety
     /// From [`Self::agreed`] or [`Self::asking`], once.
     pub unsafe fn release(at: NonNull<Self>) {
+        // SAFETY: the caller's promise. What no child of fork has is nobody else's.
+        unsafe {
+            if !(at.as_ref().is_light() && kept::keep(at.cast(), size_of::<Self>())) {
+                retired::retire_at(at.cast(), size_of::<Self>());
+            }
+        }
+    }
+
+    /// Whether its memory is worth keeping for another: no child of fork has it, and so little has gone by here that few of its
+    /// pages were touched.
+    ///
+    /// # Safety
+    /// Nobody else uses it.
+    unsafe fn is_light(&self) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { crate::sys::retired::retire_at(at.cast(), size_of::<Self>()) };
+        let (out, incoming) = unsafe { (&*self.out.get(), &*self.incoming.get()) };
+        self.age == kept::age()
+            && out.counts().0 <= LIGHT_MESSAGES
+            && incoming.octets() <= LIGHT_OCTETS
     }
 
     /// The sending half. What a process left that died within it is put right first.

@@ -31,6 +31,9 @@ pub struct Riding {
     due: AtomicU32,
     /// The rules allow one.
     wanted: AtomicBool,
+    /// This side has connected: it is the one that offers; and it may have.
+    offers: AtomicBool,
+    begun: AtomicBool,
     /// One is to be offered, by the side that has connected, once the connection has shown that it is worth it.
     later: AtomicBool,
     /// The ring is being given back since nothing went by it; or for a larger one to take its place.
@@ -54,6 +57,8 @@ impl Riding {
             ring: AtomicPtr::new(std::ptr::null_mut()),
             due: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
+            offers: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
             later: AtomicBool::new(false),
             rests: AtomicBool::new(false),
             asked: AtomicBool::new(false),
@@ -69,6 +74,18 @@ impl Riding {
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Whether the peer may have something to say of one: not where this side is to offer it, and has not.
+    #[must_use]
+    pub fn is_spoken_of(&self) -> bool {
+        let silent = self.offers.load(Ordering::Relaxed) && !self.begun.load(Ordering::Acquire);
+        self.is_wanted() && !silent
+    }
+
+    /// It is this side that offers one. Before anything else.
+    pub fn let_offer(&self) {
+        self.offers.store(true, Ordering::Relaxed);
     }
 
     /// The rules allow one, or do not. Before anything else.
@@ -152,6 +169,7 @@ impl Riding {
 
     /// It is worth it now. Whether nobody has said so before.
     pub fn begins_now(&self) -> bool {
+        self.begun.store(true, Ordering::Release);
         self.later.swap(false, Ordering::AcqRel)
     }
 

@@ -284,7 +284,13 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Ok(tx) = s.tx.lock() else { return };
     // SAFETY: the lock is held.
     let mut out = unsafe { wire.out() };
-    let finished = out.finish(&wire.common, fd);
+    // (an end of which the peer may have something to say is waited for)
+    let goes = !wire.common.is_answered();
+    let finished = if goes {
+        out.finish_and_close(&wire.common, fd)
+    } else {
+        out.finish(&wire.common, fd)
+    };
     let has_connected = s.record.role.load(Ordering::Relaxed) == raising::CONNECTED;
     let answers = !has_connected && wire.common.ring.is_wanted();
     let lacks = answers && may_lack(wire);
@@ -292,7 +298,8 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
         return;
     }
     drop(out);
-    net::push(fd); // (as the kernel's close does, which here comes only once it has nothing left)
+    // (the kernel's close would send what is kept back for an acknowledgement, which may take 40 ms, and does not come yet)
+    net::uncork(fd);
     // The kernel's close leaves what it has to the kernel; what it has not goes on here.
     hand_over(s, tx, fd, mover::End::Orderly { answers });
 }

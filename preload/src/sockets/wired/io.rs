@@ -3,7 +3,7 @@
 
 use super::super::send::is_over;
 use super::super::{Phase, Socket, options, parked, rouse};
-use super::waiting::{is_waiting, note_pending, serve_due, settle_held, unsent};
+use super::waiting::{await_answer, is_waiting, note_pending, serve_due, settle_held, unsent};
 use super::{bell, ending, is_current, leaving, mover, number, opening, parting, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
@@ -193,7 +193,7 @@ pub(crate) fn is_past_mode(s: &Socket) -> bool {
     })
 }
 
-/// Sends what can be sent now. `None`: no room; [`Socket::hungry`] then says whether it is the peer that has to say
+/// Sends what can be sent now, after a step of the connection's (`engage::step`). `None`: no room; [`Socket::hungry`] then says whether it is the peer that has to say
 /// something first.
 ///
 /// # Errors
@@ -208,7 +208,6 @@ pub(crate) unsafe fn send(
     flags: i32,
     since: Since,
 ) -> Result<Option<usize>> {
-    opening::step(s, fd);
     let Some(wire) = wire(s) else {
         if s.phase() == Phase::Opening && walk.left() > 0 {
             s.record.set_kernel(Reason::Declined); // (see `opening`)
@@ -229,6 +228,7 @@ pub(crate) unsafe fn send(
         // (who is woken for room that others have used up at once comes by nowhere else)
         ending::follow_to_plain(s, fd, wire);
     }
+    let waits = flags & libc::MSG_DONTWAIT == 0 && !s.nonblock.load(Ordering::Relaxed);
     for turn in 0..2 {
         let whole = Section::enter(); // (who leaves by a jump leaves nothing that nobody looks after)
         let sent = {
@@ -241,7 +241,7 @@ pub(crate) unsafe fn send(
             let fd = s.live_fd(fd);
             // SAFETY: the lock is held, and the caller's promise.
             let mut out = unsafe { wire.out() };
-            out.be_waiting(flags & libc::MSG_DONTWAIT == 0 && !s.nonblock.load(Ordering::Relaxed));
+            out.be_waiting(waits);
             // SAFETY: as above.
             let sent = unsafe { out.send(&wire.common, fd, walk, flags & libc::MSG_MORE) };
             if out.is_by_ring() {
@@ -255,6 +255,9 @@ pub(crate) unsafe fn send(
         match sent {
             Ok(Sent::Bytes(n)) => {
                 s.hungry.store(false, Ordering::Relaxed);
+                if waits {
+                    await_answer(s, fd, wire);
+                }
                 note_pending(s, fd);
                 settle_held(s, fd, wire);
                 riding::consider(s, wire);

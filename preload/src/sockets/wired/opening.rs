@@ -182,7 +182,9 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         return become_plain(w, s, fd, Reason::PeerGone);
     }
     // SAFETY: nobody else has it yet.
-    unsafe { at.as_ref() }.common.ring.allow(rides);
+    let riding = &unsafe { at.as_ref() }.common.ring;
+    riding.allow(rides);
+    riding.let_offer();
     set_wire(s, at);
     s.set_phase(Phase::Opening);
     drop(rx);

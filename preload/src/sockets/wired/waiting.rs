@@ -1,6 +1,6 @@
 //! What waits here to go: for more of its kind, for the kernel's room, for the peer's credit or word.
 
-use super::super::{Phase, Socket, parked, rouse};
+use super::super::{Phase, Socket, parked, rouse, spin};
 use super::io::{after, available_on};
 use super::{ending, farewell, is_current, is_wired, mover, number, opening, own_fd, riding, wire};
 use crate::epoll::registered;
@@ -215,7 +215,11 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
                 libc::POLLOUT
             };
             if net::ready_now(fd, event) == 0 {
-                let _ = time::nap(20);
+                if opens {
+                    net::await_input(fd, LOOK_US); // (a nap takes longer than its time)
+                } else {
+                    let _ = time::nap(20);
+                }
             }
         }
         post(s);
@@ -225,7 +229,33 @@ pub(crate) fn await_gone(s: &'static Socket, fd: i32, since: Since) {
     }
 }
 
-/// How long (µs) that is.
+/// What a call that waits has sent was taken before the server has answered: the answer is waited for at once, for a moment. As a rule
+/// it comes then, and what was taken goes with it, so that the mover's thread need not be woken for each connection. In the
+/// caller's section: no handler leaves by a jump before somebody looks after what was taken.
+pub(super) fn await_answer(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if s.phase() != Phase::Opening {
+        return;
+    }
+    static BUDGET: spin::Budget = spin::Budget::new();
+    let number = number(s, fd);
+    let look = |turn: u32| {
+        (turn % 16 == 15 || turn >= spin::PAUSES) && net::ready_now(number, libc::POLLIN) != 0
+    };
+    if !spin::spin(BUDGET.us(), &s.company, Since::now(), look, || false) {
+        let most = GONE_US >> VAIN.load(Ordering::Relaxed);
+        let begun = clock::ticks();
+        spin::end_turn();
+        net::await_input(number, most.min(SOON_US));
+        BUDGET.learn(clock::ticks() - begun);
+    }
+    opening::hear(s, fd, wire);
+}
+
+/// How long (µs) that moment is: as a server of the same site takes that is not busy.
+const SOON_US: u64 = 1_000;
+/// How often (µs) it is looked whether another thread has taken the answer, which shows by nothing.
+const LOOK_US: u64 = 200;
+/// How long (µs) a call waits for that in all.
 const GONE_US: u64 = 20_000;
 /// How many such waits in a row no server has answered: a program that sends on many connections before they are accepted is not
 /// held up by each. Half as long for each, so often at most.

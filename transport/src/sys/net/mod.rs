@@ -312,6 +312,15 @@ pub fn push(fd: i32) {
     }
 }
 
+/// Sends what the kernel keeps back, for whatever reason: MSG_MORE too.
+pub fn uncork(fd: i32) {
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    if option(fd, level, name) == Ok(0) {
+        return push(fd);
+    }
+    set(fd, level, name, &1i32); // (as in `push`: it is on already)
+}
+
 /// Acknowledges what has come, now (TCP_QUICKACK, tcp(7)).
 pub fn acknowledge(fd: i32) {
     set(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &1i32);

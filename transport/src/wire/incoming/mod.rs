@@ -23,7 +23,9 @@ use crate::iwarp::rdmap::{Settings, Stream};
 use crate::ring::{Begun, Borrowed, Ring, Rx};
 use crate::sdp_wire::received::Sizes;
 use crate::sdp_wire::sequence::Sequence;
+use crate::sys::mem::Mapping;
 use crate::sys::{Errno, Result, net};
+use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 /// Bytes of the two buffers: several of the largest FPDUs.
@@ -166,11 +168,16 @@ pub struct In {
 }
 
 impl In {
-    /// Begins in fresh zeroed memory; the buffers are not touched.
+    /// Begins in fresh memory, or what another connection had; the buffers are not touched.
     ///
     /// # Safety
-    /// `at` is writable zeroed memory of that size and alignment that nobody else uses.
+    /// `at` is writable memory of that size and alignment that nobody else uses.
     pub(super) unsafe fn begin(at: *mut Self) {
+        let buffers = [
+            (offset_of!(Self, raw), RAW),
+            (offset_of!(Self, ready), READY),
+            (offset_of!(Self, back), GIVEN),
+        ];
         let nothing = Settings {
             id: StreamId(0),
             role: Role::Responder,
@@ -182,6 +189,7 @@ impl In {
         };
         // SAFETY: the caller's promise; fields are written where they are, since the whole is too large for a stack.
         unsafe {
+            Mapping::clear_but(at.cast(), size_of::<Self>(), buffers);
             (&raw mut (*at).stream).write(Stream::new(&nothing));
             (&raw mut (*at).deframer).write(Deframer::new(Markers::OFF, false));
             (&raw mut (*at).seq).write(Sequence::new(0, 0));

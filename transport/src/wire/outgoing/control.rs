@@ -144,7 +144,9 @@ impl Out {
             self.say_of_adverts(common, fd, what)?;
         }
         if self.finish_due && !self.finished {
-            self.say_and(common, fd, &Message::DisConn, |out| {
+            // (one packet with the kernel's own end, and one wake-up of the peer's)
+            let more = if self.closes { libc::MSG_MORE } else { 0 };
+            self.say_with(common, fd, &Message::DisConn, more, |out| {
                 out.finished = true;
                 out.end_advert(common);
                 out.end_writes();
@@ -252,6 +254,18 @@ impl Out {
         self.note();
         self.release(common, fd)?;
         self.serve(common, fd)
+    }
+
+    /// [`Self::finish`] by who closes the kernel connection next: what is said goes with that. Who does not after all has it
+    /// go (`net::uncork`).
+    ///
+    /// # Errors
+    /// As send(2).
+    pub fn finish_and_close(&mut self, common: &Common, fd: i32) -> Result<()> {
+        self.closes = true;
+        let finished = self.finish(common, fd);
+        self.closes = false;
+        finished
     }
 
     /// The last thing that is said: which rule the peer has broken.

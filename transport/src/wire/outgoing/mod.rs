@@ -35,10 +35,12 @@ use crate::ring::Tx;
 use crate::sdp::Walk;
 use crate::sdp_wire::header::HEADER;
 use crate::sdp_wire::sequence::Sequence;
+use crate::sys::mem::Mapping;
 use crate::sys::{Errno, Result, net};
 use advert::{Advertising, Turns};
 use flowctl::carrier::Carrier;
 use gather::Streak;
+use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use written::Writes;
 
@@ -110,6 +112,8 @@ pub struct Out {
     /// DisConn was asked for, and has gone.
     finish_due: bool,
     finished: bool,
+    /// The kernel's close follows at once.
+    closes: bool,
     mode: Mode,
     /// A Terminate has gone: nothing may follow.
     ended: bool,
@@ -149,14 +153,20 @@ pub struct Out {
 }
 
 impl Out {
-    /// Begins in fresh zeroed memory; the buffers are not touched. Bytes are taken, and wait until it is known how
-    /// the two sides go on.
+    /// Begins in fresh memory, or what another connection had; the buffers are not touched. Bytes are taken, and wait until it is
+    /// known how the two sides go on.
     ///
     /// # Safety
-    /// `at` is writable zeroed memory of that size and alignment that nobody else uses.
+    /// `at` is writable memory of that size and alignment that nobody else uses.
     pub(super) unsafe fn begin(at: *mut Self) {
+        let buffers = [
+            (offset_of!(Self, pending), PENDING),
+            (offset_of!(Self, early), EARLY),
+            (offset_of!(Self, own), OWN),
+        ];
         // SAFETY: the caller's promise.
         unsafe {
+            Mapping::clear_but(at.cast(), size_of::<Self>(), buffers);
             (&raw mut (*at).numbers).write(Numbers {
                 framer: Framer::new(Markers::OFF, false),
                 seq: Sequence::new(0, 0),
