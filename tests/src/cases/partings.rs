@@ -2,8 +2,8 @@
 
 use super::{Case, MOVES};
 use crate::log;
-use crate::side::{Random, Side, hash};
-use crate::sys::{Fd, io, net, pass, wait};
+use crate::side::{Random, Side, fill_up, hash};
+use crate::sys::{Fd, io, net, pass, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::moving("system_behind_little", |s| system_behind(s, 100)),
@@ -12,6 +12,11 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("system_behind_closed", system_behind_closed),
     Case::moving("system_amid_much", system_amid_much),
     Case::moving("passed_behind_closed", passed_behind_closed),
+    Case::pair(
+        "killed_while_its_sender_is_full",
+        killed_while_its_sender_is_full,
+    )
+    .processes_only(),
     Case::pair("ends_by_quick_exit", ends_by_quick_exit).processes_only(),
     Case::pair("stream_becomes_standard", stream_becomes_standard)
         .processes_only()
@@ -106,6 +111,36 @@ fn passed_behind_closed(s: &Side) {
         net::close(fd).ok();
         rest(s, pass::recv_fd(other, 0));
     }
+}
+
+/// The reader is killed with much unread, after a conversation, while its sender waits for room: that is a reset, told once.
+fn killed_while_its_sender_is_full(s: &Side) {
+    let fd = s.pair();
+    for _ in 0..60 {
+        if s.a() {
+            let (got, _) = io::recv_exact(fd, 64);
+            io::send_all(fd, &got).ok();
+        } else {
+            io::send_all(fd, &[7; 64]).ok();
+            io::recv_exact(fd, 64);
+        }
+    }
+    if s.a() {
+        s.hear();
+        proc::die();
+    }
+    fill_up(fd);
+    let helper = s.tell_once_asleep();
+    let part = vec![7; 65_536];
+    let send = || io::send(fd, &part, libc::MSG_NOSIGNAL);
+    let first = loop {
+        let sent = send();
+        if sent.0 < 0 {
+            break sent;
+        }
+    };
+    helper.join().unwrap();
+    log!(s, "{first}, then {}", send());
 }
 
 /// quick_exit(3) runs next to nothing of what exit does.

@@ -41,6 +41,8 @@ pub struct Riding {
     /// One was offered, and the peer has not answered: another offer would have its answer taken for this one's.
     asked: AtomicBool,
     grows: AtomicBool,
+    /// The last ring was over with some of it not taken.
+    left: AtomicBool,
     /// A ring of it is to have the full size, since much goes by it.
     large: AtomicBool,
     /// Messages, and bytes, that the connection had carried when it became one without a ring.
@@ -63,6 +65,7 @@ impl Riding {
             rests: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             grows: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             large: AtomicBool::new(false),
             carried: [const { AtomicU64::new(0) }; 2],
             heard: [const { AtomicU8::new(0) }; TERMS],
@@ -132,6 +135,17 @@ impl Riding {
     /// Whether that was so of the ring that has just ended. Once.
     pub fn is_growing(&self) -> bool {
         self.grows.swap(false, Ordering::AcqRel)
+    }
+
+    /// A ring is over whose peer may not have taken all that was put there.
+    pub fn note_left(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one was.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// What a ring of it is to be like from now on.

@@ -116,6 +116,16 @@ pub(crate) fn has_failed(s: &Socket) -> bool {
     })
 }
 
+/// Whether the peer has ended without a word, with some of what was put in its ring not taken: the kernel connection, which has not
+/// carried that, knows of no reset.
+pub(super) fn has_died_unread(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| {
+        let common = &wire.common;
+        let left = common.ring.has_left() || common.ring.get().is_some_and(|r| !r.is_all_taken());
+        left && !common.is_finished() && !s.tx_shut.load(Ordering::Acquire)
+    })
+}
+
 /// Whether it has failed, and the program has not been told.
 pub(super) fn is_untold(s: &Socket, wire: &Wire) -> bool {
     wire.common.failed.load(Ordering::Acquire) && !s.reset_told.load(Ordering::Acquire)

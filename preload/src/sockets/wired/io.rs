@@ -309,7 +309,8 @@ pub(crate) fn hurry(s: &'static Socket, fd: i32) {
 /// received before.) SIGPIPE is raised, if it is to be.
 #[cold]
 fn told(s: &Socket, e: Errno, flags: i32) -> Errno {
-    let failed = e == Errno::CONNRESET || e == Errno::PIPE && ending::has_failed(s);
+    let unread = || ending::has_failed(s) || ending::has_died_unread(s);
+    let failed = e == Errno::CONNRESET || e == Errno::PIPE && unread();
     let first = failed && !s.reset_told.swap(true, Ordering::AcqRel);
     if first && !ending::is_aborted(s) {
         return ending::error(s);

@@ -157,6 +157,9 @@ pub(super) fn settle(s: &'static Socket, fd: i32, wire: &'static Wire) {
 
 #[cold]
 fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
+    if wire.common.ring.get().is_some_and(|r| !r.is_all_taken()) {
+        wire.common.ring.note_left(); // (a peer that has died leaves it unread)
+    }
     let old = {
         let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;
