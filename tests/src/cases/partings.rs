@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("system_behind_closed", system_behind_closed),
     Case::moving("system_amid_much", system_amid_much),
     Case::moving("passed_behind_closed", passed_behind_closed),
+    Case::moving("system_behind_half_closed", system_behind_half_closed),
     Case::pair(
         "killed_while_its_sender_is_full",
         killed_while_its_sender_is_full,
@@ -89,6 +90,32 @@ fn system_behind_closed(s: &Side) {
             rest(s, fd);
             net::close(fd).ok();
         }
+    }
+}
+
+/// The peer ends its direction, and the reader starts another program, at the moment when the two may agree to go on by an adapter.
+fn system_behind_half_closed(s: &Side) {
+    for count in 30..38 {
+        let fd = s.pair();
+        for _ in 0..count {
+            if s.a() {
+                io::recv_exact(fd, 64);
+                io::send_all(fd, &[7; 64]).ok();
+            } else {
+                io::send_all(fd, &[7; 64]).ok();
+                io::recv_exact(fd, 64);
+            }
+        }
+        if s.a() {
+            io::send_all(fd, &[8; 100]).ok();
+            net::shutdown(fd, libc::SHUT_WR).ok();
+        } else {
+            io::send_all(fd, &[8; 1]).ok();
+            io::recv_exact(fd, 100);
+            log!(s, "{}", system());
+        }
+        rest(s, fd);
+        net::close(fd).ok();
     }
 }
 

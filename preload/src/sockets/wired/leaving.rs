@@ -397,7 +397,11 @@ impl Leaving {
             }
             // (what keeps it from being said may lie here: a peer that speaks first, a ring's last word)
             Ok(Some(false)) => {
-                self.look(|incoming, wire, fd| incoming.is_readable(&wire.common, fd));
+                self.look(|incoming, wire, fd| {
+                    incoming.quiet(&wire.common, fd);
+                    incoming.look_for_plain(&wire.common, fd); // (also behind the end of its direction)
+                    true
+                });
             }
             Ok(None) | Err(_) => self.giving = Giving::No,
         }

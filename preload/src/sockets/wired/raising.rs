@@ -346,7 +346,8 @@ fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool 
         let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
             return false;
         };
-        if s.is_shared() {
+        // (nor one of a stream that goes back to plain bytes by now: the word that is waited for would have come before)
+        if s.is_shared() || wire.common.to_plain.load(Ordering::Acquire) {
             return false;
         }
         wire.common.ring.set(ring);

@@ -6,6 +6,7 @@
 //! woken by it, and do not see it any more, are told to look.
 
 use super::super::{Socket, rouse, wait};
+use super::ending::is_peer_gone;
 use super::{io, own_fd, raising, waiting, wire};
 use crate::epoll::registered;
 use crate::world;
@@ -175,7 +176,7 @@ fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
     };
     if let Some(old) = old {
         // SAFETY: a ring's memory stays valid for whoever was on the way to look, and the mover takes it down later.
-        if unsafe { old.as_ref() }.has_failed() && !super::ending::is_peer_gone(fd) {
+        if unsafe { old.as_ref() }.has_failed() && !is_peer_gone(fd) {
             s.record.set_demoted(Reason::AdapterFailed);
         }
         raising::retired(s);
@@ -230,7 +231,10 @@ pub(super) fn part(riders: &[&'static Socket]) {
     let fd = |s: &Socket| own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
     for &s in riders {
         // (what is just being agreed has come to its end first: words of the peer's that nobody reads make a reset)
-        while ring(s).is_some_and(|r| !r.is_over() && !r.is_up()) && !is_late(AGREE_US) {
+        while ring(s).is_some_and(|r| !r.is_over() && !r.is_up())
+            && !is_peer_gone(fd(s))
+            && !is_late(AGREE_US)
+        {
             io::available(s, fd(s));
             let _ = time::nap(100);
         }
@@ -239,17 +243,22 @@ pub(super) fn part(riders: &[&'static Socket]) {
         }
         end(s, fd(s));
     }
-    // (where both directions are shut nothing is heard any more)
-    let hears =
-        |s: &Socket| !(s.tx_shut.load(Ordering::Acquire) && s.rx_shut.load(Ordering::Acquire));
-    let is_any_left = || riders.iter().any(|s| ring(s).is_some() && hears(s));
-    while is_any_left() && !is_late(PART_US) {
-        let _ = time::nap(50);
+    // (where both directions are shut nothing is heard any more, nor from a peer that has ended)
+    let hears = |s: &Socket| {
+        let shut = s.tx_shut.load(Ordering::Acquire) && s.rx_shut.load(Ordering::Acquire);
+        !shut && !is_peer_gone(fd(s))
+    };
+    loop {
+        let waits = riders.iter().any(|s| ring(s).is_some() && hears(s));
         for &s in riders {
             if let Some(wire) = wire(s).filter(|_| ring(s).is_some()) {
                 settle_over(s, fd(s), wire);
             }
         }
+        if !waits || is_late(PART_US) {
+            return;
+        }
+        let _ = time::nap(50);
     }
 }
 

@@ -118,8 +118,10 @@ pub struct In {
     drained: bool,
     /// The kernel has said that it has nothing, and no end either.
     empty: bool,
-    /// Nothing has come since it was agreed how the direction goes on.
+    /// No message has come since it was agreed how the direction goes on, but empty ones.
     is_new: bool,
+    /// A word of a ring has come, which is to be acknowledged.
+    was_told: bool,
     failed: bool,
     /// The error that the kernel gave, to be told once.
     error: Option<Errno>,
@@ -398,6 +400,10 @@ impl In {
 
     /// Reads octets from the kernel to behind the raw ones. Whether any came.
     fn fill(&mut self, common: &Common, fd: i32) -> bool {
+        // (words of a ring come alone, too: what the peer's program says next would wait for the acknowledgement)
+        if std::mem::take(&mut self.was_told) {
+            net::acknowledge(fd);
+        }
         self.fill_up_to(common, fd, RAW)
     }
 
@@ -429,8 +435,7 @@ impl In {
                 // would wait for the acknowledgement (Nagle's algorithm), and that for its delay. So would the parts of the first answer
                 // to an initiator, as the kernel takes what was said so far for a conversation: on a connection of the program's own it
                 // would acknowledge the first that comes at once.
-                let is_new = n > 0 && std::mem::take(&mut self.is_new);
-                if is_new || n > 0 && !common.heard.load(Ordering::Relaxed) {
+                if n > 0 && (self.is_new || !common.heard.load(Ordering::Relaxed)) {
                     net::acknowledge(fd);
                 }
                 true

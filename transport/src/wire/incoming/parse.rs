@@ -330,6 +330,11 @@ impl In {
             }
         }
         self.note_writes(common, message, payload)?;
+        self.is_new &= payload == 0 && matches!(message, Message::Data { .. });
+        self.was_told |= matches!(
+            message,
+            Message::RingOffer { .. } | Message::RingAnswer { .. } | Message::RingBegin
+        );
         match message {
             Message::DisConn => {
                 self.drop_read();

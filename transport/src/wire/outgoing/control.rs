@@ -4,6 +4,7 @@
 use super::{HEAD, Mode, Out, PENDING, Sent};
 use crate::iwarp::ddp::Segment;
 use crate::iwarp::mpa::Parts;
+use crate::ring::TERMS;
 use crate::sdp_wire::message::Message;
 use crate::sys::{Result, net};
 use crate::wire::{Common, Due, RECEIVE_SIZE, Return, common};
@@ -211,11 +212,14 @@ impl Out {
     /// Says what is due of a ring.
     fn serve_ring(&mut self, common: &Common, fd: i32) -> Result<()> {
         let ring = &common.ring;
-        if (ring.is_due(Due::SayOffer) || ring.is_due(Due::SayAnswer)) && is_ending(common, fd) {
-            ring.done(Due::SayOffer);
-            ring.done(Due::SayAnswer);
-        }
         let terms = ring.own();
+        if (ring.is_due(Due::SayOffer) || ring.is_due(Due::SayAnswer)) && is_ending(common, fd) {
+            ring.done(Due::SayAnswer);
+            // (that none will begin is waited for by who has only ended its direction)
+            if terms != [0; TERMS] || net::ready_now(fd, libc::POLLRDHUP) != 0 {
+                ring.done(Due::SayOffer);
+            }
+        }
         let words = [
             (Due::SayOffer, Message::RingOffer { terms }),
             (Due::SayAnswer, Message::RingAnswer { terms }),
