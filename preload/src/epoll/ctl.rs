@@ -122,7 +122,7 @@ fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) 
         let tag = l.tag(index);
         set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag);
         l.heat(index);
-        set.kick_for_set();
+        set.kick_for_other();
     }
 }
 
@@ -204,7 +204,7 @@ fn modify(
         Subject::Set(_) => {
             e.modify(events, data);
             l.heat(index);
-            set.kick_for_set();
+            set.kick_for_other();
             Ok(0)
         }
         Subject::Socket(..) if e.managed => {
@@ -226,6 +226,10 @@ fn modify(
         _ => {
             kernel()?;
             e.modify(events, data);
+            if e.is_counted() {
+                l.heat(index);
+                set.kick_for_other();
+            }
             Ok(0)
         }
     }

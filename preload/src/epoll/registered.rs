@@ -47,10 +47,9 @@ pub(crate) fn announced(_w: &mut World, s: &'static Socket) {
     // SAFETY: under the registry lock.
     for m in unsafe { &*s.sets.get() } {
         if let Some(mut l) = m.set.lock() {
-            if let Some(e) = l.entry(m.index) {
-                m.set.engage(e);
-            }
+            let first = l.entry(m.index).is_some_and(|e| m.set.engage(e));
             l.heat(m.index);
+            m.set.kick_for_new(first); // (the answer comes in memory, for which nobody has wished)
         }
     }
 }
@@ -227,10 +226,11 @@ pub(crate) fn add(
         set.ask_beside_us(e, index);
     }
     if keeps || phase == Phase::Announced {
-        if let Some(e) = l.entry(index) {
-            set.engage(e);
-        }
+        let first = l.entry(index).is_some_and(|e| set.engage(e));
         l.heat(index);
+        if !keeps {
+            set.kick_for_new(first); // (as in `announced`)
+        }
     }
     drop(l);
     let m = Membership { set, index };

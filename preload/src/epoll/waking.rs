@@ -33,9 +33,17 @@ impl Set {
         }
     }
 
-    /// The same for a set in this one.
-    pub(super) fn kick_for_set(&self) {
+    /// The same of what has no registration of ours that could be asked: a set in this one, a socket whose server has not
+    /// answered, which it does in memory.
+    pub(super) fn kick_for_other(&self) {
         if self.has_sleepers() {
+            self.wake();
+        }
+    }
+
+    /// The same where the set has just got something of ours, its `first` perhaps: who sleeps on one that has nothing is not counted.
+    pub(super) fn kick_for_new(&self, first: bool) {
+        if !self.is_ours_alone() && (first || self.has_sleepers()) {
             self.wake();
         }
     }
