@@ -218,7 +218,13 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
         }
         return false;
     }
-    answered && unsent
+    // (what has gone from here to a peer on this host is there, whenever it acknowledges that; the end goes behind it)
+    answered && unsent && !(ends && is_near(fd) && net::is_all_under_way(fd))
+}
+
+/// Whether the peer is on this host: nothing is lost on the way to it, nor comes in another order.
+pub(super) fn is_near(fd: i32) -> bool {
+    net::peer(fd).is_some_and(|peer| net::is_here(fd, &peer))
 }
 
 /// The process ends, and nothing waits to go any more: ends this direction in the kernel, so that a reset behind that is no reader's

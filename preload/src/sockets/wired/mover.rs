@@ -222,11 +222,11 @@ fn answer(s: &'static Socket) {
             // Its ring is over, which it says right behind; or what it rang for was read by now.
             let begun = clock::ticks();
             loop {
-                if s.sleepers() > 0 {
-                    return; // they hear it
+                // (who sleeps hears it, unless it is just being woken by the ring: then nobody would)
+                if s.sleepers() == 0 {
+                    super::io::available(s, fd);
+                    registered::kick_others(s, ptr::null());
                 }
-                super::io::available(s, fd);
-                registered::kick_others(s, ptr::null());
                 let late = clock::ticks() - begun > clock::us(BEHIND_US);
                 if late || wire.common.ring.get().is_none_or(Ring::is_over) {
                     return;

@@ -181,6 +181,9 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         }
         return become_plain(w, s, fd, Reason::PeerGone);
     }
+    if net::is_corked(fd) {
+        net::uncork(fd); // (what the program says waits for the answer)
+    }
     // SAFETY: nobody else has it yet.
     let riding = &unsafe { at.as_ref() }.common.ring;
     riding.allow(rides);

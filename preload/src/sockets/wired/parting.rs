@@ -240,11 +240,19 @@ fn say_farewell() {
         }
     });
     PARTING.store(true, Ordering::SeqCst);
-    open.retain(|s| ending::ends_first(s, super::own_fd(s, -1)));
+    // (on this host nothing overtakes the end, and elsewhere nothing does that is behind its acknowledgement)
+    let waits = |fd| !ending::is_near(fd) && !net::is_end_heard(fd);
+    open.retain(|s| {
+        let fd = super::own_fd(s, -1);
+        ending::ends_first(s, fd) && waits(fd)
+    });
     let begun = clock::ticks();
     while !open.is_empty() && clock::ticks() - begun < clock::us(LAST_WORDS_US) {
         let _ = time::nap(200);
-        open.retain(|s| ending::may_hear(s, super::own_fd(s, -1)));
+        open.retain(|s| {
+            let fd = super::own_fd(s, -1);
+            ending::may_hear(s, fd) && waits(fd)
+        });
     }
 }
 

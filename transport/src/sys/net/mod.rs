@@ -176,6 +176,16 @@ pub fn unsent(fd: i32) -> usize {
     r.map_or(0, |_| usize::try_from(n).unwrap_or(0))
 }
 
+/// Whether the kernel keeps none of what it was given: all is under way, or has come.
+#[must_use]
+pub fn is_all_under_way(fd: i32) -> bool {
+    const SIOCOUTQNSD: u64 = 0x894b;
+    let mut n: i32 = 0;
+    // SAFETY: SIOCOUTQNSD writes one int.
+    let r = unsafe { syscall!(ioctl, fd, SIOCOUTQNSD, &raw mut n) };
+    r.is_ok() && n == 0
+}
+
 /// Whether the connection is no more, in either direction.
 #[must_use]
 pub fn is_dead(fd: i32) -> bool {
@@ -319,6 +329,12 @@ pub fn uncork(fd: i32) {
         return push(fd);
     }
     set(fd, level, name, &1i32); // (as in `push`: it is on already)
+}
+
+/// Whether the program has the kernel wait for more (TCP_CORK).
+#[must_use]
+pub fn is_corked(fd: i32) -> bool {
+    option(fd, libc::IPPROTO_TCP, libc::TCP_CORK) == Ok(1)
 }
 
 /// Acknowledges what has come, now (TCP_QUICKACK, tcp(7)).
