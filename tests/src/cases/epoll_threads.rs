@@ -15,6 +15,12 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_exclusive_threads", sets_exclusive_threads),
     Case::pair("sets_beside_a_silent_one", sets_beside_a_silent_one).slow(),
     Case::pair("sets_add_while_waiting", sets_add_while_waiting),
+    Case::pair("sets_add_answered_while_waiting", |s| {
+        add_before_first_look(s, false)
+    }),
+    Case::pair("sets_add_unanswered_while_waiting", |s| {
+        add_before_first_look(s, true)
+    }),
     Case::pair("sets_modify_while_waiting", sets_modify_while_waiting),
     Case::pair("sets_modify_while_full", sets_modify_while_full),
     Case::pair(
@@ -155,6 +161,31 @@ fn sets_add_while_waiting(s: &Side) {
     change_while_waiting(s, set, move || {
         add(set, fd, EPOLLIN, 9).ok();
     });
+    s.sync("done");
+}
+
+/// A connection is added that has asked, and looked for nothing yet: the answer is there by then, or comes after.
+fn add_before_first_look(s: &Side, late: bool) {
+    let fd = s.open();
+    if s.a() {
+        io::recv_exact(fd, 1);
+        if late {
+            s.hear();
+        }
+        io::send_all(fd, b"y").ok();
+    } else {
+        let set = wait::epoll();
+        io::send_all(fd, b"x").ok();
+        let channel = *s;
+        change_while_waiting(s, set, move || {
+            add(set, fd, EPOLLIN, 9).ok();
+            if late {
+                std::thread::sleep(wait::millis(10));
+                channel.tell(1);
+            }
+        });
+        log!(s, "{}", io::recv_exact(fd, 1).0.len());
+    }
     s.sync("done");
 }
 
