@@ -12,7 +12,7 @@
 
 use super::demote::{Unread, demote_held};
 use super::lock::is_single_threaded;
-use super::{Phase, Socket};
+use super::{Phase, Socket, wait};
 use crate::table;
 use crate::world;
 use flowctl::{Inbox as _, Word};
@@ -129,8 +129,7 @@ pub(crate) fn nap() -> u64 {
 /// [`nap`] of a thread that waits in a set for what others of the process send: one of them may find no room during the sleep.
 #[inline]
 pub(crate) fn nap_among_others() -> u64 {
-    // (tests want to see who is not woken)
-    if is_single_threaded() || !world::settings().naps {
+    if is_single_threaded() || wait::shows_who_is_not_woken() {
         nap()
     } else {
         nap().min(AMONG_OTHERS_NS)

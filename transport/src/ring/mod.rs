@@ -363,6 +363,14 @@ impl Ring {
         self.heard(Word::Taken) == self.own(Word::Put).load(Ordering::Acquire)
     }
 
+    /// Whether the peer has not taken all that was put: more is left than it may have taken and not told of.
+    #[must_use]
+    pub fn is_much_left(&self) -> bool {
+        self.reap();
+        let put = self.own(Word::Put).load(Ordering::Acquire);
+        put.wrapping_sub(self.heard(Word::Taken)) > self.worth() as u64
+    }
+
     /// Octets that can be put.
     #[inline]
     #[must_use]

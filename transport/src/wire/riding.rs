@@ -137,7 +137,7 @@ impl Riding {
         self.grows.swap(false, Ordering::AcqRel)
     }
 
-    /// A ring is over whose peer may not have taken all that was put there.
+    /// A ring is over whose peer has not taken all that was put there.
     pub fn note_left(&self) {
         self.left.store(true, Ordering::Relaxed);
     }

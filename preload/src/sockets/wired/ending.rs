@@ -13,9 +13,13 @@ use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
+use transport::ring::Ring;
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::{Errno, net};
 use transport::wire::{Out, Return, State, Wire};
+
+/// Octets that a kernel has room for in any case.
+const LITTLE: usize = 4096;
 
 /// The program shuts a half. What the kernel is to be told of it, if anything.
 pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
@@ -116,12 +120,12 @@ pub(crate) fn has_failed(s: &Socket) -> bool {
     })
 }
 
-/// Whether the peer has ended without a word, with some of what was put in its ring not taken: the kernel connection, which has not
+/// Whether the peer has ended without a word, with some of what was put in its ring not taken for certain: the kernel connection, which has not
 /// carried that, knows of no reset.
 pub(super) fn has_died_unread(s: &Socket) -> bool {
     wire(s).is_some_and(|wire| {
         let common = &wire.common;
-        let left = common.ring.has_left() || common.ring.get().is_some_and(|r| !r.is_all_taken());
+        let left = common.ring.has_left() || common.ring.get().is_some_and(Ring::is_much_left);
         left && !common.is_finished() && !s.tx_shut.load(Ordering::Acquire)
     })
 }
@@ -204,8 +208,8 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
     if fd < 0 || s.phase() != Phase::Wired || s.is_shared() || is_peer_gone(fd) {
         return false;
     }
-    let unsent = net::unsent(fd) > 0;
-    if unsent {
+    let unsent = net::unsent(fd);
+    if unsent > 0 {
         net::push(fd); // (as in `begin_to_close`; what the peer says just now would have the kernel drop it)
     }
     // (the peer's own end, unread, is enough for the kernel to answer with a reset)
@@ -218,8 +222,9 @@ pub(super) fn is_parting(s: &Socket, fd: i32, ends: bool) -> bool {
         }
         return false;
     }
-    // (what has gone from here to a peer on this host is there, whenever it acknowledges that; the end goes behind it)
-    answered && unsent && !(ends && is_near(fd) && net::is_all_under_way(fd))
+    // (what little has gone from here to a peer on this host is there, whenever it acknowledges that; the end goes behind it)
+    let is_there = || unsent <= LITTLE && is_near(fd) && net::is_all_under_way(fd);
+    answered && unsent > 0 && !(ends && is_there())
 }
 
 /// Whether the peer is on this host: nothing is lost on the way to it, nor comes in another order.

@@ -158,7 +158,7 @@ pub(super) fn settle(s: &'static Socket, fd: i32, wire: &'static Wire) {
 
 #[cold]
 fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
-    if wire.common.ring.get().is_some_and(|r| !r.is_all_taken()) {
+    if wire.common.ring.get().is_some_and(Ring::is_much_left) {
         wire.common.ring.note_left(); // (a peer that has died leaves it unread)
     }
     let old = {
