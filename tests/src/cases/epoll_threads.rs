@@ -186,6 +186,7 @@ fn add_before_first_look(s: &Side, late: bool) {
         });
         log!(s, "{}", io::recv_exact(fd, 1).0.len());
     }
+    s.always_warm_up(fd); // (one message each way need not have found its way to the other path yet)
     s.sync("done");
 }
 
