@@ -32,6 +32,7 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
     table::init();
     world::lock().pool.init();
     sys::fd::observe(table::observe_hidden);
+    sys::fd::prepare();
     sys::section::observe(crate::signals::thread::enter, crate::signals::thread::leave);
     report::init(settings.report.as_deref(), program(&arguments));
     if let Some(file) = &settings.rules {

@@ -7,8 +7,8 @@
 use super::entry::{Entry, Subject};
 use super::set::{RING, Set, TAG, TAG_MASK, index_of_tag, is_of};
 use super::ticket::{self, Taker};
-use crate::sockets::Socket;
 use crate::sockets::ready::{self, Ask};
+use crate::sockets::{Socket, wired};
 use std::sync::atomic::Ordering;
 
 /// Looks at a set whose sockets have to be brought up to date in between.
@@ -36,10 +36,17 @@ impl Set {
         let Some(mut l) = self.lock() else {
             return false;
         };
+        let asleep = self.waiters.load(Ordering::SeqCst) > 0;
         for at in 0..l.hot.len() {
-            if let Some(&i) = l.hot.get(at)
-                && l.entry(i).is_some_and(Entry::is_ready)
-            {
+            let Some(&i) = l.hot.get(at) else { continue };
+            let Some(e) = l.entry(i) else { continue };
+            let taken = |e: &Entry| e.socket().filter(|_| asleep).map(wired::taken);
+            let before = taken(e);
+            let ready = e.is_ready();
+            if taken(e) != before {
+                self.kick(e, i); // (the kernel has nothing to tell of it to who sleeps on this one, and is just being woken)
+            }
+            if ready {
                 return true;
             }
         }
@@ -139,6 +146,9 @@ impl Set {
             }
             if let Some(s) = e.socket().filter(|_| data & RING == 0) {
                 s.note_kernel(bits);
+            }
+            if self.waiters.load(Ordering::SeqCst) > 0 {
+                self.kick(e, index); // (whose event it was, before it has got a core)
             }
             l.heat(index);
         }

@@ -122,7 +122,9 @@ fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) 
         let tag = l.tag(index);
         set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag);
         l.heat(index);
-        set.kick_for_other();
+        if let Some(e) = l.entry(index) {
+            set.kick_for_other(e);
+        }
     }
 }
 
@@ -203,8 +205,8 @@ fn modify(
         Subject::Socket(..) if e.parked => Err(Errno(libc::ENOENT)),
         Subject::Set(_) => {
             e.modify(events, data);
+            set.kick_for_other(e);
             l.heat(index);
-            set.kick_for_other();
             Ok(0)
         }
         Subject::Socket(..) if e.managed => {
@@ -227,8 +229,8 @@ fn modify(
             kernel()?;
             e.modify(events, data);
             if e.is_counted() {
+                set.kick_for_other(e);
                 l.heat(index);
-                set.kick_for_other();
             }
             Ok(0)
         }

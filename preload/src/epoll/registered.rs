@@ -8,6 +8,7 @@ use super::callers;
 use super::entry::{ALWAYS, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, tag};
 use super::ticket::{self, Taker};
+use super::waking::wish_for_sleepers;
 use crate::sockets::ready::{self, Ask};
 use crate::sockets::{Phase, Socket, residual, rouse, wired};
 use crate::table;
@@ -49,7 +50,9 @@ pub(crate) fn announced(_w: &mut World, s: &'static Socket) {
         if let Some(mut l) = m.set.lock() {
             let first = l.entry(m.index).is_some_and(|e| m.set.engage(e));
             l.heat(m.index);
-            m.set.kick_for_new(first); // (the answer comes in memory, for which nobody has wished)
+            if let Some(e) = l.entry(m.index) {
+                m.set.kick_for_new(e, first); // (the answer comes in memory, for which nobody has wished)
+            }
         }
     }
 }
@@ -90,10 +93,10 @@ pub(crate) fn manage(m: &Membership) {
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     e.managed = true;
     let tag = tag(m.index, e.turn);
-    // Who waits on a set that had nothing of ours is not counted among its waiters: nor is who has done so since before it was announced.
     let first = e.is_counted() || m.set.engage(e);
-    let sleepers = !m.set.is_ours_alone() && (first || m.set.waiters.load(Ordering::Acquire) > 0);
+    let sleepers = !m.set.is_ours_alone() && (first || m.set.waiters.load(Ordering::SeqCst) > 0);
     let events = if sleepers {
+        wish_for_sleepers(e);
         Set::rousing(e)
     } else {
         e.kernel_events()
@@ -228,8 +231,8 @@ pub(crate) fn add(
     if keeps || phase == Phase::Announced {
         let first = l.entry(index).is_some_and(|e| set.engage(e));
         l.heat(index);
-        if !keeps {
-            set.kick_for_new(first); // (as in `announced`)
+        if let Some(e) = l.entry(index).filter(|_| !keeps) {
+            set.kick_for_new(e, first); // (as in `announced`)
         }
     }
     drop(l);

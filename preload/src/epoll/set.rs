@@ -187,7 +187,7 @@ impl Set {
             return false;
         }
         e.heed = Heed::Bell;
-        self.engaged.fetch_add(1, Ordering::AcqRel) == 0
+        self.engaged.fetch_add(1, Ordering::SeqCst) == 0
     }
 
     /// It has not any more, or has left the set.
@@ -198,7 +198,7 @@ impl Set {
     }
 
     pub(crate) fn is_engaged(&self) -> bool {
-        self.engaged.load(Ordering::Acquire) > 0
+        self.engaged.load(Ordering::SeqCst) > 0
     }
 
     /// From before the program's registration is made until it is known here.

@@ -65,7 +65,17 @@ pub(crate) unsafe fn wait(
         Until::Ever => None,
         Until::For(ns) => Some(ns),
     };
+    // (what becomes ours during the sleep is wished for by whoever makes it so, for those that are counted)
+    let counting = (ns != Some(0)).then(Counting::begin);
+    if let Some(c) = &counting {
+        c.add(What::InSet(set));
+        if set.is_engaged() {
+            drop(counting);
+            return call_on(&mut out, until);
+        }
+    }
     let r = operator::patiently(ns, |ns| kernel_wait(ep, events, max, ns, mask));
+    drop(counting);
     let n = match real::result(r as isize) {
         Ok(n) => n,
         Err(e) => return Some(Err(e)),
@@ -235,13 +245,16 @@ fn finish(set: &'static Set, out: &mut Out, call: u32) -> Result<usize> {
         && set.waiters.load(Ordering::SeqCst) > 0
         && let Some(mut l) = set.lock()
     {
-        let mut new = false;
+        let (mut new, mut left) = (false, out.is_full());
         for at in 0..l.hot.len() {
-            if let Some(&i) = l.hot.get(at)
-                && let Some(e) = l.entry(i)
-                && e.reported_in == call
-            {
+            let Some(&i) = l.hot.get(at) else { continue };
+            let Some(e) = l.entry(i) else { continue };
+            if e.reported_in == call {
                 new |= e.wish();
+            } else if left && e.is_ready() {
+                // (what there was no room for here is somebody else's, and what told of it may have been taken by this call)
+                set.kick(e, i);
+                left = false;
             }
         }
         if new {

@@ -4,13 +4,16 @@
 //! Called by whoever changes an entry, or takes in what has come for its socket. Two ways: a registration of ours is asked for
 //! writability, which the kernel grants an idle connection at once; and where that may be full, an event is armed that is always
 //! readable.
+//!
+//! The rule: who sleeps has wished for what it knew of. What is changed meanwhile is wished for by whoever changes it, since another thread
+//! that only looks (a wait of no time) may take the event and leave the sleeper where it is.
 
 use super::entry::{Entry, ONESHOT};
 use super::set::{Set, TAG, WAKING, tag};
 use crate::sockets::{Phase, Socket, rouse};
 use crate::table;
 use std::sync::atomic::Ordering;
-use transport::sys::net;
+use transport::sys::{barrier, net};
 
 impl Set {
     /// Whether anybody may sleep on it.
@@ -19,12 +22,13 @@ impl Set {
     }
 
     /// Makes a thread that sleeps on this set look at an entry.
-    pub(super) fn kick(&self, e: &Entry, index: usize) {
+    pub(super) fn kick(&self, e: &mut Entry, index: usize) {
         let phase = e.socket().map(|s| s.phase());
         if e.managed && phase == Some(Phase::Plain) {
             return self.ask_beside_us(e, index);
         }
         if e.managed && self.has_sleepers() {
+            wish_for_sleepers(e);
             // (its own octets fill a connection in RDMA mode)
             let full = phase == Some(Phase::Wired) && net::ready_now(e.fd, libc::POLLOUT) == 0;
             if !(full && self.wake()) {
@@ -35,15 +39,17 @@ impl Set {
 
     /// The same of what has no registration of ours that could be asked: a set in this one, a socket whose server has not
     /// answered, which it does in memory.
-    pub(super) fn kick_for_other(&self) {
+    pub(super) fn kick_for_other(&self, e: &mut Entry) {
         if self.has_sleepers() {
+            wish_for_sleepers(e);
             self.wake();
         }
     }
 
-    /// The same where the set has just got something of ours, its `first` perhaps: who sleeps on one that has nothing is not counted.
-    pub(super) fn kick_for_new(&self, first: bool) {
+    /// The same where the set has just got something of ours, its `first` perhaps.
+    pub(super) fn kick_for_new(&self, e: &mut Entry, first: bool) {
         if !self.is_ours_alone() && (first || self.has_sleepers()) {
+            wish_for_sleepers(e);
             self.wake();
         }
     }
@@ -79,5 +85,12 @@ impl Set {
         let events = libc::EPOLLIN.cast_unsigned() | ONESHOT;
         let arm = |op| self.kernel(op, event, events, TAG | WAKING as u64);
         arm(libc::EPOLL_CTL_MOD) || arm(libc::EPOLL_CTL_ADD)
+    }
+}
+
+/// Before they are woken: who looks after that, in their place too, finds what has come before.
+pub(super) fn wish_for_sleepers(e: &mut Entry) {
+    if e.wish() {
+        barrier::heavy();
     }
 }

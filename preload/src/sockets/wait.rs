@@ -510,10 +510,9 @@ pub(crate) fn room_nap() -> u64 {
     }
 }
 
-/// Whether sleeps are to have no end of their own that is there for what nobody has thought of: tests of shared memory want that.
-/// (By an adapter's ring a reader in an epoll set is not woken now and then, amid large messages: a second late.)
+/// Whether sleeps are to have no end of their own that is there for what nobody has thought of: tests want that.
 pub(crate) fn shows_who_is_not_woken() -> bool {
-    !world::settings().naps && !wired::mover::is_there()
+    !world::settings().naps
 }
 
 /// The time-out of a sleep for so long (ns); none without end.

@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_two_sleepers", sets_two_sleepers),
     Case::pair("sets_shared_by_threads", sets_shared_by_threads),
     Case::pair("sets_oneshot_threads", sets_oneshot_threads),
+    Case::pair("sets_rearmed_among_pollers", sets_rearmed_among_pollers),
     Case::pair("sets_exclusive_threads", sets_exclusive_threads),
     Case::pair("sets_beside_a_silent_one", sets_beside_a_silent_one).slow(),
     Case::pair("sets_add_while_waiting", sets_add_while_waiting),
@@ -123,6 +124,57 @@ fn sets_oneshot_threads(s: &Side) {
 }
 
 /// With exclusive wake-ups at least one of the sets is told.
+/// A pool: one thread sleeps on the set, another serves, arms again, and asks the set once without waiting, by which it may take what
+/// was to wake the sleeper. (The sleeper has begun before there is anything in the set.)
+fn sets_rearmed_among_pollers(s: &Side) {
+    const ROUNDS: u8 = 200;
+    const ONCE: i32 = EPOLLIN | EPOLLET | EPOLLONESHOT;
+    let fd = s.pair();
+    if s.a() {
+        let set = wait::epoll();
+        let (heard, waker) = net::pipe();
+        add(set, heard, EPOLLIN, 0).ok();
+        let (queue, work) = std::sync::mpsc::channel();
+        let told = queue.clone();
+        let sleeper = std::thread::spawn(move || {
+            while epoll_wait(set, 1, -1)
+                .list
+                .iter()
+                .all(|&(data, _)| data != 0)
+            {
+                told.send(()).unwrap();
+            }
+        });
+        std::thread::sleep(wait::millis(20));
+        net::set_nonblocking(fd, true).ok();
+        add(set, fd, ONCE, 1).ok();
+        let mut byte = [0];
+        for () in work {
+            if io::recv(fd, &mut byte, 0).0 == 1 {
+                io::send_all(fd, &byte).ok();
+            }
+            if byte == [ROUNDS] {
+                break;
+            }
+            modify(set, fd, ONCE, 1).ok();
+            for _ in epoll_wait(set, 1, 0).list {
+                queue.send(()).unwrap();
+            }
+        }
+        io::write(waker, &[1]).ok();
+        sleeper.join().unwrap();
+    } else {
+        net::set_timeout(fd, libc::SO_RCVTIMEO, 5000).ok();
+        for round in 1..=ROUNDS {
+            io::send_all(fd, &[round]).ok();
+            let (got, last) = io::recv_exact(fd, 1);
+            assert_eq!(got, [round], "round {round} was not answered: {last}");
+        }
+    }
+    log!(s, "answered");
+    s.sync("done");
+}
+
 fn sets_exclusive_threads(s: &Side) {
     let fd = s.pair();
     if s.a() {

@@ -182,6 +182,15 @@ pub(crate) fn has_something(s: &Socket) -> bool {
     })
 }
 
+/// Octets that were taken from the kernel in all.
+pub(crate) fn taken(s: &Socket) -> u64 {
+    wire(s).map_or(0, |wire| {
+        // SAFETY: the lock is held while it is looked at.
+        s.rx.lock()
+            .map_or(0, |_rx| unsafe { wire.incoming() }.octets())
+    })
+}
+
 /// Whether what is read next are plain bytes, all of them with the kernel.
 pub(crate) fn is_past_mode(s: &Socket) -> bool {
     wire(s).is_some_and(|wire| {

@@ -27,7 +27,9 @@ fn ring(s: &Socket) -> Option<&'static Ring> {
 #[inline]
 pub(crate) fn may_go(s: &Socket, want: wait::Want) -> bool {
     if want != wait::Want::Data {
-        return s.hungry.load(Ordering::Relaxed) && may_send(s);
+        // (who found the kernel full may have come to a ring since, which has room from the beginning and tells of none)
+        let asks = || s.hungry.load(Ordering::Relaxed) || wire(s).is_some_and(|w| is_sending(s, w));
+        return asks() && may_send(s);
     }
     // (what has come may have been taken from the kernel by another thread, which looked for something else)
     ring(s).is_some_and(|ring| ring.is_to_land() || ring.available() > 0) || io::has_something(s)
