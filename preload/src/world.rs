@@ -83,6 +83,7 @@ pub(crate) fn settings() -> &'static Settings {
         },
         spin_us: 0,
         naps: true,
+        wired_naps: true,
         peer_users: PeerUsers::Same,
         zcopy: Mode::Off,
         zcopy_min: usize::MAX,

@@ -55,6 +55,11 @@ impl Drop for Folder {
     }
 }
 
+/// Which naps the programs do without: SHUNT_NO_NAPS, where somebody hunts for what naps hide (`all`).
+fn naps() -> String {
+    std::env::var("SHUNT_NO_NAPS").unwrap_or_else(|_| "1".to_owned())
+}
+
 /// The flow-control scheme that the next program is to use: that of SHUNT_TEST_FLOW, or of several with commas between, or with
 /// `mixed` of all, each in turn, so that the two ends of a connection differ.
 fn flow() -> Option<String> {
@@ -177,7 +182,7 @@ impl Launch {
         self.command
             .env("LD_PRELOAD", library)
             .env("SHUNT_REPORT", &report)
-            .env("SHUNT_NO_NAPS", "1"); // a wake-up that is lost shows
+            .env("SHUNT_NO_NAPS", naps()); // a wake-up that is lost shows
         if let Some(scheme) = flow() {
             self.command.env("SHUNT_FLOW", scheme);
         }

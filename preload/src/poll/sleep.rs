@@ -51,6 +51,19 @@ fn holds(asleep: &mut Asleep, all: &[libc::pollfd]) -> bool {
     })
 }
 
+/// Whether the kernel watches for room where that is with the kernel, and for the peer's word where it is not: a look may have taken
+/// in what decides that.
+fn watches(slice: &[libc::pollfd], all: &[libc::pollfd]) -> bool {
+    slice.iter().zip(all).all(|(to, p)| match ours(p.fd) {
+        Some(Ours::Socket(s))
+            if wired::is_wired(s) && ready::wishes(p.events) & doorbell::SPACE != 0 =>
+        {
+            (to.events & libc::POLLOUT != 0) == (wired::event(s, Want::Room) == libc::POLLOUT)
+        }
+        _ => true,
+    })
+}
+
 /// Sleeps: ours are armed, and watched for a bell by the kernel.
 pub(super) fn sleep(
     all: &mut [libc::pollfd],
@@ -140,7 +153,7 @@ pub(super) fn sleep(
     if quiet {
         n = look(all, false);
         // The look may have attached or demoted one: then the kernel would watch for the wrong thing.
-        quiet = n > 0 || holds(&mut asleep, all);
+        quiet = n > 0 || holds(&mut asleep, all) && watches(slice, all);
         if n == 0 && quiet {
             // A nap that ends early is a sleep that is looked after and begun again.
             let most = if event.is_some() {

@@ -512,7 +512,9 @@ pub(crate) fn room_nap() -> u64 {
 
 /// Whether sleeps are to have no end of their own that is there for what nobody has thought of: tests want that.
 pub(crate) fn shows_who_is_not_woken() -> bool {
-    !world::settings().naps
+    let settings = world::settings();
+    let naps = settings.naps || settings.wired_naps && wired::mover::is_there();
+    !naps
 }
 
 /// The time-out of a sleep for so long (ns); none without end.

@@ -45,12 +45,15 @@ pub struct Settings {
     pub report: Option<String>,
     /// Who sleeps for several connections looks again now and then, whatever wakes it.
     pub naps: bool,
+    /// So does, in a program with connections in RDMA mode, who sleeps for room, or in a set for what others send.
+    pub wired_naps: bool,
 }
 
 /// Not settings: the tests' own.
 const FOR_TESTS: [&str; 2] = ["SHUNT_STANDIN_ADAPTER", NO_NAPS];
-/// A sleeper that nobody wakes stays asleep.
+/// A sleeper that nobody wakes stays asleep; [`ALL_NAPS`]: in RDMA mode too.
 const NO_NAPS: &str = "SHUNT_NO_NAPS";
+const ALL_NAPS: &str = "all";
 
 /// Reads the environment, given as `NAME=value` pairs. Returns the settings and a line for each
 /// variable that is unknown or holds what is not allowed; such a variable counts as its default.
@@ -58,9 +61,10 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
     let mut values: Vec<&str> = ALL.iter().map(|s| s.default).collect();
     let mut given = Vec::new();
     let mut complaints = Vec::new();
-    let mut naps = true;
+    let (mut naps, mut wired_naps) = (true, true);
     for (name, value) in environment {
         naps &= name != NO_NAPS;
+        wired_naps &= (name, value) != (NO_NAPS, ALL_NAPS);
         if !name.starts_with("SHUNT_") || FOR_TESTS.contains(&name) {
             continue;
         }
@@ -124,6 +128,7 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         rules: file("SHUNT_RULES"),
         report: file("SHUNT_REPORT"),
         naps,
+        wired_naps,
     };
     (settings, complaints)
 }

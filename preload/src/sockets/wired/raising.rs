@@ -23,7 +23,7 @@ use transport::clock;
 use transport::ring::{RING, Ring, SMALL, Terms};
 use transport::sys::net;
 use transport::verbs::Side;
-use transport::wire::{Due, Wire};
+use transport::wire::{Due, Return, Wire};
 
 /// How long (µs) a ring that nobody uses any more is kept for threads that are on their way out of it.
 const GRACE_US: u64 = 500_000;
@@ -346,8 +346,11 @@ fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool 
         let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
             return false;
         };
-        // (nor one of a stream that goes back to plain bytes by now: the word that is waited for would have come before)
-        if s.is_shared() || wire.common.to_plain.load(Ordering::Acquire) {
+        // (nor one of a stream that goes back to plain bytes by now, or whose peer has ended its direction at this side's wish: the word
+        // that is waited for would have come before)
+        let ends = wire.common.to_plain.load(Ordering::Acquire)
+            || wire.common.is_returning(Return::Awaited);
+        if s.is_shared() || ends {
             return false;
         }
         wire.common.ring.set(ring);

@@ -292,6 +292,7 @@ fn writable(s: &Socket, fd: i32, kernel: i16) -> i16 {
         return 0; // the peer says first how much it has
     }
     if out.is_plain() || out.has_credit(&wire.common) {
+        s.hungry.store(false, Ordering::Relaxed); // (it is the kernel's room that lacks from here on, whatever a send lacked)
         return kernel & OUT;
     }
     let _ = out.seek_room(&wire.common, number(s, fd));

@@ -24,9 +24,11 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     if s.phase() == Phase::Opening {
         opening::hear(s, fd, wire);
     }
+    let mut new = false;
     if is_current(s, wire) {
         if !wire.common.heard.load(Ordering::Acquire) {
             available_on(s, fd, wire); // what waits may go once the peer has been heard
+            new = wire.common.heard.load(Ordering::Acquire);
         }
         for _ in 0..TURNS {
             if !wire.common.is_returning(Return::Waits) {
@@ -51,7 +53,7 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         release(s);
         serve_due_on(s, fd, wire);
     }
-    if cramped && !is_cramped(s, wire) && !is_lacking(wire) {
+    if new || cramped && !is_cramped(s, wire) && !is_lacking(wire) {
         // (the kernel has nothing to tell those of who wait for room)
         registered::kick_others(s, std::ptr::null());
         if s.sleepers() > 0 {
