@@ -185,9 +185,10 @@ pub(crate) fn has_something(s: &Socket) -> bool {
 /// Octets that were taken from the kernel in all.
 pub(crate) fn taken(s: &Socket) -> u64 {
     wire(s).map_or(0, |wire| {
-        // SAFETY: the lock is held while it is looked at.
-        s.rx.lock()
-            .map_or(0, |_rx| unsafe { wire.incoming() }.octets())
+        s.rx.lock().map_or(0, |_rx| {
+            // SAFETY: the lock is held while it is looked at.
+            unsafe { wire.incoming() }.octets()
+        })
     })
 }
 
