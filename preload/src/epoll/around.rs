@@ -4,7 +4,7 @@
 //! Called by `entry` and `poll`. The rule: a look takes no lock but those of the sets, an outer one before an inner, and takes from
 //! the kernel's list only what the set can tell again.
 
-use super::entry::{Entry, Subject};
+use super::entry::{Asked, Entry, Subject};
 use super::set::{RING, Set, TAG, TAG_MASK, index_of_tag, is_of};
 use super::ticket::{self, Taker};
 use crate::sockets::ready::{self, Ask};
@@ -144,7 +144,10 @@ impl Set {
                 others = true;
                 continue;
             }
-            if let Some(s) = e.socket().filter(|_| data & RING == 0) {
+            if let Some(s) = e
+                .socket()
+                .filter(|_| data & RING == 0 && e.asked == Asked::Ours)
+            {
                 s.note_kernel(bits);
             }
             if self.waiters.load(Ordering::SeqCst) > 0 {

@@ -1,9 +1,9 @@
 //! epoll_ctl: the kernel does it first, so errors are the kernel's; then it is noted for descriptors
 //! that may one day be attached.
 
-use super::entry::{ET, EXCLUSIVE, Entry, ONESHOT, Subject};
+use super::entry::{Asked, ET, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::registered;
-use super::set::{Set, TAG, TAG_MASK, tag};
+use super::set::{COMING, Set, TAG, TAG_MASK, tag};
 use crate::sockets::{Phase, Socket, residual};
 use crate::table::{self, Entry as Known};
 use crate::{real, world};
@@ -58,7 +58,14 @@ pub(crate) unsafe fn ctl(
                 }
             }
             let mut w = world::lock();
-            kernel()?;
+            // (not in a handler that has interrupted a holder of the set's lock: nothing could be noted then)
+            let managed = matches!(subject, Subject::Socket(s, _) if registered::is_to_be_managed(s, ev.events))
+                && set.lock().is_some();
+            if managed {
+                set.kernel_says(op, fd, ev.events, TAG | COMING as u64)?;
+            } else {
+                kernel()?;
+            }
             if let Some(l) = set.lock()
                 && let Some(stale) = l.index_of(fd)
             {
@@ -67,7 +74,9 @@ pub(crate) unsafe fn ctl(
                 registered::remove(&mut w, set, fd); // closed by something we did not see
             }
             match subject {
-                Subject::Socket(s, _) => registered::add(&mut w, set, s, fd, ev.events, ev.u64),
+                Subject::Socket(s, _) => {
+                    registered::add(&mut w, set, s, fd, (ev.events, ev.u64), managed);
+                }
                 _ => add_set(set, subject, fd, ev),
             }
             Ok(0)
@@ -115,7 +124,7 @@ const fn refused(events: u32) -> i32 {
 fn add_set(set: &'static Set, subject: Subject, fd: i32, ev: libc::epoll_event) {
     if let Some(mut l) = set.lock() {
         let mut e = Entry::new(subject, fd, ev.events, ev.u64);
-        e.managed = true;
+        e.asked = Asked::Ours;
         set.engage(&mut e);
         let index = l.insert(e);
         let events = libc::EPOLLIN.cast_unsigned() | ET;
@@ -158,7 +167,7 @@ fn other(
     let _w = world::lock();
     let mut l = set.lock().ok_or(Errno::AGAIN)?;
     let mut e = Entry::new(Subject::Other, fd, ev.events, data);
-    e.managed = true;
+    e.asked = Asked::Ours;
     let index = l.insert(e);
     let tag = l.tag(index);
     if set.kernel(op, fd, ev.events, tag) {
@@ -209,7 +218,7 @@ fn modify(
             l.heat(index);
             Ok(0)
         }
-        Subject::Socket(..) if e.managed => {
+        Subject::Socket(..) if e.is_managed() => {
             if (events | e.events) & EXCLUSIVE != 0 {
                 return Err(Errno::INVAL);
             }
@@ -224,6 +233,9 @@ fn modify(
                 return Ok(0);
             }
             kernel()
+        }
+        Subject::Socket(s, _) if registered::is_to_be_held(set, s, e.events | events) => {
+            registered::hold(set, &mut l, index, (events, data))
         }
         _ => {
             kernel()?;

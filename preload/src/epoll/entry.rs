@@ -65,6 +65,17 @@ impl Heed {
     }
 }
 
+/// What the kernel has been asked for an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The program's own registration: what the kernel tells of it goes to the program as it is.
+    Programs,
+    /// What the program asked for, with our tag: the kernel says when to look, and what is told is told from here.
+    Beside,
+    /// Edges, for bells and the end, with our tag.
+    Ours,
+}
+
 /// What wakes whoever sleeps on the set for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waker {
@@ -82,8 +93,7 @@ pub(crate) struct Entry {
     pub(crate) fd: i32,
     pub(crate) events: u32,
     pub(crate) data: u64,
-    /// The kernel's registration is ours, with our tag; otherwise it is the program's own.
-    pub(crate) managed: bool,
+    pub(crate) asked: Asked,
     /// Deleted by the program; the kernel's registration, which is ours, is kept for when it is added
     /// again: event loops do that for every message.
     pub(crate) parked: bool,
@@ -126,7 +136,7 @@ impl Entry {
             fd,
             events,
             data,
-            managed: false,
+            asked: Asked::Programs,
             parked: false,
             orphan: false,
             heed: Heed::None,
@@ -143,6 +153,37 @@ impl Entry {
         }
     }
 
+    /// Whether what is told of it is told from here: the kernel's registration has our tag.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.asked != Asked::Programs
+    }
+
+    /// Whether its socket has gone back to the kernel, or is a listener by now, and its registration has not.
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_managed()
+            && self.socket().is_some_and(|s| match s.phase() {
+                Phase::Plain | Phase::Listening => !ready::is_ours(s),
+                _ => self.asked == Asked::Ours && !ready::is_ours(s),
+            })
+    }
+
+    /// Whether it can be left to its bell, or to the kernel's word: not where the answer of its server comes in memory, without one.
+    pub(super) fn has_bell(&self) -> bool {
+        match self.asked {
+            Asked::Programs => false,
+            Asked::Beside => self.socket().is_some_and(|s| s.phase() != Phase::Announced),
+            Asked::Ours => matches!(self.subject, Subject::Socket(..)),
+        }
+    }
+
+    /// Whether the kernel alone knows of anything that there may be, and says so.
+    pub(super) fn is_by_kernel(&self) -> bool {
+        self.asked == Asked::Beside
+            && self
+                .socket()
+                .is_some_and(|s| matches!(s.phase(), Phase::Idle | Phase::Fresh))
+    }
+
     /// Whether it is looked after in user space.
     pub(super) fn is_counted(&self) -> bool {
         self.heed != Heed::None
@@ -155,17 +196,12 @@ impl Entry {
     /// Whether it can be the event of its ring that tells of it: such an event may outlive what it was for, and the entry be
     /// another's.
     pub(crate) fn has_ring(&self) -> bool {
-        self.managed && matches!(self.subject, Subject::Socket(..))
+        self.is_managed() && matches!(self.subject, Subject::Socket(..))
     }
 
     /// Notes whether its ring's event wakes nobody, because the kernel would not watch it (its limits).
     pub(crate) const fn set_unwatched(&mut self, unwatched: bool) {
         self.unwatched = unwatched;
-    }
-
-    /// Notes that a ONESHOT registration has fired.
-    pub(crate) const fn disable(&mut self) {
-        self.disabled = true;
     }
 
     /// Whether it is silent until it is modified.
@@ -187,8 +223,8 @@ impl Entry {
     }
 
     /// Whether the kernel tells of it once only, and by the program's own registration: what is told to us is lost to the program.
-    pub(crate) const fn is_kernels_edge(&self) -> bool {
-        (!self.managed || self.orphan) && self.events & (ET | ONESHOT) != 0
+    pub(crate) fn is_kernels_edge(&self) -> bool {
+        (!self.is_managed() || self.orphan) && self.events & (ET | ONESHOT) != 0
     }
 
     /// Takes a modification.
@@ -216,6 +252,13 @@ impl Entry {
         room | (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI).cast_unsigned() | ET
     }
 
+    /// What is asked of the kernel where that says when to look. One that is told once is told from here once: its
+    /// registration must not go on telling.
+    pub(super) const fn events_beside(&self) -> u32 {
+        let once = if self.events & ONESHOT != 0 { ET } else { 0 };
+        self.program_events() & !ONESHOT | once
+    }
+
     /// What the program's own registration would be in the kernel now.
     pub(crate) const fn program_events(&self) -> u32 {
         // (a parked entry has none in the kernel: it is deleted there when it stops being ours)
@@ -238,7 +281,11 @@ impl Entry {
                 let edges = self.events & ET != 0;
                 let data = self.events & DATA != 0;
                 // (the kernel's registration tells of what is new, by an edge)
-                let ask = if self.managed { Ask::Told } else { Ask::Needed };
+                let ask = if self.is_managed() {
+                    Ask::Told
+                } else {
+                    Ask::Needed
+                };
                 let edge = if edges {
                     ready::edge(s, self.fd, data, ask)
                 } else {
@@ -246,7 +293,7 @@ impl Entry {
                 };
                 let lack = s.no_room.load(Ordering::Relaxed);
                 let seen = edge == self.seen_edge && lack == self.seen_lack;
-                if edges && seen && !self.fresh && self.managed && ready::is_still(s) {
+                if edges && seen && !self.fresh && self.is_managed() && ready::is_still(s) {
                     return None;
                 }
                 let bits = ready::bits(s, self.fd, poll_bits(self.events), ask);
@@ -303,7 +350,7 @@ impl Entry {
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.parked
-            || (self.managed
+            || (self.is_managed()
                 && self.events & ROOM == 0
                 && self.socket().is_some_and(ready::is_quiet))
     }
@@ -407,7 +454,7 @@ impl Entry {
     pub(super) fn wish_by(&mut self, ticket: Ticket) -> bool {
         if let Some(s) = self.socket()
             && !self.parked
-            && self.managed
+            && self.asked == Asked::Ours
             && !self.orphan
             && s.phase() == Phase::Attached
             && s.rx_leg() == Leg::Fast

@@ -5,7 +5,7 @@
 //! dearer is a look at each, since they no longer lie in the caches, and every wait goes past all of
 //! them: the idle ones must not slow down those that have something.
 
-use super::entry::{Entry, Heed, Subject};
+use super::entry::{Asked, Entry, Heed};
 use super::set::{Inner, Set};
 use super::ticket;
 use crate::sockets::wired;
@@ -65,7 +65,10 @@ impl Patience {
     }
 
     pub(super) fn with(self, e: &Entry) -> u16 {
-        if self.with_told < self.with_bells && e.socket().is_some_and(wired::tells_by_kernel) {
+        if e.is_by_kernel() {
+            0
+        } else if self.with_told < self.with_bells && e.socket().is_some_and(wired::tells_by_kernel)
+        {
             self.with_told
         } else {
             self.with_bells
@@ -75,8 +78,7 @@ impl Patience {
 
 /// Whether an entry can be left to its bell, and was looked at in vain for long enough.
 pub(super) fn is_tiring(e: &Entry, patience: Patience) -> bool {
-    (e.parked || (e.managed && matches!(e.subject, Subject::Socket(..))))
-        && e.idle > patience.with(e)
+    (e.parked || e.has_bell()) && e.idle > patience.with(e)
 }
 
 /// Leaves entries to their bells, but for those that turn out to have something after all. Whether there are such: what told of
@@ -118,7 +120,7 @@ pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
     }
     let patience = Patience::among(l.hot.len()).asleep();
     keep(&mut l, |e| {
-        if !e.managed {
+        if e.asked != Asked::Ours && !e.has_bell() {
             return true;
         }
         if e.is_by_ticket() {

@@ -4,7 +4,7 @@
 //! Called by `wait`. The rule: a call reports an entry once, whoever tells of it first, and sockets are
 //! brought up to date outside the set's lock.
 
-use super::entry::Subject;
+use super::entry::{Asked, Subject};
 use super::hot;
 use super::out::Out;
 use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK, WAKING, index_of_tag, is_of};
@@ -82,7 +82,7 @@ fn look(
             tired |= hot::is_tiring(e, patience);
             continue;
         }
-        by_kernel |= e.managed && e.socket().is_some_and(wired::tells_by_kernel);
+        by_kernel |= e.is_managed() && e.socket().is_some_and(wired::tells_by_kernel);
         if let Some(s) = e.socket()
             && ready::is_unsettled(s)
         {
@@ -92,11 +92,11 @@ fn look(
             }
             continue;
         }
-        if e.managed && e.socket().is_some_and(|s| !ready::is_ours(s)) {
+        if e.is_stale() {
             stale = true;
             continue;
         }
-        let user = e.managed || matches!(e.subject, Subject::Set(_));
+        let user = e.is_managed() || matches!(e.subject, Subject::Set(_));
         let told_by_kernel = e.managed_in == call && out.holds(e.data);
         if !user || e.reported_in == call || told_by_kernel {
             continue;
@@ -187,7 +187,7 @@ fn translate_to(
 ) {
     let mut ours = [(Subject::Other, -1, 0); BATCH];
     let mut count = 0;
-    let (mut others, mut woken) = (false, false);
+    let (mut others, mut look_again) = (false, false);
     {
         let Some(mut l) = set.lock() else { return };
         for i in 0..n {
@@ -205,12 +205,12 @@ fn translate_to(
                 continue;
             };
             others |= index == OTHERS;
-            woken |= index == WAKING;
+            look_again |= index == WAKING;
             let Some(e) = l.entry(index) else { continue };
             if tagged && (data & RING != 0 && !e.has_ring() || !is_of(e, data)) {
                 continue; // it stood for another
             }
-            if e.is_disabled() && !e.managed {
+            if e.is_disabled() && !e.is_managed() {
                 continue; // (`registered::detached`)
             }
             if e.reported_in == call && matches!(e.subject, Subject::Set(_)) {
@@ -223,7 +223,9 @@ fn translate_to(
                 out.push(events, data);
                 continue;
             }
-            if let Some(slot) = ours.get_mut(count) {
+            if e.asked == Asked::Beside {
+                look_again = true; // (what the kernel says of it is for the program, and no news of a stream of ours)
+            } else if let Some(slot) = ours.get_mut(count) {
                 #[allow(clippy::cast_possible_truncation)]
                 let bits = if !tagged || data & RING == 0 {
                     (events & 0x7fff) as u16
@@ -250,7 +252,7 @@ fn translate_to(
     if others {
         rouse::heard(set);
     }
-    if count > 0 || others || woken {
+    if count > 0 || others || look_again {
         from_user(set, out, call);
     }
 }

@@ -5,7 +5,7 @@
 //! Rule: the kernel's registration and ours change together, under the set's lock.
 
 use super::callers;
-use super::entry::{ALWAYS, EXCLUSIVE, Entry, ONESHOT, Subject};
+use super::entry::{ALWAYS, Asked, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, tag};
 use super::ticket::{self, Taker};
 use super::waking::wish_for_sleepers;
@@ -14,6 +14,7 @@ use crate::sockets::{Phase, Socket, residual, rouse, wired};
 use crate::table;
 use crate::world::World;
 use std::sync::atomic::{AtomicBool, Ordering};
+use transport::sys::{Errno, Result};
 
 /// A socket is about to be attached, by a thread that has the registry lock, and sets that hold it may still have the program's own
 /// registration in the kernel: there a bell looks like data.
@@ -83,15 +84,13 @@ pub(crate) fn manage(m: &Membership) {
     let Some(mut l) = m.set.lock() else { return };
     let call = l.calls;
     let Some(e) = l.entry(m.index) else { return };
-    if e.managed {
-        return;
-    }
-    e.managed_in = call;
-    if e.events & ONESHOT != 0 && m.set.has_fired(e.fd) {
-        e.disable();
+    let before = std::mem::replace(&mut e.asked, Asked::Ours);
+    match before {
+        Asked::Ours => return,
+        Asked::Beside => {}
+        Asked::Programs => e.managed_in = call,
     }
     let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
-    e.managed = true;
     let tag = tag(m.index, e.turn);
     let first = e.is_counted() || m.set.engage(e);
     let sleepers = !m.set.is_ours_alone() && (first || m.set.waiters.load(Ordering::SeqCst) > 0);
@@ -108,7 +107,7 @@ pub(crate) fn manage(m: &Membership) {
     } else {
         m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag)
     };
-    if !changed {
+    if !changed && before == Asked::Programs {
         l.orphans += 1;
         if let Some(e) = l.entry(m.index) {
             e.orphan = true;
@@ -137,7 +136,7 @@ pub(crate) fn rides(s: &'static Socket) {
 /// Has the kernel watch the event of an entry's ring for us too, or not any more.
 fn watch_ring(set: &'static Set, l: &mut Locked, index: usize, on: bool) {
     if let Some(e) = l.entry(index)
-        && e.managed
+        && e.is_managed()
         && let Some(event) = e.socket().and_then(wired::ring_event)
     {
         if on {
@@ -158,10 +157,11 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         let Some(mut l) = m.set.lock() else { continue };
         let Some(e) = l.entry(m.index) else { continue };
         e.disarm_by();
-        if e.managed && !e.parked && e.events & EXCLUSIVE == 0 && residual::left(s) > 0 {
+        if e.is_managed() && !e.parked && e.events & EXCLUSIVE == 0 && residual::left(s) > 0 {
             // The kernel does not know of bytes that are kept here: until they are read the entry is
             // looked at by us, and the kernel asked for what the program asked for.
             e.fresh = true;
+            e.asked = Asked::Beside;
             m.set.ask_beside_us(e, m.index);
             l.heat(m.index);
             ticket::disturb_held(m.set, &mut l, Taker::Change);
@@ -169,7 +169,7 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         }
         let was_hot = e.is_hot();
         m.set.disengage(e);
-        if std::mem::take(&mut e.managed) {
+        if std::mem::replace(&mut e.asked, Asked::Programs) != Asked::Programs {
             // The kernel tells of errors and of the end unasked, and an entry that has fired once is not to: that goes
             // to us, who pass nothing of it on, until the program modifies it.
             let silent = tag(m.index, e.turn);
@@ -208,30 +208,67 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
     }
 }
 
-/// Adds a registration of a socket.
+/// Whether a registration of a socket has our tag from the start. One that is told once is: whether the kernel has told it cannot be
+/// found out and changed in one, and another thread may be on its way with the event.
+pub(super) fn is_to_be_managed(s: &Socket, events: u32) -> bool {
+    let phase = s.phase();
+    events & EXCLUSIVE == 0 && (phase.is_fast() || phase == Phase::Plain || events & ONESHOT != 0)
+}
+
+/// Likewise of one that is the program's own and is modified, to be told once from now on.
+pub(super) fn is_to_be_held(set: &Set, s: &Socket, events: u32) -> bool {
+    let may_be_ours = !matches!(s.phase(), Phase::Plain | Phase::Listening);
+    let passed_on = set.passed_on.load(Ordering::Acquire);
+    events & ONESHOT != 0 && events & EXCLUSIVE == 0 && may_be_ours && !passed_on
+}
+
+/// Modifies such a one.
+pub(super) fn hold(
+    set: &'static Set,
+    l: &mut Locked,
+    index: usize,
+    (events, data): (u32, u64),
+) -> Result<usize> {
+    let tag = l.tag(index);
+    let e = l.entry(index).ok_or(Errno(libc::ENOENT))?;
+    let mut held = Entry::new(e.subject, e.fd, events, data);
+    held.asked = Asked::Beside;
+    set.kernel_says(libc::EPOLL_CTL_MOD, e.fd, held.events_beside(), tag)?;
+    e.modify(events, data);
+    e.asked = Asked::Beside;
+    set.engage(e);
+    l.heat(index);
+    Ok(0)
+}
+
+/// Adds a registration of a socket, which the kernel has already: with our tag (`managed`) or the program's data.
 pub(crate) fn add(
     w: &mut World,
     set: &'static Set,
     s: &'static Socket,
     fd: i32,
-    events: u32,
-    data: u64,
+    (events, data): (u32, u64),
+    managed: bool,
 ) {
     forget_parked(w, s, set);
     let subject = Subject::Socket(s, s.generation.load(Ordering::Acquire));
     let Some(mut l) = set.lock() else { return };
     let index = l.insert(Entry::new(subject, fd, events, data));
     let phase = s.phase();
-    let keeps = phase == Phase::Plain && events & EXCLUSIVE == 0; // bytes: see `detached`
-    if keeps && let Some(e) = l.entry(index) {
-        e.managed = true;
-        e.fresh = true;
-        set.ask_beside_us(e, index);
-    }
-    if keeps || phase == Phase::Announced {
+    let announced = phase == Phase::Announced;
+    if managed || announced {
         let first = l.entry(index).is_some_and(|e| set.engage(e));
-        l.heat(index);
-        if let Some(e) = l.entry(index).filter(|_| !keeps) {
+        if announced || phase == Phase::Plain {
+            l.heat(index); // (bytes of a plain one may be kept here: see `detached`)
+        }
+        if managed
+            && !phase.is_fast()
+            && let Some(e) = l.entry(index)
+        {
+            e.asked = Asked::Beside;
+            set.ask_beside_us(e, index);
+        }
+        if let Some(e) = l.entry(index).filter(|_| announced) {
             set.kick_for_new(e, first); // (as in `announced`)
         }
     }
@@ -276,7 +313,7 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
         // By another name it may be in the set still; the ring's event was theirs together.
         for m in sets.iter().filter(|m| std::ptr::eq(m.set, set)) {
             if let Some(mut l) = set.lock()
-                && l.entry(m.index).is_some_and(|e| e.managed)
+                && l.entry(m.index).is_some_and(|e| e.asked == Asked::Ours)
             {
                 watch_ring(set, &mut l, m.index, true);
                 modified(set, &mut l, m.index);
@@ -312,7 +349,7 @@ pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<boo
     let mut l = set.lock()?;
     let index = l.index_of(fd)?;
     let e = l.entry(index)?;
-    let ours = e.managed
+    let ours = e.asked == Asked::Ours
         && s.phase().is_fast()
         && e.events & EXCLUSIVE == 0
         && e.socket().is_some_and(|x| std::ptr::eq(x, s));
@@ -348,7 +385,7 @@ pub(crate) fn unpark(
         set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
         return None;
     }
-    if !e.managed || !same {
+    if !e.is_managed() || !same {
         return None;
     }
     if !std::mem::take(&mut e.parked) {

@@ -8,7 +8,7 @@
 //!
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
-use super::entry::{Entry, Heed, ONESHOT};
+use super::entry::{Entry, Heed};
 use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::order::Rank;
 use crate::sockets::spin::{Budget, Company};
@@ -17,8 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use transport::provider::Provider as _;
-use transport::sys::Errno;
-use transport::sys::fd::{Fd, as_fd};
+use transport::sys::{Errno, Result};
 
 /// A socket's place in a set.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +56,9 @@ pub(super) const fn is_of(e: &Entry, data: u64) -> bool {
 pub(crate) const OTHERS: usize = 0xff_ffff;
 /// Likewise of what wakes a sleeper ([`Set::wake`]).
 pub(super) const WAKING: usize = OTHERS - 1;
-
-/// The bits of a registration that are not events.
-const ET_ONESHOT_WAKEUP: u32 = 0xf000_0000;
+/// Likewise of a registration that is being made, until it is known what the kernel is asked for it: what it tells until then it tells
+/// again.
+pub(super) const COMING: usize = OTHERS - 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
@@ -207,35 +206,10 @@ impl Set {
         Adding(self)
     }
 
-    /// Whether a ONESHOT registration that is still the program's own has fired: the kernel then shows
-    /// it without events (`/proc/self/fdinfo`).
-    pub(super) fn has_fired(&self, fd: i32) -> bool {
-        let path = format!("/proc/self/fdinfo/{}\0", self.fd.load(Ordering::Relaxed));
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        // SAFETY: the path ends in NUL.
-        let opened = unsafe { transport::syscall!(openat, libc::AT_FDCWD, path.as_ptr(), flags) };
-        let Ok(info) = opened.map(|r| Fd::own(as_fd(r))) else {
-            return false;
-        };
-        let mut buf = vec![0u8; 64 * 1024];
-        // SAFETY: writable for its length.
-        let n = unsafe { transport::syscall!(read, info.raw(), buf.as_mut_ptr(), buf.len()) };
-        let text = String::from_utf8_lossy(buf.get(..n.unwrap_or(0)).unwrap_or(&[])).into_owned();
-        let mine = |line: &&str| {
-            let mut words = line.split_whitespace();
-            words.next() == Some("tfd:") && words.next() == Some(fd.to_string().as_str())
-        };
-        let events = text.lines().find(mine).and_then(|line| {
-            let (_, rest) = line.split_once("events:")?;
-            u32::from_str_radix(rest.split_whitespace().next()?, 16).ok()
-        });
-        events.is_some_and(|e| e & !(ET_ONESHOT_WAKEUP) == 0)
-    }
-
-    /// Registers a plain socket's entry that we look at too: what the program asked for, with our tag.
+    /// Registers an entry that the kernel tells of, but not to the program: what the program asked for, with our tag.
     pub(super) fn ask_beside_us(&self, e: &Entry, index: usize) {
-        let events = e.program_events() & !ONESHOT;
-        self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, tag(index, e.turn));
+        let tag = tag(index, e.turn);
+        self.kernel(libc::EPOLL_CTL_MOD, e.fd, e.events_beside(), tag);
     }
 
     /// Whether nobody but the calling thread can wait on this set.
@@ -248,21 +222,22 @@ impl Set {
         self.is_others_too.store(true, Ordering::Relaxed);
     }
 
-    /// Changes the kernel's registration.
+    /// Changes the kernel's registration. False if it refuses.
     pub(crate) fn kernel(&self, op: i32, fd: i32, events: u32, data: u64) -> bool {
+        self.kernel_says(op, fd, events, data).is_ok()
+    }
+
+    /// As [`Self::kernel`], with its answer.
+    pub(super) fn kernel_says(&self, op: i32, fd: i32, events: u32, data: u64) -> Result<usize> {
         let mut ev = libc::epoll_event { events, u64: data };
         let ep = self.fd.load(Ordering::Relaxed);
         // SAFETY: `ev` is valid; the descriptors are the program's.
-        unsafe { transport::syscall!(epoll_ctl, ep, op, fd, &raw mut ev) }.is_ok()
+        unsafe { transport::syscall!(epoll_ctl, ep, op, fd, &raw mut ev) }
     }
 
     /// Has the kernel watch a descriptor too. False if it does not.
     pub(crate) fn kernel_has(&self, fd: i32, events: u32, data: u64) -> bool {
-        let mut ev = libc::epoll_event { events, u64: data };
-        let ep = self.fd.load(Ordering::Relaxed);
-        // SAFETY: as above.
-        let added =
-            unsafe { transport::syscall!(epoll_ctl, ep, libc::EPOLL_CTL_ADD, fd, &raw mut ev) };
+        let added = self.kernel_says(libc::EPOLL_CTL_ADD, fd, events, data);
         matches!(added, Ok(_) | Err(Errno(libc::EEXIST)))
     }
 }

@@ -4,7 +4,7 @@
 use super::entry::Entry;
 use super::set::{OTHERS, Set, TAG};
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Socket, ready, rouse};
+use crate::sockets::{Socket, rouse};
 use crate::table;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -26,7 +26,7 @@ impl Set {
         let Some(l) = self.lock() else {
             return Vec::new();
         };
-        let is_meant = |e: &Entry, s: &Socket| s.is_shared() || e.managed && !ready::is_ours(s);
+        let is_meant = |e: &Entry, s: &Socket| s.is_shared() || e.is_stale();
         let entries = l.entries.iter().flatten();
         entries
             .filter(|e| e.is_counted())

@@ -6,6 +6,7 @@
 //! instead ([`disturb`]); it looks at everything and draws another ticket. Whoever takes bells off a connection has the
 //! connection's sets look anyway (`registered::kick_others`).
 
+use super::entry::Asked;
 use super::hot;
 use super::set::{Inner, Locked, Set};
 use crate::world;
@@ -129,7 +130,7 @@ pub(super) fn disturb_held(set: &Set, l: &mut Locked, who: Taker) {
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
             && let Some(e) = l.entry(i)
-            && e.managed
+            && e.asked == Asked::Ours
             && tries < TRIES
             && e.socket().is_some_and(|s| s.phase().is_fast())
         {

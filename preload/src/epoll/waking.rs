@@ -8,7 +8,7 @@
 //! The rule: who sleeps has wished for what it knew of. What is changed meanwhile is wished for by whoever changes it, since another thread
 //! that only looks (a wait of no time) may take the event and leave the sleeper where it is.
 
-use super::entry::{Entry, ONESHOT};
+use super::entry::{Asked, Entry, ONESHOT};
 use super::set::{Set, TAG, WAKING, tag};
 use crate::sockets::{Phase, Socket, rouse};
 use crate::table;
@@ -24,10 +24,10 @@ impl Set {
     /// Makes a thread that sleeps on this set look at an entry.
     pub(super) fn kick(&self, e: &mut Entry, index: usize) {
         let phase = e.socket().map(|s| s.phase());
-        if e.managed && phase == Some(Phase::Plain) {
+        if e.asked == Asked::Beside {
             return self.ask_beside_us(e, index);
         }
-        if e.managed && self.has_sleepers() {
+        if e.asked == Asked::Ours && self.has_sleepers() {
             wish_for_sleepers(e);
             // (its own octets fill a connection in RDMA mode)
             let full = phase == Some(Phase::Wired) && net::ready_now(e.fd, libc::POLLOUT) == 0;

@@ -1,6 +1,7 @@
 //! Calls that end a program, and those that take the process out of the library's sight: streams go back to
 //! kernel TCP first. (`exec` has those that start another.)
 
+use crate::epoll::registered;
 use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
 use crate::sockets::close::forget;
@@ -137,6 +138,7 @@ fn enter_sandbox() {
             && !listener::is_wired(s)
             && s.waiters.load(Ordering::Acquire) == 0
         {
+            registered::detached(&mut world::lock(), s, fd); // (its descriptor stays in the program's sets)
             forget(fd);
         }
     });

@@ -165,7 +165,7 @@ pub(crate) fn restart() {
 pub(crate) fn heard(set: &'static set::Set) {
     let mut w = world::lock();
     for (s, fd) in set.shared_sockets() {
-        if s.phase() == super::Phase::Plain {
+        if matches!(s.phase(), super::Phase::Plain | super::Phase::Listening) {
             registered::detached(&mut w, s, fd);
         } else {
             set.heat_socket(s);

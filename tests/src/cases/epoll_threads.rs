@@ -6,12 +6,16 @@ use crate::side::{Side, drain, fill_up};
 use crate::sys::proc::once_asleep;
 use crate::sys::wait::{add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, wait};
-use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT};
+use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("sets_two_sleepers", sets_two_sleepers),
     Case::pair("sets_shared_by_threads", sets_shared_by_threads),
     Case::pair("sets_oneshot_threads", sets_oneshot_threads),
+    Case::pair("sets_oneshot_added_to", sets_oneshot_added_to),
+    Case::pair("sets_oneshot_from_the_start", sets_oneshot_from_the_start),
     Case::pair("sets_rearmed_among_pollers", sets_rearmed_among_pollers),
     Case::pair("sets_exclusive_threads", sets_exclusive_threads),
     Case::pair("sets_beside_a_silent_one", sets_beside_a_silent_one).slow(),
@@ -67,12 +71,12 @@ fn sets_shared_by_threads(s: &Side) {
             net::set_nonblocking(*fd, true).ok();
             add(set, *fd, EPOLLIN | EPOLLET, i as u64).ok();
         }
-        let taken = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let taken = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 let (fds, taken) = (fds.clone(), taken.clone());
                 std::thread::spawn(move || {
-                    while taken.load(std::sync::atomic::Ordering::SeqCst) < 4 * rounds {
+                    while taken.load(SeqCst) < 4 * rounds {
                         for (data, _) in epoll_wait(set, 2, 50).list {
                             let mut buf = [0; 64];
                             loop {
@@ -80,7 +84,7 @@ fn sets_shared_by_threads(s: &Side) {
                                 if r.0 <= 0 {
                                     break;
                                 }
-                                taken.fetch_add(r.ok(), std::sync::atomic::Ordering::SeqCst);
+                                taken.fetch_add(r.ok(), SeqCst);
                             }
                         }
                     }
@@ -90,7 +94,7 @@ fn sets_shared_by_threads(s: &Side) {
         for w in workers {
             w.join().unwrap();
         }
-        log!(s, "{}", taken.load(std::sync::atomic::Ordering::SeqCst));
+        log!(s, "{}", taken.load(SeqCst));
     } else {
         for i in 0..rounds {
             for fd in &fds {
@@ -123,7 +127,117 @@ fn sets_oneshot_threads(s: &Side) {
     s.sync("done");
 }
 
-/// With exclusive wake-ups at least one of the sets is told.
+/// A connection is added to a set on which several threads sleep just as its first byte comes: one of them is told, once. (A pool of
+/// threads gives the connection to whom it is told to; two of them in one would end in a crash.)
+fn sets_oneshot_added_to(s: &Side) {
+    const ROUNDS: usize = 150;
+    let fd = s.pair();
+    for round in 0..ROUNDS {
+        if s.a() {
+            let set = wait::epoll();
+            let (heard, waker) = net::pipe();
+            add(set, heard, EPOLLIN, 0).ok();
+            let told = Arc::new(AtomicUsize::new(0));
+            let sleepers: Vec<_> = (0..3)
+                .map(|_| {
+                    let told = told.clone();
+                    std::thread::spawn(move || {
+                        while let [(1, _)] = epoll_wait(set, 1, -1).list[..] {
+                            told.fetch_add(1, SeqCst);
+                        }
+                    })
+                })
+                .collect();
+            s.tell(1);
+            let begun = std::time::Instant::now();
+            while begun.elapsed().as_micros() < (round % 50) as u128 {}
+            add(set, fd, EPOLLIN | EPOLLET | EPOLLONESHOT, 1).ok();
+            while told.load(SeqCst) == 0 {
+                std::thread::sleep(wait::millis(1));
+                assert!(
+                    begun.elapsed().as_secs() < 20,
+                    "nobody was told in round {round}"
+                );
+            }
+            std::thread::sleep(wait::millis(1)); // (in which a second one is told, where that can be)
+            io::write(waker, &[1]).ok();
+            for one in sleepers {
+                one.join().unwrap();
+            }
+            assert_eq!(told.load(SeqCst), 1, "told in round {round}");
+            io::recv_exact(fd, 1);
+            for done in [set, heard, waker] {
+                net::close(done).ok();
+            }
+        } else {
+            s.hear();
+            io::send_all(fd, b"x").ok();
+        }
+    }
+    log!(s, "told once each");
+    s.sync("done");
+}
+
+/// One-shot registrations of a connection that has carried nothing yet: what they tell, and when, as it comes to life and ends.
+fn sets_oneshot_from_the_start(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        let set = wait::epoll();
+        let look = |what: &str| {
+            log!(
+                s,
+                "{what}: {} {}",
+                epoll_wait(set, 4, 1000),
+                epoll_wait(set, 4, 0)
+            );
+        };
+        let quiet = |what: &str| log!(s, "{what}: {}", epoll_wait(set, 4, 30));
+        add(set, fd, EPOLLOUT | EPOLLONESHOT, 1).ok();
+        log!(s, "again {}", add(set, fd, EPOLLIN | EPOLLONESHOT, 1));
+        look("room");
+        modify(set, fd, EPOLLIN | EPOLLONESHOT, 2).ok();
+        quiet("nothing yet");
+        s.tell(1);
+        look("a byte");
+        s.tell(1);
+        s.hear();
+        wait::wait_queued(fd, 2);
+        quiet("told already");
+        modify(set, fd, EPOLLIN | EPOLLET | EPOLLONESHOT, 3).ok();
+        look("armed");
+        log!(s, "{}", io::recv_exact(fd, 2).0.len());
+        modify(set, fd, EPOLLIN | EPOLLONESHOT, 4).ok();
+        quiet("read");
+        delete(set, fd).ok();
+        add(set, fd, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 5).ok();
+        look("added again");
+        modify(set, fd, EPOLLIN | EPOLLOUT, 6).ok();
+        log!(
+            s,
+            "{} {}",
+            epoll_wait(set, 4, 1000),
+            epoll_wait(set, 4, 1000)
+        );
+        s.always_warm_up(fd);
+        modify(set, fd, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, 7).ok();
+        quiet("moved");
+        s.tell(1);
+        look("the end");
+        modify(set, fd, EPOLLONESHOT, 8).ok();
+        quiet("asked for nothing");
+    } else {
+        s.hear();
+        io::send_all(fd, b"x").ok();
+        s.hear();
+        io::send_all(fd, b"y").ok();
+        s.tell(1);
+        s.always_warm_up(fd);
+        s.hear();
+        net::shutdown(fd, libc::SHUT_WR).ok();
+    }
+    s.sync("done");
+}
+
 /// A pool: one thread sleeps on the set, another serves, arms again, and asks the set once without waiting, by which it may take what
 /// was to wake the sleeper. (The sleeper has begun before there is anything in the set.)
 fn sets_rearmed_among_pollers(s: &Side) {
@@ -175,6 +289,7 @@ fn sets_rearmed_among_pollers(s: &Side) {
     s.sync("done");
 }
 
+/// With exclusive wake-ups at least one of the sets is told.
 fn sets_exclusive_threads(s: &Side) {
     let fd = s.pair();
     if s.a() {
