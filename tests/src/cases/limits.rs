@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     // (two threads would take numbers from each other)
     Case::pair("nofile_exact_numbers", nofile_exact_numbers).processes_only(),
     Case::pair("nofile_highest", nofile_highest).processes_only(),
+    Case::pair("nofile_many", nofile_many).processes_only(),
     Case::pair("address_space_small", address_space_small)
         .processes_only()
         .any_path("no address space to spare"),
@@ -73,6 +74,35 @@ fn nofile_exact_numbers(s: &Side) {
     let fd = s.pair();
     io::send_all(fd, b"x").ok();
     log!(s, "{}", io::recv_exact(fd, 1).1);
+    s.sync("done");
+}
+
+/// Two thirds of the descriptors that a server may have are connections that have all carried enough to be worth whatever the library
+/// may give them.
+fn nofile_many(s: &Side) {
+    if s.a() {
+        proc::limit(libc::RLIMIT_NOFILE, 96);
+    }
+    let (lis, to) = if s.accepts() {
+        (s.listen(16), net::loopback())
+    } else {
+        (-1, s.target())
+    };
+    for _ in 0..64 {
+        let fd = if s.accepts() {
+            net::accept(lis).fd()
+        } else {
+            let fd = net::socket_for(to, 0);
+            net::connect(fd, to).ok();
+            fd
+        };
+        s.always_warm_up(fd);
+        for _ in 0..40 {
+            io::send_all(fd, b"works").ok();
+            assert_eq!(io::recv_exact(fd, 5).0, b"works");
+        }
+    }
+    log!(s, "64 connections");
     s.sync("done");
 }
 

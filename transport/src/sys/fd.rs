@@ -168,6 +168,17 @@ pub fn open(path: &CStr, flags: i32) -> Result<Fd> {
     Ok(Fd::own(as_fd(fd)))
 }
 
+/// A hidden descriptor of the same, among the numbers that the library may have where it must not touch the limits: an eighth of
+/// the program's. For what there may be very many of, and can be done without.
+///
+/// # Errors
+/// EMFILE: they are all in use.
+pub fn in_reserve(fd: i32) -> Result<Fd> {
+    let reserved = another(fd)?;
+    tell(reserved.0, true);
+    Ok(reserved)
+}
+
 /// Another descriptor of the same, near the top of the range: it stays what it is, whatever the program does with its own.
 ///
 /// # Errors

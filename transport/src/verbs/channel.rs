@@ -7,7 +7,7 @@ use super::device::Device;
 use super::ffi;
 use super::ffi::types::CompChannel;
 use crate::sys::Result;
-use crate::sys::fd::Fd;
+use crate::sys::fd::{self, Fd};
 use crate::syscall;
 use std::ptr::NonNull;
 
@@ -23,11 +23,12 @@ impl Channel {
         // SAFETY: an open device.
         let at = unsafe { (device.library.create_comp_channel)(device.context.as_ptr()) };
         let at = NonNull::new(at).ok_or_else(ffi::last)?;
-        // As with the device's own: the program is not to meet the descriptor.
-        // SAFETY: just made, and nobody else knows of it.
-        let channel = unsafe { &mut *at.as_ptr() };
-        channel.fd = Fd::own(channel.fd).hide_within().leak();
         let made = Self { at, device };
+        // As with the device's own: the program is not to meet the descriptor.
+        let reserved = fd::in_reserve(made.fd())?;
+        fd::close(made.fd());
+        // SAFETY: just made, and nobody else knows of it.
+        unsafe { (*at.as_ptr()).fd = reserved.leak() };
         // SAFETY: no pointers.
         unsafe { syscall!(fcntl, made.fd(), libc::F_SETFL, libc::O_NONBLOCK) }?;
         Ok(made)

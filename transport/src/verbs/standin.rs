@@ -22,7 +22,7 @@ use super::lock::Lock;
 use super::route::Here;
 use super::{Access, Adapter, Address, DEPTH, Done, INLINE, Operation, RECEIVES, Registered, Work};
 use crate::clock;
-use crate::sys::fd::{Fd, as_fd};
+use crate::sys::fd::{self, Fd, as_fd};
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result, vm};
 use crate::syscall;
@@ -189,11 +189,11 @@ impl StandIn {
         let place = Place::take()?;
         let qpn = NEXT.fetch_add(1, Ordering::Relaxed) % (BITS_24 - 2) + 2;
         let psn = super::random()? & BITS_24;
-        let tells = Mapping::private(size_of::<Tells>()).ok()?.leak();
         let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
         // SAFETY: no pointers.
         let event = unsafe { syscall!(eventfd2, 0, flags) }.ok()?;
-        let event = Fd::own(as_fd(event)).hide_within();
+        let event = fd::in_reserve(Fd::own(as_fd(event)).raw()).ok()?;
+        let tells = Mapping::private(size_of::<Tells>()).ok()?.leak();
         let door: &'static Door = Box::leak(Box::new(Door {
             open: AtomicU64::new(number(qpn, psn)),
             base: memory.as_ptr().expose_provenance() as u64,
@@ -388,7 +388,7 @@ fn event_of(pid: u32, event: u64) -> Option<Fd> {
     unsafe {
         let process = Fd::own(as_fd(syscall!(pidfd_open, pid, 0).ok()?));
         let far = syscall!(pidfd_getfd, process.raw(), event, 0).ok()?;
-        Some(Fd::own(as_fd(far)).hide_within())
+        fd::in_reserve(Fd::own(as_fd(far)).raw()).ok()
     }
 }
 

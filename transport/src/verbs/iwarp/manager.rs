@@ -8,7 +8,7 @@
 use super::super::address::gid_of;
 use super::super::ffi::cm_types::{CmEvent, CmId, EventChannel, PS_TCP};
 use super::super::ffi::{self, Cm};
-use crate::sys::fd::Fd;
+use crate::sys::fd::{self, Fd};
 use crate::sys::{Errno, Result};
 use crate::syscall;
 use std::net::{IpAddr, Ipv6Addr};
@@ -42,9 +42,10 @@ impl Channel {
         // SAFETY: no arguments.
         let at = NonNull::new(unsafe { (library.create_event_channel)() })?;
         let made = Self { library, at };
+        let reserved = fd::in_reserve(made.fd()).ok()?;
+        fd::close(made.fd());
         // SAFETY: just made, and nobody else knows of it.
-        let channel = unsafe { &mut *at.as_ptr() };
-        channel.fd = Fd::own(channel.fd).hide_within().leak();
+        unsafe { (*at.as_ptr()).fd = reserved.leak() };
         // SAFETY: no pointers.
         unsafe { syscall!(fcntl, made.fd(), libc::F_SETFL, libc::O_NONBLOCK) }.ok()?;
         Some(made)
