@@ -82,7 +82,7 @@ fn is_watched(signal: c_int) -> bool {
 /// What is done about an ending signal that the program does not handle.
 extern "C" fn ended(signal: c_int) {
     if !world::is_foreign() {
-        crate::sockets::wired::parting::at_exit(true);
+        crate::sockets::wired::parting::at_signal();
         report::write();
     }
     kernel_default(signal);

@@ -56,6 +56,9 @@ pub(super) const CASES: &[Case] = &[
         .any_path("killed before it could attach"),
     Case::pair("killed_and_write", killed_and_write).processes_only(),
     Case::pair("killed_with_much_on_its_way", with_much_on_its_way).processes_only(),
+    Case::pair("signalled_while_unaccepted", signalled_while_unaccepted)
+        .processes_only()
+        .any_path("nobody accepts it"),
     Case::pair("exit_with_threads", exit_with_threads).processes_only(),
     Case::pair("aborted", aborted).processes_only(),
 ];
@@ -64,6 +67,29 @@ fn end(s: &Side, fd: Fd) {
     let (got, last) = io::recv_to_end(fd);
     log!(s, "{} {:x} {last}", got.len(), hash(&got));
     log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+}
+
+/// A signal that the program does not handle ends it there and then, whatever its peers have not taken yet.
+fn signalled_while_unaccepted(s: &Side) {
+    if s.accepts() {
+        s.listen(4);
+    } else {
+        let (sent, has_sent) = net::pipe();
+        let victim = proc::fork(|| {
+            let fd = s.connect();
+            io::send_all(fd, b"hello").ok();
+            io::write(has_sent, &[1]).ok();
+            loop {
+                std::thread::sleep(wait::millis(1000));
+            }
+        });
+        io::read(sent, &mut [0]).ok();
+        proc::kill(victim, libc::SIGTERM).ok();
+        log!(s, "ends {}", wait::eventually(|| proc::has_ended(victim)));
+        proc::kill(victim, libc::SIGKILL).ok();
+        log!(s, "{}", proc::wait_child(victim));
+    }
+    s.sync("done");
 }
 
 fn killed_after_send(s: &Side) {

@@ -228,6 +228,22 @@ pub fn fork(body: impl FnOnce() -> i32) -> i32 {
 }
 
 /// Waits for a child; "exit N" or "signal N".
+/// Whether a child has ended; it is left to be waited for.
+pub fn has_ended(pid: i32) -> bool {
+    // SAFETY: a structure of zeros is one, and writable.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    super::call!(libc::waitid(
+        libc::P_PID,
+        pid.cast_unsigned(),
+        &raw mut info,
+        flags
+    ))
+    .ok();
+    // SAFETY: filled by waitid, or zeros.
+    unsafe { info.si_pid() != 0 }
+}
+
 pub fn wait_child(pid: i32) -> String {
     let mut status = 0;
     loop {

@@ -22,6 +22,10 @@ const KILLED_US: u64 = 5_000_000;
 /// pauses, and for a server that has not accepted yet.
 const PAUSE_US: u64 = 20_000_000;
 const ACCEPT_US: u64 = 60_000_000;
+/// The same where a signal ends it that the program does not handle, and how long it takes then at most: whoever sends that expects
+/// the end.
+const SIGNALLED_US: u64 = 100_000;
+const SIGNALLED_MOST_US: u64 = 1_000_000;
 /// How long (µs) it is between two looks whether anything does.
 const LOOK_US: u64 = 20_000;
 /// The same where it kills itself and nothing moves: the peer does not read.
@@ -30,11 +34,27 @@ const STILL_US: u64 = 1_000_000;
 /// The process ends, and has shut connections that its threads may still send on.
 static PARTING: AtomicBool = AtomicBool::new(false);
 
+/// The process ends: what waits is going, or has gone.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 /// The process ends, or is about to become another program: what waits goes now, within reason.
 pub(crate) fn at_exit(ends: bool) {
-    if world::is_foreign() {
-        return;
+    if !world::is_foreign() {
+        if ends {
+            ENDING.store(true, Ordering::SeqCst);
+        }
+        leave_all(ends, None);
     }
+}
+
+/// The process ends by a signal that the program does not handle. (It may have interrupted the above.)
+pub(crate) fn at_signal() {
+    if !world::is_foreign() && !ENDING.swap(true, Ordering::SeqCst) {
+        leave_all(true, Some(clock::ticks()));
+    }
+}
+
+fn leave_all(ends: bool, signalled: Option<u64>) {
     if ends {
         cut::before_end();
     }
@@ -49,7 +69,7 @@ pub(crate) fn at_exit(ends: bool) {
     });
     parked::settle_owed();
     if mover::has_begun() {
-        let_all_go(ends);
+        let_all_go(ends, signalled);
         if turns::are_shared() {
             turns::halt();
         }
@@ -144,7 +164,7 @@ fn end_rings() {
 }
 
 /// [`at_exit`] with connections in RDMA mode.
-fn let_all_go(ends: bool) {
+fn let_all_go(ends: bool, signalled: Option<u64>) {
     if ends {
         unshare_all();
     }
@@ -167,14 +187,14 @@ fn let_all_go(ends: bool) {
         found | (parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US)
             || is_leaving()
     };
-    let mut patience = Patience::new();
+    let mut patience = Patience::new(signalled);
     while is_under_way() {
         if patience.is_over() {
             world::lock().pool.each(give_up);
             mover::give_up();
             break;
         }
-        let _ = time::nap(200);
+        let _ = time::nap(patience.nap());
     }
     world::lock().pool.each(super::waiting::clear);
     if ends {
@@ -188,16 +208,25 @@ struct Patience {
     left: usize,
     moved: u64,
     looked: u64,
+    /// When a signal came that ends the process.
+    signalled: Option<u64>,
 }
 
 impl Patience {
-    fn new() -> Self {
+    fn new(signalled: Option<u64>) -> Self {
         let (left, moved, looked) = (0, clock::ticks(), 0);
         Self {
             left,
             moved,
             looked,
+            signalled,
         }
+    }
+
+    /// How long (µs) it is until the next look: what has stood still for long may do so for longer.
+    fn nap(&self) -> u64 {
+        let still = clock::ns(clock::ticks().saturating_sub(self.moved)) / 1000;
+        (still / 32).clamp(200, 10_000)
     }
 
     fn is_over(&mut self) -> bool {
@@ -217,7 +246,12 @@ impl Patience {
         if left != self.left {
             (self.left, self.moved) = (left, now);
         }
-        let most = if unanswered { ACCEPT_US } else { PAUSE_US };
+        let most = match self.signalled {
+            Some(then) if now - then >= clock::us(SIGNALLED_MOST_US) => return true,
+            Some(_) => SIGNALLED_US,
+            None if unanswered => ACCEPT_US,
+            None => PAUSE_US,
+        };
         now - self.moved >= clock::us(most)
     }
 }
