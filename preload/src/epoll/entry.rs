@@ -4,14 +4,13 @@
 //! while the condition holds; edge-triggered ones once per arrival, end, or room after a lack of it;
 //! ONESHOT ones once until modified; ERR and HUP are always reported.
 
+mod wishes;
+
 use super::set::Set;
 use crate::sockets::ready::{self, Ask};
-use crate::sockets::{Phase, Socket, fences, parked, wired};
+use crate::sockets::{Phase, Socket, wired};
 use std::sync::atomic::Ordering;
-use transport::doorbell::{self, Ticket};
-use transport::provider::Provider;
-use transport::sdp::Leg;
-use transport::sys::net;
+use wishes::Waker;
 
 pub(crate) const ET: u32 = libc::EPOLLET.cast_unsigned();
 /// Who asks for one of these is told of data that arrives.
@@ -74,16 +73,6 @@ pub(crate) enum Asked {
     Beside,
     /// Edges, for bells and the end, with our tag.
     Ours,
-}
-
-/// What wakes whoever sleeps on the set for an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waker {
-    Bell,
-    /// A bell on any of the set's entries, during one sleep.
-    Ticket,
-    /// Nothing is sure to: it is looked at again before long.
-    None,
 }
 
 /// One registration.
@@ -387,136 +376,6 @@ impl Entry {
     /// What it would report counts as new.
     pub(crate) const fn stir_anew(&mut self) {
         (self.idle, self.fresh) = (0, true);
-    }
-
-    /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a
-    /// heavy barrier comes before the look that decides about sleeping.
-    pub(crate) fn wish(&mut self) -> bool {
-        let had_ticket = self.is_by_ticket();
-        self.note_wish();
-        if (self.parked || self.disabled) && had_ticket {
-            return false; // (it is taken back after the sleep)
-        }
-        self.waker = Waker::Bell;
-        if self.parked || self.disabled {
-            return false;
-        }
-        if let Some(s) = self.socket() {
-            // (an offer may be answered during the sleep, and bytes follow at once)
-            let attached = matches!(s.phase(), Phase::Announced | Phase::Attached);
-            let blind = self.unwatched && wired::ring_event(s).is_some();
-            if wired::is_wired(s)
-                && (blind
-                    || wired::before_sleep(
-                        s,
-                        self.fd,
-                        ready::wishes(poll_bits(self.events)),
-                        wired::Sleeper::Set,
-                    ) < u64::MAX)
-            {
-                self.waker = Waker::None;
-                parked::look_soon();
-            }
-            if self.is_behind(s) {
-                self.waker = Waker::None;
-                parked::look_soon();
-            }
-            return attached
-                && s.segment().is_some_and(|p| {
-                    fences::pace(s, p);
-                    let new = p.wish(ready::wishes(poll_bits(self.events)));
-                    if had_ticket {
-                        p.disarm_by(); // (a bell that answers an old ticket would count for nothing)
-                    }
-                    new
-                });
-        }
-        match self.subject {
-            Subject::Set(inner) => inner.wish_all(),
-            _ => false,
-        }
-    }
-
-    /// Whether room is lacking whose bell would lie behind bytes of the first leg that the program does not read: it wakes nobody where it
-    /// finds no room itself in the kernel, which those fill.
-    fn is_behind(&self, s: &Socket) -> bool {
-        s.phase() == Phase::Attached
-            && s.rx_leg() == Leg::First
-            && ready::wishes(poll_bits(self.events)) & doorbell::SPACE != 0
-            && net::unread(self.fd) > 0
-            && s.segment()
-                .is_some_and(|p| !ready::can_write(s, p, self.fd))
-    }
-
-    /// As [`Self::wish`], by the ticket of the set's sleep where nobody else's wish can be in its place (no other set has the
-    /// socket, and no other process), and where a bell is sure to wake the set: it does not lie behind other bytes in the
-    /// kernel, whose registration is ours. False: it cannot be, and nothing is wished for.
-    pub(super) fn wish_by(&mut self, ticket: Ticket) -> bool {
-        if let Some(s) = self.socket()
-            && !self.parked
-            && self.asked == Asked::Ours
-            && !self.orphan
-            && s.phase() == Phase::Attached
-            && s.rx_leg() == Leg::Fast
-            && s.set_count.load(Ordering::Acquire) <= 1
-            && !s.is_shared()
-            && let Some(p) = s.segment()
-            && {
-                fences::pace(s, p);
-                p.wish_by(ready::wishes(poll_bits(self.events)), ticket)
-            }
-        {
-            self.waker = Waker::Ticket;
-            self.note_wish();
-            return true;
-        }
-        false
-    }
-
-    fn note_wish(&mut self) {
-        if self.heed == Heed::Asked {
-            self.heed = Heed::Hot;
-        }
-    }
-
-    /// Whether a heavy barrier is due after a wish by a ticket.
-    pub(super) fn owes_barrier(&self) -> bool {
-        let segment = self.socket().and_then(|s| s.segment());
-        segment.is_none_or(|p| !p.is_fenced())
-    }
-
-    /// Whether its last wish was by a ticket, which is good for that sleep only: it cannot be left to its bell.
-    pub(super) const fn is_by_ticket(&self) -> bool {
-        matches!(self.waker, Waker::Ticket)
-    }
-
-    /// Takes back what was wished for by a ticket, if anything.
-    pub(super) fn disarm_by(&mut self) {
-        if !self.is_by_ticket() {
-            return;
-        }
-        self.waker = Waker::Bell;
-        // (else the segment may be let go)
-        if let Some(s) = self.socket()
-            && s.phase() == Phase::Attached
-            && let Some(p) = s.segment()
-        {
-            p.disarm_by();
-        }
-    }
-
-    /// Takes back what was wished for this entry, where nobody else can have wished for the same: whoever
-    /// sleeps on another set, or in a call on the socket, would miss what comes.
-    pub(crate) fn disarm(&self) {
-        if let Some(s) = self.socket()
-            && s.phase() == Phase::Attached
-            && s.set_count.load(Ordering::Acquire) <= 1
-            && s.sleepers() == 0
-            && !s.is_shared()
-            && let Some(p) = s.segment()
-        {
-            p.disarm(ready::wishes(poll_bits(self.events)));
-        }
     }
 }
 

@@ -4,15 +4,20 @@
 //!
 //! Rule: the kernel's registration and ours change together, under the set's lock.
 
+mod keeping;
+mod telling;
+
+pub(crate) use keeping::{park, unpark};
+pub(crate) use telling::{kick_others, shut, tell_again, tell_of_data};
+
 use super::callers;
-use super::entry::{ALWAYS, Asked, EXCLUSIVE, Entry, ONESHOT, Subject};
+use super::entry::{Asked, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, tag};
 use super::ticket::{self, Taker};
 use super::waking::wish_for_sleepers;
-use crate::sockets::ready::{self, Ask};
-use crate::sockets::{Phase, Socket, residual, rouse, wired};
-use crate::table;
+use crate::sockets::{Phase, Socket, residual, wired};
 use crate::world::World;
+use keeping::forget_parked;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::sys::{Errno, Result};
 
@@ -322,153 +327,12 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
     }
 }
 
-/// A socket is added to a set: others that keep a registration of it in case that it comes back have waited in vain, and
-/// would count as watching it.
-fn forget_parked(w: &mut World, s: &'static Socket, except: *const Set) {
-    if !wired::is_wired(s) {
-        return; // (only the event of a ring cares how many there are)
-    }
-    let parked = |m: &Membership| {
-        let mut l = m.set.lock()?;
-        let e = l.entry(m.index)?;
-        let gone = e.parked && !std::ptr::eq(m.set, except);
-        gone.then_some((m.set, e.fd))
-    };
-    // SAFETY: under the registry lock.
-    while let Some((set, fd)) = unsafe { &*s.sets.get() }.iter().find_map(parked) {
-        // (unless the number is another's by now, which may be in the set too)
-        if table::socket(fd).is_some_and(|x| std::ptr::eq(x, s)) {
-            set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
-        }
-        remove(w, set, fd);
-    }
-}
-
-/// Deletes a registration that is ours in the kernel without going there. False if it is not.
-pub(crate) fn park(set: &'static Set, fd: i32, s: &'static Socket) -> Option<bool> {
-    let mut l = set.lock()?;
-    let index = l.index_of(fd)?;
-    let e = l.entry(index)?;
-    let ours = e.asked == Asked::Ours
-        && s.phase().is_fast()
-        && e.events & EXCLUSIVE == 0
-        && e.socket().is_some_and(|x| std::ptr::eq(x, s));
-    if !ours {
-        return None;
-    }
-    Some(!std::mem::replace(&mut e.parked, true))
-}
-
-/// What may stand beside EPOLLEXCLUSIVE.
-const WITH_EXCLUSIVE: u32 = EXCLUSIVE
-    | super::entry::ET
-    | ALWAYS
-    | (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLWAKEUP).cast_unsigned();
-
-/// Adds again what was parked. `Some(false)`: it is there already.
-pub(crate) fn unpark(
-    set: &'static Set,
-    fd: i32,
-    s: &'static Socket,
-    events: u32,
-    data: u64,
-) -> Option<bool> {
-    if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 {
-        return None; // which the kernel refuses, before it looks whether it is there
-    }
-    let mut l = set.lock()?;
-    let index = l.index_of(fd)?;
-    let e = l.entry(index)?;
-    let same = e.socket().is_some_and(|x| std::ptr::eq(x, s));
-    if e.parked && (events & EXCLUSIVE != 0 || !same) {
-        // The kernel's registration is in the way of one that it has to make itself.
-        set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
-        return None;
-    }
-    if !e.is_managed() || !same {
-        return None;
-    }
-    if !std::mem::take(&mut e.parked) {
-        return Some(false);
-    }
-    e.modify(events, data);
-    modified(set, &mut l, index);
-    Some(true)
-}
-
 /// A modified entry may be ready already: somebody asleep has to look.
 pub(crate) fn modified(set: &'static Set, l: &mut Locked, index: usize) {
     l.changes += 1;
     l.heat(index);
     if let Some(e) = l.entry(index) {
         set.kick(e, index);
-    }
-}
-
-/// Bells of this socket have been taken off by somebody: whoever sleeps on a set that holds it may have
-/// been waiting for one of them.
-pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
-    rouse::sets_of_others(s);
-    if s.set_count.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    let w = crate::world::lock();
-    // SAFETY: under the registry lock.
-    for m in unsafe { &*s.sets.get() } {
-        if !std::ptr::eq(m.set, except)
-            && let Some(mut l) = m.set.lock()
-            // (one that is the program's own is not counted as looked at by us)
-            && l.entry(m.index).is_some_and(|e| {
-                // (what has left the segment is registered anew, silent or not)
-                e.is_counted() && (s.phase() != Phase::Attached || e.waits_for_bells())
-            })
-        {
-            l.heat(m.index);
-            if let Some(e) = l.entry(m.index) {
-                m.set.kick(e, m.index);
-            }
-        }
-    }
-    drop(w);
-}
-
-/// The program has shut a half of the socket, or both: the kernel tells edge-triggered sets of each such call, whatever has
-/// changed by it.
-pub(crate) fn shut(s: &'static Socket) {
-    rouse::sets_of_others(s);
-    tell_again(s);
-}
-
-/// Edge-triggered sets are told of the socket once more, if there is anything to tell.
-pub(crate) fn tell_again(s: &'static Socket) {
-    tell_those(s, |_| true);
-}
-
-/// As [`tell_again`], of bytes that can be read, if there are any: those that ask for such.
-pub(crate) fn tell_of_data(s: &'static Socket, fd: i32) {
-    if s.set_count.load(Ordering::Acquire) > 0
-        && ready::is_ours(s)
-        && ready::bits(s, fd, libc::POLLIN, Ask::Needed) & libc::POLLIN != 0
-    {
-        tell_those(s, Entry::asks_for_data);
-    }
-}
-
-fn tell_those(s: &'static Socket, which: impl Fn(&Entry) -> bool) {
-    if s.set_count.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    let _w = crate::world::lock();
-    // SAFETY: under the registry lock.
-    for m in unsafe { &*s.sets.get() } {
-        let Some(mut l) = m.set.lock() else { continue };
-        if let Some(e) = l.entry(m.index).filter(|e| e.is_counted() && which(e)) {
-            e.stir_anew();
-            l.heat(m.index);
-        }
-        if let Some(e) = l.entry(m.index).filter(|e| which(e)) {
-            m.set.kick(e, m.index);
-        }
     }
 }
 

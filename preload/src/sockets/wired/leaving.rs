@@ -6,24 +6,28 @@
 //! (`residual`): a peer that has gone, that had gone back to plain bytes before it was asked, or that has half a megabyte
 //! of ours that its program has not read.
 //!
-//! What a peer that has closed has left on its way is drawn in first (`drawing`).
+//! What a peer that has closed has left on its way is drawn in first (`drawing`, `taking`); then what is here is given back (`giving`), or
+//! kept.
 //!
 //! Called by `demote`, with the registry lock held. The peer's program may be elsewhere for long, so it is rung by an
 //! urgent byte, which its `mover` sees. One at most for a connection: a second would put the first into the stream.
 
+mod drawing;
+mod giving;
+mod taking;
+
 use super::super::demote::{Unread, go_plain};
 use super::super::{Phase, Socket, family, residual};
-use super::drawing::{Drawing, Seen};
 use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
-use super::{is_current, opening, raising, riding, waiting, wire};
+use super::{is_current, opening, raising, waiting, wire};
 use crate::world::World;
-use std::ops::ControlFlow;
+use giving::{Giving, taken};
 use std::sync::atomic::Ordering;
+use taking::{OnItsWay, drain_all};
 use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::records::KNOCK;
-use transport::sdp::Walk;
 use transport::sys::{diag, net, time};
 use transport::wire::{In, Return, State, Wire};
 
@@ -79,27 +83,6 @@ pub(crate) fn forget_ring_of_plain(s: &Socket, fd: i32) {
     {
         net::take_mark(fd, PLAIN);
     }
-}
-
-/// How far this side is with what it gives back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Giving {
-    /// The peer is to be asked.
-    Wanted,
-    /// It has been.
-    Asked,
-    /// So many bytes are on their way back.
-    Gives(usize),
-    /// Nothing is given back: what has come is kept.
-    No,
-}
-
-/// What a peer that may have closed has left on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OnItsWay {
-    Unknown,
-    Drawn(Drawing),
-    Here,
 }
 
 /// See the module.
@@ -308,137 +291,9 @@ impl Leaving {
         plain && self.is_taken_in() || over
     }
 
-    /// Whether what a peer that has closed has left on its way is here. Before this side says anything.
-    fn is_all_here(&mut self) -> bool {
-        loop {
-            let mut drawing = match self.coming {
-                OnItsWay::Here => return true,
-                OnItsWay::Drawn(drawing) => drawing,
-                OnItsWay::Unknown => match Drawing::begin(self.fd, self.seen().octets) {
-                    Some(drawing) => drawing,
-                    None => {
-                        self.coming = OnItsWay::Here;
-                        return true;
-                    }
-                },
-            };
-            let ended = self.take_in();
-            let mut seen = self.seen();
-            seen.ended |= ended;
-            let next = drawing.go_on(seen);
-            self.coming = match next {
-                ControlFlow::Break(()) => OnItsWay::Here,
-                ControlFlow::Continue(_) => OnItsWay::Drawn(drawing),
-            };
-            if next == ControlFlow::Continue(false) {
-                return false;
-            }
-        }
-    }
-
-    /// Whether nothing can be said any more, and nothing comes: the peer's process has ended, perhaps while it was asked. All that it has sent
-    /// lies here.
-    fn is_dead(&mut self) -> bool {
-        if net::ready_now(self.fd, 0) & libc::POLLHUP == 0 {
-            return false;
-        }
-        let mut was = (self.seen().octets, self.kept.len());
-        loop {
-            self.take_in();
-            let now = (self.seen().octets, self.kept.len());
-            if now == was {
-                return true;
-            }
-            was = now;
-        }
-    }
-
-    /// How the receiving direction stands.
-    fn seen(&self) -> Seen {
-        let (mut octets, mut said) = (0, false);
-        let ended = self.look(|incoming, _, _| {
-            (octets, said) = (incoming.octets(), incoming.has_end());
-            incoming.is_over() || incoming.is_past_mode()
-        });
-        Seen {
-            octets,
-            ended,
-            said,
-        }
-    }
-
     /// Whether the peer has closed in RDMA mode: it would answer with a reset, and has no more to say than lies here.
     fn is_peer_done(&self) -> bool {
         is_peer_gone(self.fd) && !self.look(|incoming, _, _| incoming.is_past_mode())
-    }
-
-    /// Asks the peer to end its direction and to wait, if it has not ended by itself.
-    fn ask(&mut self) {
-        riding::end(self.s, self.fd);
-        let ends = is_peer_gone(self.fd)
-            || self.wire.common.is_returning(Return::Whole)
-            || self.wire.common.is_returning(Return::Waits)
-            || self.wire.common.is_returning(Return::Asked)
-            || self.look(|incoming, _, _| incoming.is_past_mode() || incoming.is_over());
-        let asked = {
-            let Ok(_tx) = self.s.tx.lock() else { return };
-            // SAFETY: the lock is held.
-            let mut out = unsafe { self.wire.out() };
-            if ends || out.is_plain() {
-                Ok(None)
-            } else {
-                out.ask_to_take_back(&self.wire.common, self.fd).map(Some)
-            }
-        };
-        match asked {
-            Ok(Some(true)) => {
-                self.giving = Giving::Asked;
-                self.rung = self.ring(BACK);
-            }
-            // (what keeps it from being said may lie here: a peer that speaks first, a ring's last word)
-            Ok(Some(false)) => {
-                self.look(|incoming, wire, fd| {
-                    incoming.quiet(&wire.common, fd);
-                    incoming.look_for_plain(&wire.common, fd); // (also behind the end of its direction)
-                    true
-                });
-            }
-            Ok(None) | Err(_) => self.giving = Giving::No,
-        }
-    }
-
-    /// Gives back what follows so many bytes. True if the connection has failed.
-    fn give(&mut self, at: usize) -> bool {
-        let Ok(_tx) = self.s.tx.lock() else {
-            return true;
-        };
-        // SAFETY: the lock is held.
-        let mut out = unsafe { self.wire.out() };
-        let rest = self.kept.get(at..).unwrap_or_default();
-        match out.give_back(&self.wire.common, self.fd, rest) {
-            Ok(n) => self.giving = Giving::Gives(at + n),
-            Err(_) => return true,
-        }
-        false
-    }
-
-    /// The peer has ended its direction, or the connection is over: what is here goes back if it waits for that.
-    fn begin_to_give(&mut self, over: bool) {
-        if over {
-            self.giving = Giving::No;
-            return;
-        }
-        if !self.look(|incoming, _, _| incoming.is_past_mode()) {
-            let Ok(_tx) = self.s.tx.lock() else { return };
-            // SAFETY: the lock is held. (What fails shows by the next call.)
-            let _ = unsafe { self.wire.out() }.flush_all(&self.wire.common, self.fd);
-            return;
-        }
-        let can = self.s.tx.lock().is_ok_and(|_tx| {
-            // SAFETY: the lock is held while it is looked at.
-            unsafe { self.wire.out() }.can_give_back(&self.wire.common)
-        });
-        self.giving = if can { Giving::Gives(0) } else { Giving::No };
     }
 
     /// Asks the receiving half.
@@ -448,24 +303,6 @@ impl Leaving {
             let mut incoming = unsafe { self.wire.incoming() };
             ask(&mut incoming, self.wire, self.fd)
         })
-    }
-
-    /// Takes what has come. True if nothing more can: the stream is over.
-    fn take_in(&mut self) -> bool {
-        let Ok(_rx) = self.s.rx.lock() else {
-            return true;
-        };
-        // SAFETY: the lock is held.
-        let mut incoming = unsafe { self.wire.incoming() };
-        let of = (self.wire, self.fd);
-        drain_all(&mut incoming, of, false, &mut self.part, &mut self.kept);
-        // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
-        incoming.state() == State::Reset || incoming.is_over()
-    }
-
-    /// Whether what was here has gone back, and comes once more.
-    const fn gives(&self) -> bool {
-        matches!(self.giving, Giving::Gives(_))
     }
 
     /// Keeps for the program what came and did not go back, and ends RDMA mode. Other threads may have taken plain bytes
@@ -507,25 +344,6 @@ impl Leaving {
         Some(whole)
     }
 
-    /// Who was given something back has died before it had sent that once more: it is kept after all, unless another thread has read some
-    /// of it already.
-    fn keep_if_lost(&self) {
-        let (s, fd) = (self.s, self.fd);
-        let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
-        let gone = net::ready_now(fd, libc::POLLRDHUP) & ends != 0;
-        let again = residual::left(s) + net::unread(fd);
-        // (the urgent byte of the peer's library is counted, and is not among what can be read)
-        let read = taken(fd)
-            .zip(self.taken)
-            .map(|(now, then)| now.saturating_sub(then));
-        if gone && again < self.kept.len() && read.is_some_and(|n| n <= 1) {
-            while matches!(net::discard(fd, self.kept.len()), Ok(1..)) {}
-            if !residual::keep(s, fd, &self.kept) {
-                s.broken.store(true, Ordering::Release);
-            }
-        }
-    }
-
     fn is_taken_in(&self) -> bool {
         self.look(|incoming, _, _| incoming.held() == 0)
     }
@@ -541,48 +359,6 @@ impl Leaving {
                 false
             }
             sent => sent.is_some(),
-        }
-    }
-}
-
-/// Octets that have been taken from the kernel. `None` if it does not count.
-fn taken(fd: i32) -> Option<u64> {
-    let unread = net::unread(fd) as u64; // (before: what comes meanwhile makes it look as if more were taken)
-    diag::carried(fd).map(|now| now.received.saturating_sub(unread))
-}
-
-/// Reads what has come, frame by frame, up to the end of RDMA mode; of one who may go on sending no more than so much in one go, since what
-/// is drawn from it has to find room in the kernels again.
-fn drain_all(
-    incoming: &mut In,
-    (wire, fd): (&Wire, i32),
-    ends: bool,
-    part: &mut [u8],
-    kept: &mut Vec<u8>,
-) {
-    const AT_ONCE: usize = 64 * 1024;
-    let begun = kept.len();
-    loop {
-        let before = kept.len();
-        incoming.look_for_plain(&wire.common, fd);
-        drain(incoming, wire, fd, part, kept);
-        let enough = before - begun > AT_ONCE && !ends && !incoming.is_over();
-        if kept.len() == before || enough {
-            break;
-        }
-    }
-}
-
-/// Reads what is here, and no more: of plain bytes the rest is the kernel's.
-fn drain(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Vec<u8>) {
-    while incoming.held() > 0 {
-        let want = part.len().min(incoming.held());
-        let mut walk = Walk::one(part.as_mut_ptr(), want);
-        // SAFETY: our own buffer.
-        let n = unsafe { incoming.read(&wire.common, fd, &mut walk, false) };
-        kept.extend_from_slice(part.get(..n).unwrap_or_default());
-        if n == 0 {
-            break;
         }
     }
 }

@@ -24,7 +24,6 @@
 
 mod bell;
 mod connecting;
-mod drawing;
 mod ending;
 mod farewell;
 mod io;

@@ -1,0 +1,127 @@
+//! Taking in what has come, and what a peer that may have closed has left on its way, before anything is said to it
+//! ([`super::drawing`] says for how long).
+
+use super::Leaving;
+use super::drawing::{Drawing, Seen};
+use std::ops::ControlFlow;
+use transport::sdp::Walk;
+use transport::sys::net;
+use transport::wire::{In, State, Wire};
+
+/// What a peer that may have closed has left on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnItsWay {
+    Unknown,
+    Drawn(Drawing),
+    Here,
+}
+
+impl Leaving {
+    /// Whether what a peer that has closed has left on its way is here. Before this side says anything.
+    pub(super) fn is_all_here(&mut self) -> bool {
+        loop {
+            let mut drawing = match self.coming {
+                OnItsWay::Here => return true,
+                OnItsWay::Drawn(drawing) => drawing,
+                OnItsWay::Unknown => match Drawing::begin(self.fd, self.seen().octets) {
+                    Some(drawing) => drawing,
+                    None => {
+                        self.coming = OnItsWay::Here;
+                        return true;
+                    }
+                },
+            };
+            let ended = self.take_in();
+            let mut seen = self.seen();
+            seen.ended |= ended;
+            let next = drawing.go_on(seen);
+            self.coming = match next {
+                ControlFlow::Break(()) => OnItsWay::Here,
+                ControlFlow::Continue(_) => OnItsWay::Drawn(drawing),
+            };
+            if next == ControlFlow::Continue(false) {
+                return false;
+            }
+        }
+    }
+
+    /// Whether nothing can be said any more, and nothing comes: the peer's process has ended, perhaps while it was asked. All that it has sent
+    /// lies here.
+    pub(super) fn is_dead(&mut self) -> bool {
+        if net::ready_now(self.fd, 0) & libc::POLLHUP == 0 {
+            return false;
+        }
+        let mut was = (self.seen().octets, self.kept.len());
+        loop {
+            self.take_in();
+            let now = (self.seen().octets, self.kept.len());
+            if now == was {
+                return true;
+            }
+            was = now;
+        }
+    }
+
+    /// How the receiving direction stands.
+    fn seen(&self) -> Seen {
+        let (mut octets, mut said) = (0, false);
+        let ended = self.look(|incoming, _, _| {
+            (octets, said) = (incoming.octets(), incoming.has_end());
+            incoming.is_over() || incoming.is_past_mode()
+        });
+        Seen {
+            octets,
+            ended,
+            said,
+        }
+    }
+
+    /// Takes what has come. True if nothing more can: the stream is over.
+    pub(super) fn take_in(&mut self) -> bool {
+        let Ok(_rx) = self.s.rx.lock() else {
+            return true;
+        };
+        // SAFETY: the lock is held.
+        let mut incoming = unsafe { self.wire.incoming() };
+        let of = (self.wire, self.fd);
+        drain_all(&mut incoming, of, false, &mut self.part, &mut self.kept);
+        // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
+        incoming.state() == State::Reset || incoming.is_over()
+    }
+}
+
+/// Reads what has come, frame by frame, up to the end of RDMA mode; of one who may go on sending no more than so much in one go, since what
+/// is drawn from it has to find room in the kernels again.
+pub(super) fn drain_all(
+    incoming: &mut In,
+    (wire, fd): (&Wire, i32),
+    ends: bool,
+    part: &mut [u8],
+    kept: &mut Vec<u8>,
+) {
+    const AT_ONCE: usize = 64 * 1024;
+    let begun = kept.len();
+    loop {
+        let before = kept.len();
+        incoming.look_for_plain(&wire.common, fd);
+        drain(incoming, wire, fd, part, kept);
+        let enough = before - begun > AT_ONCE && !ends && !incoming.is_over();
+        if kept.len() == before || enough {
+            break;
+        }
+    }
+}
+
+/// Reads what is here, and no more: of plain bytes the rest is the kernel's.
+fn drain(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Vec<u8>) {
+    while incoming.held() > 0 {
+        let want = part.len().min(incoming.held());
+        let mut walk = Walk::one(part.as_mut_ptr(), want);
+        // SAFETY: our own buffer.
+        let n = unsafe { incoming.read(&wire.common, fd, &mut walk, false) };
+        kept.extend_from_slice(part.get(..n).unwrap_or_default());
+        if n == 0 {
+            break;
+        }
+    }
+}
