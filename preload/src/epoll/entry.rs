@@ -8,7 +8,7 @@ mod wishes;
 
 use super::set::Set;
 use crate::sockets::ready::{self, Ask};
-use crate::sockets::{Phase, Socket, wired};
+use crate::sockets::{Phase, Socket, stalled, wired};
 use std::sync::atomic::Ordering;
 use wishes::Waker;
 
@@ -285,7 +285,7 @@ impl Entry {
                 if edges && seen && !self.fresh && self.is_managed() && ready::is_still(s) {
                     return None;
                 }
-                let bits = ready::bits(s, self.fd, poll_bits(self.events), ask);
+                let bits = ready::bits(s, self.number(s), poll_bits(self.events), ask);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
                 if hit == 0 {
                     return None;
@@ -333,6 +333,14 @@ impl Entry {
             self.disabled = true;
         }
         Some(bits)
+    }
+
+    /// A number by which the kernel can be asked of it: the program may have closed the one that it has registered.
+    fn number(&self, s: &'static Socket) -> i32 {
+        if self.asked == Asked::Beside && !s.is_own(self.fd) {
+            return stalled::number(s, self.fd).unwrap_or(self.fd);
+        }
+        self.fd
     }
 
     /// Whether there is certainly nothing to report: a few loads.

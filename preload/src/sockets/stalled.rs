@@ -255,7 +255,7 @@ fn is_open(s: &Socket, fd: i32) -> bool {
 }
 
 /// A number that stands for the socket: this one, or one of its others.
-pub(super) fn number(s: &Socket, fd: i32) -> Option<i32> {
+pub(crate) fn number(s: &Socket, fd: i32) -> Option<i32> {
     if is_open(s, fd) {
         return Some(fd);
     }

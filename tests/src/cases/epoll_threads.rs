@@ -16,6 +16,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_oneshot_threads", sets_oneshot_threads),
     Case::pair("sets_oneshot_added_to", sets_oneshot_added_to),
     Case::pair("sets_oneshot_from_the_start", sets_oneshot_from_the_start),
+    Case::pair(
+        "sets_oneshot_by_a_closed_name",
+        sets_oneshot_by_a_closed_name,
+    ),
     Case::pair("sets_rearmed_among_pollers", sets_rearmed_among_pollers),
     Case::pair("sets_exclusive_threads", sets_exclusive_threads),
     Case::pair("sets_beside_a_silent_one", sets_beside_a_silent_one).slow(),
@@ -234,6 +238,30 @@ fn sets_oneshot_from_the_start(s: &Side) {
         s.always_warm_up(fd);
         s.hear();
         net::shutdown(fd, libc::SHUT_WR).ok();
+    }
+    s.sync("done");
+}
+
+/// The number that was registered is closed, and another stands for the connection still: the kernel tells of it all the same.
+fn sets_oneshot_by_a_closed_name(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        let (set, other) = (wait::epoll(), net::dup(fd).fd());
+        add(set, fd, EPOLLIN | EPOLLONESHOT, 1).ok();
+        net::close(fd).ok();
+        s.tell(1);
+        log!(s, "{}", epoll_wait(set, 4, 1000));
+        log!(
+            s,
+            "{} {}",
+            io::recv_exact(other, 1).0.len(),
+            epoll_wait(set, 4, 0)
+        );
+        s.always_warm_up(other);
+    } else {
+        s.hear();
+        io::send_all(fd, b"x").ok();
+        s.always_warm_up(fd);
     }
     s.sync("done");
 }

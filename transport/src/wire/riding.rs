@@ -197,6 +197,7 @@ impl Riding {
 
     /// The connection rides on this ring from now on. Under both locks.
     pub fn set(&self, ring: NonNull<Ring>) {
+        self.left.store(false, Ordering::Relaxed); // (what the last one left a peer that lives has got since)
         self.ring.store(ring.as_ptr(), Ordering::Release);
     }
 
