@@ -5,7 +5,7 @@
 //! A ring that is set up by syscall(2) is seen at once (`hooks::process`). liburing makes its system calls itself; what it
 //! leaves is a descriptor, which is looked for where connections begin: at each in a program that is linked with liburing, as
 //! long as there is none, and at the 1st, 2nd, 4th and so on and every 64th in all, where one may have changed its use (fewer,
-//! where connections come so fast that looking would take more than a fiftieth of the time). One that is set up, or turned
+//! where connections come so fast that looking would take more than one part in 250 of the time). One that is set up, or turned
 //! to sockets, after that is not seen.
 
 use crate::world;
@@ -31,7 +31,7 @@ const LOWEST: usize = 256;
 /// One in so many connections looks whether they are for files still.
 const AGAIN: u32 = 64;
 /// Looking takes at most one part in so many of the time.
-const SHARE: u64 = 50;
+const SHARE: u64 = 250;
 
 /// Once, by the constructor.
 pub(crate) fn init() {
