@@ -274,7 +274,11 @@ fn give_up_one(last: &Last) {
     // SAFETY: as in `linger`.
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
     // SAFETY: whoever holds the list has both halves.
-    if unsafe { wire.is_asking() || wire.out().is_under_way(&wire.common) } {
+    let lost = unsafe {
+        let out = wire.out();
+        wire.is_asking() || out.is_under_way(&wire.common) && !out.is_cut()
+    };
+    if lost {
         net::reset_on_close(fd);
     }
 }

@@ -256,10 +256,12 @@ impl Patience {
     }
 }
 
-/// What has been sent and has not gone is lost: the peer is not to take the end of that for the end of the stream.
+/// What has been sent and has not gone is lost: the peer is not to take the end of that for the end of the stream. (Where it sees that
+/// by itself the kernel goes on with what it has, which a reset would take from it.)
 fn give_up(s: &'static Socket) {
     let fd = super::own_fd(s, -1);
-    if super::is_wired(s) && fd >= 0 && !s.is_shared() && super::waiting::unsent(s) > 0 {
+    let lost = || super::waiting::unsent(s) > 0 && !super::waiting::is_cut(s);
+    if super::is_wired(s) && fd >= 0 && !s.is_shared() && lost() {
         net::reset_on_close(fd);
     }
 }

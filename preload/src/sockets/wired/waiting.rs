@@ -478,6 +478,13 @@ pub(super) fn is_under_way(s: &Socket) -> bool {
         .is_ok_and(|_tx| unsafe { wire.out() }.is_under_way(&wire.common))
 }
 
+/// Whether the kernel has a part of an FPDU, and the rest waits here.
+pub(super) fn is_cut(s: &Socket) -> bool {
+    let Some(wire) = wire(s) else { return false };
+    // SAFETY: the lock is held while it is looked at.
+    s.tx.lock().is_ok_and(|_tx| unsafe { wire.out() }.is_cut())
+}
+
 /// Octets that the kernel has not taken yet.
 pub(crate) fn unsent(s: &Socket) -> usize {
     let Some(wire) = wire(s) else { return 0 };

@@ -205,6 +205,7 @@ impl Out {
             part.advance(here);
         }
         self.put_behind(fpdu.tail.get(skip..fpdu.tail_len).unwrap_or_default());
+        self.begun = if gone > 0 { self.end } else { 0 };
     }
 
     pub(super) fn put_behind(&mut self, bytes: &[u8]) {

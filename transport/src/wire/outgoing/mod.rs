@@ -121,6 +121,8 @@ pub struct Out {
     starved: u64,
     start: usize,
     end: usize,
+    /// Up to there what waits is the rest of an FPDU that has begun to go; 0 where that is not known.
+    begun: usize,
     streak: Streak,
     early_start: usize,
     early_end: usize,
@@ -256,6 +258,13 @@ impl Out {
         self.end - self.start + self.early_end - self.early_start + self.parked()
     }
 
+    /// Whether the kernel has a part of an FPDU, and the rest waits here: a peer that reads so far and finds the end knows that
+    /// something is lacking.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        matches!(self.mode, Mode::Rdma) && self.start < self.begun && self.is_by_kernel()
+    }
+
     /// Whether nothing may go yet: it is not known how the two sides go on, or the peer, which speaks first, has not.
     #[must_use]
     pub fn is_too_early(&self, common: &Common) -> bool {
@@ -340,7 +349,7 @@ impl Out {
                 Err(e) => return Err(e),
             }
         }
-        (self.start, self.end) = (0, 0);
+        (self.start, self.end, self.begun) = (0, 0, 0);
         if std::mem::take(&mut self.begins_ring) {
             self.link.begin();
             net::push(fd); // (what goes by the ring from here on the peer reads behind the word that says so)

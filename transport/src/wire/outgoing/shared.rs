@@ -75,7 +75,7 @@ impl Out {
         self.ended = state.ended || !self.is_by_kernel() || common.settles.load(Ordering::Acquire);
         self.messages = state.messages;
         self.starved = state.starved;
-        (self.start, self.end) = (state.start + gone, state.end);
+        (self.start, self.end, self.begun) = (state.start + gone, state.end, 0);
         if self.start > self.end {
             self.ended = true; // (the kernel does not take more than it was given)
             self.start = self.end;

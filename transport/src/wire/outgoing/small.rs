@@ -140,6 +140,10 @@ impl Out {
                 {
                     // Those that have not begun to go were not sent.
                     (self.end, len, self.numbers) = end;
+                    let first = begun.checked_sub(1).and_then(|last| ends.get(last));
+                    if self.start > first.map_or(at, |e| e.0) {
+                        self.begun = self.end;
+                    }
                     count = begun + 1;
                 }
                 walk.skip(len);
