@@ -106,6 +106,9 @@ pub(crate) extern "C" fn in_parent() {
     // SAFETY: held since `before_fork`, and no other reference is alive in this thread.
     unsafe { world::raw().held() }.pool.drop_copies();
     world::raw().let_go(MASK.load(Ordering::Relaxed));
+    if CHILD.load(Ordering::Relaxed) != 0 {
+        mover::has_child();
+    }
 }
 
 pub(crate) extern "C" fn in_child() {

@@ -9,6 +9,7 @@ use crate::sys::{Fd, io, net, proc, wait};
 const LEFT: &str = "two processes use one epoll set, which the kernel alone can serve";
 
 pub(super) const CASES: &[Case] = &[
+    Case::pair("share_left_by_child", share_left_by_child).processes_only(),
     Case::pair("share_alternating", share_alternating).processes_only(),
     Case::pair("share_raw_clone", |s| share_other_fork(s, raw_clone)).processes_only(),
     Case::pair("share_bare_fork", |s| share_other_fork(s, bare_fork)).processes_only(),
@@ -26,6 +27,41 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path(LEFT),
 ];
+
+/// A child fills the connection and ends, while its peer reads nothing and its parent only waits for that; then the peer reads, and the
+/// parent does nothing at all: everything comes.
+fn share_left_by_child(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let (told, tells) = net::pipe();
+        let child = proc::fork(|| {
+            net::set_nonblocking(fd, true).ok();
+            let block = [b'x'; 3000];
+            let mut total = 0u64;
+            for _ in 0..3 {
+                while let n @ 1.. = io::send(fd, &block, 0).0 {
+                    total += n as u64;
+                }
+                std::thread::sleep(wait::millis(50));
+            }
+            io::write(tells, &total.to_le_bytes()).ok();
+            0
+        });
+        log!(s, "{}", proc::wait_child(child));
+        let mut total = [0; 8];
+        io::read(told, &mut total).ok();
+        s.tell(u64::from_le_bytes(total));
+        s.hear();
+    } else {
+        let total = s.hear() as usize;
+        net::set_timeout(fd, libc::SO_RCVTIMEO, 5000).ok();
+        let (got, last) = io::recv_exact(fd, total);
+        assert_eq!(got.len(), total, "{last}");
+        log!(s, "all has come");
+        s.tell(1);
+    }
+    s.sync("done");
+}
 
 /// The parent closes its listener at once and connects, by when the child, which serves, may not have run yet.
 fn share_a_place(s: &Side) {

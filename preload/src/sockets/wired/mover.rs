@@ -165,6 +165,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             rung.into_iter().flatten().for_each(answer);
             raising::work(); // (an adapter takes its time anyway)
             overdue::work();
+            turns::take_left();
         });
         if parked::is_gathering() {
             look_after_gathered();
@@ -186,10 +187,18 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 
 /// How long (ms) the thread may sleep where nothing waits; -1: for ever.
 fn patience() -> i32 {
-    match (raising::patience(), overdue::patience()) {
+    let most = match (raising::patience(), overdue::patience()) {
         (riders @ 0.., Some(accepted)) => riders.min(accepted),
         (_, Some(accepted)) => accepted,
         (riders, None) => riders,
+    };
+    if !turns::may_be_left() {
+        return most;
+    }
+    if most < 0 {
+        turns::LEFT_MS
+    } else {
+        most.min(turns::LEFT_MS)
     }
 }
 
@@ -400,6 +409,14 @@ pub(crate) fn in_parent() {
     overdue::let_go();
     raising::in_parent();
     let_go();
+}
+
+/// Streams are shared with a child from now on, which may leave something.
+pub(crate) fn has_child() {
+    if STARTED.load(Ordering::Relaxed) && turns::are_shared() {
+        turns::note_child();
+        wake();
+    }
 }
 
 fn let_go() {

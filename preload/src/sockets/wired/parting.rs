@@ -22,6 +22,8 @@ const KILLED_US: u64 = 5_000_000;
 /// pauses, and for a server that has not accepted yet.
 const PAUSE_US: u64 = 20_000_000;
 const ACCEPT_US: u64 = 60_000_000;
+/// The same where its parent, or others, hold all that has something: they go on with it, and may be waiting for this one to end.
+const SHARED_US: u64 = 200_000;
 /// The same where a signal ends it that the program does not handle, and how long it takes then at most: whoever sends that expects
 /// the end.
 const SIGNALLED_US: u64 = 100_000;
@@ -235,11 +237,16 @@ impl Patience {
             return false;
         }
         let (mut left, mut unanswered) = mover::left();
+        let (mut own, mut shared) = (left > 0 || unanswered, false);
         world::lock().pool.each(|s| {
             let fd = super::own_fd(s, -1);
             if super::is_wired(s) && fd >= 0 {
                 left += super::waiting::unsent(s) + net::unsent(fd);
                 unanswered |= super::waiting::is_waiting(s);
+                if super::waiting::waits(s, fd) {
+                    let others = s.is_shared() && s.has_others();
+                    (own, shared) = (own || !others, shared || others);
+                }
             }
         });
         self.looked = now;
@@ -249,6 +256,7 @@ impl Patience {
         let most = match self.signalled {
             Some(then) if now - then >= clock::us(SIGNALLED_MOST_US) => return true,
             Some(_) => SIGNALLED_US,
+            None if shared && !own && turns::has_parent() => SHARED_US,
             None if unanswered => ACCEPT_US,
             None => PAUSE_US,
         };

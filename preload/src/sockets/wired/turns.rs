@@ -5,9 +5,12 @@
 //! kernel, but not while a ring ends: how far both had come with that only the dead knew, so the stream is reset. For a program that
 //! is killed that is how it is; one that ends by itself has its mover finish the turn first, for which it need not be awake.
 //!
-//! Used by `mover`.
+//! A child that ends does not wait for a reader that pauses, which may wait for that very end: its parent's mover looks now and then what
+//! it has left.
+//!
+//! Used by `mover` and `parting`.
 
-use super::super::Socket;
+use super::super::{Socket, parked};
 use crate::world;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::clock;
@@ -17,6 +20,14 @@ use transport::sys::{retired, time};
 static WORKS: AtomicBool = AtomicBool::new(false);
 /// It is to begin no other.
 static HALTED: AtomicBool = AtomicBool::new(false);
+
+/// Streams of this process have come to be shared with a child.
+static SHARED: AtomicBool = AtomicBool::new(false);
+/// This process is such a child: its parent has a mover, which sees to what it leaves.
+static CHILD: AtomicBool = AtomicBool::new(false);
+
+/// How often (ms) a parent's mover looks for what a child has left.
+pub(super) const LEFT_MS: i32 = 100;
 
 /// How long (µs) the end of the process waits for the turn. (One is over in microseconds, unless an adapter or another
 /// process keeps it; that of a stopped one is no reason not to end.)
@@ -64,6 +75,42 @@ pub(super) fn go_on() {
 pub(super) fn in_child() {
     WORKS.store(false, Ordering::SeqCst);
     HALTED.store(false, Ordering::SeqCst);
+    SHARED.store(false, Ordering::SeqCst);
+    CHILD.store(true, Ordering::SeqCst);
+}
+
+/// Whether what this process leaves of its parent's streams is seen to there.
+pub(super) fn has_parent() -> bool {
+    CHILD.load(Ordering::SeqCst)
+}
+
+/// In a parent after fork.
+pub(super) fn note_child() {
+    SHARED.store(true, Ordering::SeqCst);
+}
+
+/// Whether children may leave something.
+pub(super) fn may_be_left() -> bool {
+    SHARED.load(Ordering::SeqCst)
+}
+
+/// What children that have ended have left of what they sent is moved from here.
+pub(super) fn take_left() {
+    if !may_be_left() {
+        return;
+    }
+    let mut any = false;
+    world::lock().pool.each(|s: &'static Socket| {
+        if super::is_wired(s) && s.is_shared() {
+            let fd = super::own_fd(s, -1);
+            let waits = fd >= 0 && super::waiting::waits(s, fd);
+            if waits {
+                let _ = parked::keep(s, fd);
+            }
+            any |= waits || s.has_others();
+        }
+    });
+    SHARED.store(any, Ordering::SeqCst);
 }
 
 /// Whether other processes hold any of these streams.
