@@ -96,7 +96,8 @@ pub(super) fn may_be_left() -> bool {
 
 /// What children that have ended have left of what they sent is moved from here.
 pub(super) fn take_left() {
-    if !may_be_left() {
+    // (before the look: a fork may note another meanwhile)
+    if !SHARED.swap(false, Ordering::SeqCst) {
         return;
     }
     let mut any = false;
@@ -110,7 +111,7 @@ pub(super) fn take_left() {
             any |= waits || s.has_others();
         }
     });
-    SHARED.store(any, Ordering::SeqCst);
+    SHARED.fetch_or(any, Ordering::SeqCst);
 }
 
 /// Whether other processes hold any of these streams.
