@@ -290,6 +290,33 @@ fn the_bytes_arrive_whatever_the_pieces() {
     }
 }
 
+/// A sender ends while a part of an FPDU waits with it: its peer reads what came before, and a failure, not the end of the stream.
+#[test]
+fn who_finds_the_end_behind_a_part_of_an_fpdu_knows() {
+    let mut cut = 0;
+    for seed in 1..120_u64 {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let want = || want(seed % 2 == 0, (65536, 32768));
+        let buffer = [4096, 20_000, 200_000][random.below(3)];
+        let [mut one, mut other] = pair([want(), want()], buffer);
+        let waits = |end: &End| unsafe { end.wire().out() }.pending() > 0;
+        while matches!(one.send(&mut random, 100_000), Sent::Bytes(_)) && !waits(&one) {}
+        let (sent, is_cut) = (one.sent, unsafe { one.wire().out() }.is_cut());
+        drop(one);
+        while other.receive(&mut random) > 0 || other.state() == State::Open {}
+        if is_cut {
+            cut += 1;
+            assert!(other.received < sent, "seed {seed}");
+            let common = &other.wire().common;
+            assert!(
+                unsafe { other.wire().incoming() }.has_failed(common),
+                "seed {seed}"
+            );
+        }
+    }
+    assert!(cut > 20, "{cut} were cut");
+}
+
 #[test]
 fn plain_bytes_follow_where_the_mode_ends() {
     for seed in 1..30_u64 {
