@@ -12,7 +12,7 @@
 
 use super::super::{Socket, parked};
 use crate::world;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use transport::clock;
 use transport::sys::{retired, time};
 
@@ -26,8 +26,11 @@ static SHARED: AtomicBool = AtomicBool::new(false);
 /// This process is such a child: its parent has a mover, which sees to what it leaves.
 static CHILD: AtomicBool = AtomicBool::new(false);
 
-/// How often (ms) a parent's mover looks for what a child has left.
+/// How often (ms) a parent's mover looks for what a child has left; with very many streams so much less often that looking takes one part
+/// in so many of the time. When (ticks) it does next.
 pub(super) const LEFT_MS: i32 = 100;
+const SHARE: u64 = 200;
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// How long (µs) the end of the process waits for the turn. (One is over in microseconds, unless an adapter or another
 /// process keeps it; that of a stopped one is no reason not to end.)
@@ -96,8 +99,9 @@ pub(super) fn may_be_left() -> bool {
 
 /// What children that have ended have left of what they sent is moved from here.
 pub(super) fn take_left() {
+    let now = clock::ticks();
     // (before the look: a fork may note another meanwhile)
-    if !SHARED.swap(false, Ordering::SeqCst) {
+    if now < NEXT.load(Ordering::Relaxed) || !SHARED.swap(false, Ordering::SeqCst) {
         return;
     }
     let mut any = false;
@@ -108,10 +112,13 @@ pub(super) fn take_left() {
             if waits {
                 let _ = parked::keep(s, fd);
             }
-            any |= waits || s.has_others();
+            any = any || waits || s.has_others(); // (asks who lives)
         }
     });
     SHARED.fetch_or(any, Ordering::SeqCst);
+    let pause = SHARE * (clock::ticks() - now);
+    let least = clock::us(LEFT_MS.unsigned_abs().into()) * 1000;
+    NEXT.store(now + pause.max(least), Ordering::Relaxed);
 }
 
 /// Whether other processes hold any of these streams.
