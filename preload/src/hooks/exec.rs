@@ -10,7 +10,7 @@ use crate::environment::{self, Words};
 use crate::real::{self, other, set_errno};
 use crate::sockets::cut;
 use crate::sockets::demote::{Unread, begin_many, demote, demote_one_of_many};
-use crate::sockets::handover;
+use crate::sockets::{handover, wired};
 use crate::{report, table, world};
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use transport::reason::Reason;
@@ -36,31 +36,67 @@ pub(super) fn is_it(fd: c_int) -> bool {
         || net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 
-/// Every stream whose descriptor a new program will inherit goes back to the kernel.
-fn leave_inheritable() {
+/// Descriptors that the program to be started does not get, as their peers do not let them go back to the kernel (`wired::leave_all`).
+struct Withheld(Vec<c_int>);
+
+impl Withheld {
+    fn set(fd: c_int, flags: c_int) {
+        // SAFETY: no pointers.
+        let _ = unsafe { syscall!(fcntl, fd, libc::F_SETFD, flags) };
+    }
+}
+
+impl Drop for Withheld {
+    /// (Only that flag there is, and it was not set.)
+    fn drop(&mut self) {
+        let e = real::errno();
+        self.0.iter().for_each(|&fd| Self::set(fd, 0));
+        set_errno(e);
+    }
+}
+
+/// Every stream whose descriptor a new program will inherit goes back to the kernel. `starts`: this process goes on beside that.
+fn leave_inheritable(starts: bool) -> Withheld {
     let e = real::errno();
     begin_many();
+    let mut carried = Vec::new();
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {
             // SAFETY: no pointers.
             let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
             let stays = flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize != 0);
-            if !stays && is_it(fd) {
+            if stays || !is_it(fd) {
+                return;
+            }
+            if wired::is_wired(s) {
+                carried.push((s, fd));
+            } else {
                 demote_one_of_many(s, fd, Reason::Exec, Unread::GiveBack);
             }
         }
     });
+    let mut withheld = Withheld(Vec::new());
+    if !carried.is_empty() {
+        let goes_on = starts || world::is_foreign();
+        withheld.0 = wired::leave_all(&carried, |s| goes_on || s.has_others());
+        withheld
+            .0
+            .iter()
+            .for_each(|&fd| Withheld::set(fd, libc::FD_CLOEXEC));
+    }
     set_errno(e);
+    withheld
 }
 
 /// Before this process becomes another program.
-fn before_exec() {
-    leave_inheritable();
+fn before_exec() -> Withheld {
+    let withheld = leave_inheritable(false);
     if !world::is_foreign() {
-        crate::sockets::wired::parting::at_exit(false);
+        wired::parting::at_exit(false);
         cut::before_end();
         report::write();
     }
+    withheld
 }
 
 /// Makes the call that starts a program with its environment, made complete.
@@ -91,7 +127,7 @@ fn with_environment<R>(
 
 /// exec with an environment: what comes back is a failure.
 fn exec(envp: Words, call: impl FnMut(Words) -> c_int) -> c_int {
-    before_exec();
+    let withheld = before_exec();
     let is_too_big = |r: &c_int| *r < 0 && real::errno() == libc::E2BIG;
     let mut call = call;
     let r = with_environment(envp, is_too_big, |envp| {
@@ -102,8 +138,9 @@ fn exec(envp: Words, call: impl FnMut(Words) -> c_int) -> c_int {
         set_errno(e);
         r
     });
+    drop(withheld);
     if !world::is_foreign() {
-        crate::sockets::wired::parting::go_on();
+        wired::parting::go_on();
         cut::go_on();
     }
     r
@@ -260,7 +297,7 @@ macro_rules! spawns {
             argv: Words,
             envp: Words,
         ) -> c_int {
-            leave_inheritable();
+            let _withheld = leave_inheritable(true);
             with_environment(envp, |r| *r == libc::E2BIG, |envp| {
                 libcs!($name(
                     pid => *mut c_int, path => *const c_char, actions => *const c_void,
@@ -294,7 +331,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
 /// is, and changing it here would be seen by other threads. What has to be added is therefore set by
 /// the shell itself, before it becomes the one that the program has asked for.
 fn by_shell<R>(command: *const c_char, call: impl FnOnce(*const c_char) -> R) -> R {
-    leave_inheritable();
+    let _withheld = leave_inheritable(true);
     if command.is_null() {
         return call(command);
     }

@@ -3,7 +3,7 @@
 
 use super::{Case, MOVES};
 use crate::log;
-use crate::side::Side;
+use crate::side::{Random, Side, hash, text};
 use crate::sys::{Fd, call, io, net, proc, wait};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("exec_child_beside_set", |s| beside(s, 1, waits)),
     Case::moving("exec_children_at_once", |s| beside(s, 3, polls)),
     Case::moving("exec_children_of_both", both),
+    Case::moving("exec_beside_stopped_peer", beside_stopped_peer),
     Case::solo("exec_leaves_no_descriptor", leaves_no_descriptor).any_path(MOVES),
 ];
 
@@ -182,7 +183,7 @@ const THREE: &[&std::ffi::CStr] = &[
     c"read -r -N 3 a; test \"$a\" = 012",
 ];
 
-/// posix_spawn, with the stream given to the child as its input.
+/// posix_spawn, with the stream given to the child as its input, if it is one.
 fn spawn(fd: Fd) -> String {
     let environment = strings(&[c"PATH=/bin:/usr/bin"]);
     let mut pid = 0;
@@ -190,13 +191,17 @@ fn spawn(fd: Fd) -> String {
     unsafe {
         let mut actions = std::mem::zeroed();
         libc::posix_spawn_file_actions_init(&raw mut actions);
-        libc::posix_spawn_file_actions_adddup2(&raw mut actions, fd, 0);
+        if fd >= 0 {
+            libc::posix_spawn_file_actions_adddup2(&raw mut actions, fd, 0);
+        }
+        let words = if fd >= 0 { THREE } else { &[c"true"] };
+        let program = if fd >= 0 { c"/bin/bash" } else { c"/bin/true" };
         let r = libc::posix_spawn(
             &raw mut pid,
-            c"/bin/bash".as_ptr(),
+            program.as_ptr(),
             &raw const actions,
             std::ptr::null(),
-            strings(THREE).as_ptr(),
+            strings(words).as_ptr(),
             environment.as_ptr(),
         );
         assert_eq!(r, 0);
@@ -317,6 +322,45 @@ fn beside(s: &Side, children: usize, read: fn(Fd, usize) -> Vec<u8>) {
             io::send_all(fd, b"next").ok();
             log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 4).0));
             io::send_all(fd, b"last").ok();
+        }
+        s.sync("next");
+        net::close(fd).ok();
+    }
+}
+
+/// Programs are started while the peer's process is stopped, which answers nothing: the connection, which they would inherit and do not use,
+/// goes on when the peer does, with what it had sent before.
+fn beside_stopped_peer(s: &Side) {
+    let runs: [fn() -> String; 3] = [
+        || proc::wait_child(started_beside()),
+        // SAFETY: a constant command.
+        || proc::show_status(unsafe { libc::system(c"true".as_ptr()) }),
+        || spawn(-1),
+    ];
+    for unread in [0_usize, 100, 40_000] {
+        let fd = s.pair();
+        s.warm_up(fd);
+        if s.a() {
+            let peer = s.hear() as i32;
+            wait::wait_queued(fd, unread as i32);
+            proc::stop(peer);
+            for run in runs {
+                log!(s, "{}", run());
+            }
+            proc::kill(peer, libc::SIGCONT).ok();
+            log!(s, "{}", hash(&io::recv_exact(fd, unread).0));
+            for word in [b"hello", b"again"] {
+                io::send_all(fd, word).ok();
+                log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+                log!(s, "{}", runs[1]());
+            }
+        } else {
+            io::send_all(fd, &Random::new(3).bytes(unread)).ok();
+            s.tell(std::process::id().into());
+            for _ in 0..2 {
+                let (got, _) = io::recv_exact(fd, 5);
+                io::send_all(fd, &got).ok();
+            }
         }
         s.sync("next");
         net::close(fd).ok();

@@ -9,7 +9,7 @@ use super::zcopy_read::introduce;
 use crate::log;
 use crate::side::{Random, Side, text};
 use crate::sys::{Fd, call, io, net, proc, wait};
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, SIGCONT, SIGKILL, SIGSTOP};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, SIGCONT, SIGKILL};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -262,11 +262,6 @@ fn killed(s: &Side, sends: bool) {
     s.sync("done");
 }
 
-fn state(pid: i32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit(')').next()?.trim_start().chars().next()
-}
-
 /// One end is stopped and goes on, at any time; the other's calls that do not wait come back meanwhile, and
 /// every byte arrives.
 fn stopped(s: &Side, stops_sender: bool) {
@@ -339,8 +334,7 @@ fn stopped(s: &Side, stops_sender: bool) {
             for _ in 0..random.below(20) {
                 step(true);
             }
-            proc::kill(pid, SIGSTOP).ok();
-            assert!(wait::eventually(|| state(pid) == Some('T')));
+            proc::stop(pid);
             for _ in 0..6 {
                 step(true);
             }

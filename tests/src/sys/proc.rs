@@ -138,6 +138,18 @@ impl Thread {
     }
 }
 
+/// Stops a process, wherever it is.
+pub fn stop(pid: i32) {
+    kill(pid, libc::SIGSTOP).ok();
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.starts_with(" T"))
+    };
+    assert!(super::wait::eventually(is_stopped));
+}
+
 /// Stops a process whose threads all sleep. One that is stopped in the middle of something else goes on for a moment: the
 /// library's own thread looks after what is to be sent now and then, and holds the stream meanwhile.
 pub fn stop_asleep(child: i32) {

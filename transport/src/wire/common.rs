@@ -57,6 +57,10 @@ pub struct Common {
     /// Which of the processes that hold the connection, by its number, ends RDMA mode just now and has taken what nobody has read; 0 if
     /// none does.
     leaver: AtomicU32,
+    /// Octets that had come when this side asked the peer to take back what it sent.
+    pub asked_at: AtomicU64,
+    /// The same when it was last given up to leave RDMA mode, as the peer did not answer: as long as no more have, it need not be waited for.
+    pub let_be_at: AtomicU64,
     /// Messages that the peer waits for, as bits.
     asked: AtomicU32,
     /// The ring by which the octets go, or are about to, and how far both sides are with that.
@@ -82,6 +86,9 @@ pub enum Return {
     Asks = 8,
     /// The peer has ended its direction, and waits.
     Awaited = 16,
+    /// This side has asked, was not answered, and does not wait for that any more. An answer is followed as if the peer had ended its
+    /// direction by itself.
+    Stands = 32,
 }
 
 /// What a peer can wait for: bits of one word. (Of each kind one at a time can be open.)
@@ -129,6 +136,8 @@ impl Common {
             settles: AtomicBool::new(false),
             back: AtomicU32::new(0),
             leaver: AtomicU32::new(0),
+            asked_at: AtomicU64::new(0),
+            let_be_at: AtomicU64::new(u64::MAX),
             asked: AtomicU32::new(0),
             ring: Riding::new(),
             adverts: Adverts::new(),
@@ -289,6 +298,15 @@ impl Common {
     /// It is not any more. Whether it was.
     pub(super) fn end_return(&self, what: Return) -> bool {
         self.back.fetch_and(!(what as u32), Ordering::AcqRel) & what as u32 != 0
+    }
+
+    /// What this side has asked is waited for no longer ([`Return::Stands`]). The caller holds the lock under which an answer is heard.
+    pub fn let_ask_stand(&self) {
+        self.note_return(Return::Stands);
+        self.end_return(Return::Asks);
+        if self.is_returning(Return::Awaited) {
+            self.to_plain.store(true, Ordering::Release);
+        }
     }
 
     /// The peer waits for this.

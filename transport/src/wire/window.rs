@@ -232,6 +232,11 @@ impl Words {
         self.silent.store(true, Ordering::Release);
     }
 
+    /// It could not be said, and what comes is limited as before.
+    pub(super) fn speak(&self) {
+        self.silent.store(false, Ordering::Release);
+    }
+
     pub(super) fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Acquire)
     }

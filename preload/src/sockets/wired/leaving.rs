@@ -9,11 +9,12 @@
 //! What a peer that has closed has left on its way is drawn in first (`drawing`, `taking`); then what is here is given back (`giving`), or
 //! kept.
 //!
-//! Called by `demote`, with the registry lock held. The peer's program may be elsewhere for long, so it is rung by an
+//! Called by `demote`, with the registry lock held; where a program is started by all that it would inherit (`many`). The peer's program may be elsewhere for long, so it is rung by an
 //! urgent byte, which its `mover` sees. One at most for a connection: a second would put the first into the stream.
 
 mod drawing;
 mod giving;
+mod many;
 mod taking;
 
 use super::super::demote::{Unread, go_plain};
@@ -22,6 +23,7 @@ use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
 use super::{is_current, opening, raising, waiting, wire};
 use crate::world::World;
 use giving::{Giving, taken};
+pub(crate) use many::leave_all;
 use std::sync::atomic::Ordering;
 use taking::{OnItsWay, drain_all};
 use transport::clock;
@@ -90,14 +92,19 @@ struct Leaving {
     s: &'static Socket,
     fd: i32,
     wire: &'static Wire,
+    was: Phase,
     coming: OnItsWay,
     giving: Giving,
     kept: Vec<u8>,
-    part: Vec<u8>,
     rung: bool,
+    /// Nothing is taken out of the stream as long as nothing has come that may be the peer's answer: it can be let be ([`Self::let_be`]).
+    spares: bool,
     /// Octets that had been taken from the kernel when all was plain.
     taken: Option<u64>,
 }
+
+/// Through which what has come is read.
+const PART: usize = 64 * 1024;
 
 /// Before [`demote`], with no lock held, so that nobody else waits: what was asked is answered first, however late the peer's program
 /// accepts, and what was sent goes first, for as long as it takes that, however slowly. With both kernels' buffers full neither
@@ -166,47 +173,14 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
     if goes_on && s.phase() == Phase::Wired && has_failed(s, fd, wire) {
         return; // nothing is to come, and only we can tell of the error any more
     }
-    let giving = if unread != Unread::Keep {
-        Giving::Wanted
-    } else {
-        Giving::No
-    };
-    let mut leaving = Leaving {
-        s,
-        fd,
-        wire,
-        coming: OnItsWay::Unknown,
-        giving,
-        kept: Vec::new(),
-        part: vec![0; 64 * 1024],
-        rung: false,
-        taken: None,
-    };
-    let was = s.phase();
+    let mut leaving = Leaving::begin(s, fd, wire, unread);
+    let mut part = vec![0; PART];
     let mut whole = None;
     wait_until(FOLLOW_US, || {
-        if !is_current(s, wire) {
-            whole = Some(true); // (another process that holds it has ended it)
-        } else if take(wire) && leaving.step() {
-            whole = leaving.end();
-        }
+        whole = leaving.turn(&mut part);
         whole.is_some()
     });
-    wire.common.pass_leaving(Some(family::me()), None);
-    let was = if whole.is_some() { Phase::Wired } else { was };
-    if whole != Some(true) {
-        // (under both locks: a thread that is just hearing the peer's answer would go on with it)
-        if let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) {
-            s.set_phase(Phase::Plain);
-        }
-        s.broken.store(true, Ordering::Release);
-        net::disconnect(fd); // a reset, never a gap
-    } else if leaving.gives() && !leaving.kept.is_empty() {
-        let again = || residual::left(s) > 0 || net::ready_now(fd, libc::POLLIN) != 0;
-        wait_until(AGAIN_US, again);
-        leaving.keep_if_lost();
-    }
-    go_plain(w, s, fd, why, was);
+    leaving.close(w, whole, why);
 }
 
 /// Whether a process has it in hand to end RDMA mode: what it says and takes nobody else says or takes, since what is unread is with it.
@@ -247,8 +221,63 @@ fn is_out_plain(s: &Socket, wire: &Wire) -> bool {
 }
 
 impl Leaving {
-    /// Goes on as far as it can. True once nothing of RDMA mode is left, or the stream is over.
-    fn step(&mut self) -> bool {
+    fn begin(s: &'static Socket, fd: i32, wire: &'static Wire, unread: Unread) -> Self {
+        let giving = if unread != Unread::Keep {
+            Giving::Wanted
+        } else {
+            Giving::No
+        };
+        Self {
+            s,
+            fd,
+            wire,
+            was: s.phase(),
+            coming: OnItsWay::Unknown,
+            giving,
+            kept: Vec::new(),
+            rung: false,
+            spares: false,
+            taken: None,
+        }
+    }
+
+    /// Goes on as far as it can, if no other process is about the same. Whether nothing is lost, once it is over.
+    fn turn(&mut self, part: &mut [u8]) -> Option<bool> {
+        if !is_current(self.s, self.wire) {
+            return Some(true); // (another process that holds it has ended it)
+        }
+        if take(self.wire) && self.step(part) {
+            return self.end(part);
+        }
+        None
+    }
+
+    /// Leaves the connection to the kernel after so many turns. One that is not over by then, or of which something is lost, is reset.
+    fn close(self, w: &mut World, whole: Option<bool>, why: Reason) {
+        let Self { s, fd, wire, .. } = self;
+        wire.common.pass_leaving(Some(family::me()), None);
+        let was = if whole.is_some() {
+            Phase::Wired
+        } else {
+            self.was
+        };
+        if whole != Some(true) {
+            // (under both locks: a thread that is just hearing the peer's answer would go on with it)
+            if let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) {
+                s.set_phase(Phase::Plain);
+            }
+            s.broken.store(true, Ordering::Release);
+            net::disconnect(fd); // a reset, never a gap
+        } else if self.gives() && !self.kept.is_empty() {
+            let again = || residual::left(s) > 0 || net::ready_now(fd, libc::POLLIN) != 0;
+            wait_until(AGAIN_US, again);
+            self.keep_if_lost();
+        }
+        go_plain(w, s, fd, why, was);
+    }
+
+    /// One step. True once nothing of RDMA mode is left, or the stream is over.
+    fn step(&mut self, part: &mut [u8]) -> bool {
         if self.s.phase() == Phase::Opening {
             opening::hear_closing(self.s, self.fd, self.wire);
             return false;
@@ -258,10 +287,10 @@ impl Leaving {
             raising::decline(self.s, self.fd, self.wire);
             waiting::serve_due(self.s, self.fd);
         }
-        if !self.is_all_here() {
+        if !self.is_all_here(part) {
             return false;
         }
-        if self.is_dead() {
+        if self.is_dead(part) {
             return true;
         }
         if self.giving == Giving::Wanted {
@@ -283,7 +312,7 @@ impl Leaving {
         if let Giving::Gives(at) = self.giving {
             return if gives { self.give(at) } else { plain };
         }
-        let over = self.take_in();
+        let over = self.take_in(part);
         if self.giving == Giving::Asked {
             self.begin_to_give(over);
             return false;
@@ -308,7 +337,7 @@ impl Leaving {
     /// Keeps for the program what came and did not go back, and ends RDMA mode. Other threads may have taken plain bytes
     /// from the kernel since the last look: they come behind what is kept. False without memory; `None`: another thread
     /// has sent something that has not gone yet.
-    fn end(&mut self) -> Option<bool> {
+    fn end(&mut self, part: &mut [u8]) -> Option<bool> {
         let (Ok(_tx), Ok(_rx)) = (self.s.tx.lock(), self.s.rx.lock()) else {
             return None;
         };
@@ -323,7 +352,7 @@ impl Leaving {
         let mut rest = Vec::new();
         self.taken = taken(self.fd);
         let of = (self.wire, self.fd);
-        drain_all(&mut incoming, of, over, &mut self.part, &mut rest);
+        drain_all(&mut incoming, of, over, part, &mut rest);
         // Who was given something back has died: what comes once more is a part of that at most.
         let again = rest.len() + net::unread(self.fd);
         if dead && self.gives() && again < self.kept.len() {
@@ -363,15 +392,18 @@ impl Leaving {
     }
 }
 
-/// A server that may be asked yet, and from now on cannot answer.
-fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
-    // The request may be under way: who asks does so at once.
-    let most = if opening::is_named_at(fd) {
+/// How long (µs) the request of a server that may be asked yet may take, if it is under way: who asks does so at once.
+fn unasked_us(fd: i32) -> u64 {
+    if opening::is_named_at(fd) {
         NAMED_US
     } else {
         UNASKED_US
-    };
-    let asked = wait_until(most, || net::ready_now(fd, libc::POLLIN) != 0);
+    }
+}
+
+/// A server that may be asked yet, and from now on cannot answer.
+fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    let asked = wait_until(unasked_us(fd), || net::ready_now(fd, libc::POLLIN) != 0);
     if !asked && why == Reason::AsyncIo && s.declines.load(Ordering::Acquire) {
         return; // its program goes on calling us, so that a request can be looked for; and what comes then signals
     }

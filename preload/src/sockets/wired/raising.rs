@@ -349,7 +349,8 @@ fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool 
         // (nor one of a stream that goes back to plain bytes by now, or whose peer has ended its direction at this side's wish: the word
         // that is waited for would have come before)
         let ends = wire.common.to_plain.load(Ordering::Acquire)
-            || wire.common.is_returning(Return::Awaited);
+            || wire.common.is_returning(Return::Awaited)
+            || wire.common.is_returning(Return::Stands);
         if s.is_shared() || ends {
             return false;
         }

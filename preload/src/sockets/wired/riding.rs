@@ -17,7 +17,7 @@ use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::{Armed, Ring};
 use transport::sys::time;
-use transport::wire::Wire;
+use transport::wire::{Return, Wire};
 
 fn ring(s: &Socket) -> Option<&'static Ring> {
     wire(s)?.common.ring.get()
@@ -98,7 +98,7 @@ const WORTH_BYTES: u64 = 256 * 1024;
 #[inline]
 pub(super) fn consider(s: &'static Socket, wire: &Wire) {
     let riding = &wire.common.ring;
-    if !riding.begins_later() {
+    if !riding.begins_later() || wire.common.is_returning(Return::Stands) {
         return;
     }
     let since = riding.carried_since(carried(s));

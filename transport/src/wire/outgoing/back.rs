@@ -77,6 +77,7 @@ impl Out {
             return Ok(false);
         }
         common.note_return(Return::Asks);
+        let was_silent = common.words.is_silent();
         common.words.be_silent();
         self.release(common, fd)?;
         if self.send_early(common, fd)?.is_none()
@@ -87,7 +88,20 @@ impl Out {
             return Ok(true);
         }
         common.end_return(Return::Asks);
+        if !was_silent {
+            common.words.speak();
+        }
         Ok(false)
+    }
+
+    /// The same where what was asked before stands unanswered ([`Return::Stands`]), and needs no word. False once this direction has ended.
+    #[must_use]
+    pub fn ask_again(&self, common: &Common) -> bool {
+        let may = self.mode == Mode::Rdma;
+        if may {
+            common.note_return(Return::Asks);
+        }
+        may
     }
 
     /// Whether the peer waits for what is given back.

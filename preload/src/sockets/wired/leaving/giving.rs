@@ -1,6 +1,6 @@
 //! Giving back what has come and was not read: the peer sends it once more, plain, where it can.
 
-use super::super::super::residual;
+use super::super::super::{family, residual};
 use super::super::ending::is_peer_gone;
 use super::super::riding;
 use super::{BACK, Leaving};
@@ -30,11 +30,18 @@ impl Leaving {
             || self.wire.common.is_returning(Return::Waits)
             || self.wire.common.is_returning(Return::Asked)
             || self.look(|incoming, _, _| incoming.is_past_mode() || incoming.is_over());
+        let stands = self.wire.common.is_returning(Return::Stands);
+        if !stands {
+            let come = self.come(); // (before it is said: the answer may be quick)
+            self.wire.common.asked_at.store(come, Ordering::Release);
+        }
         let asked = {
             let Ok(_tx) = self.s.tx.lock() else { return };
             // SAFETY: the lock is held.
             let mut out = unsafe { self.wire.out() };
-            if ends || out.is_plain() {
+            if stands && out.ask_again(&self.wire.common) {
+                Ok(Some(true))
+            } else if ends || out.is_plain() {
                 Ok(None)
             } else {
                 out.ask_to_take_back(&self.wire.common, self.fd).map(Some)
@@ -43,7 +50,7 @@ impl Leaving {
         match asked {
             Ok(Some(true)) => {
                 self.giving = Giving::Asked;
-                self.rung = self.ring(BACK);
+                self.rung = stands || self.ring(BACK);
             }
             // (what keeps it from being said may lie here: a peer that speaks first, a ring's last word)
             Ok(Some(false)) => {
@@ -55,6 +62,40 @@ impl Leaving {
             }
             Ok(None) | Err(_) => self.giving = Giving::No,
         }
+    }
+
+    /// Whether the peer has said nothing since it was let be ([`Self::let_be`]).
+    pub(super) fn is_silent(&self) -> bool {
+        self.wire.common.let_be_at.load(Ordering::Acquire) == self.come()
+    }
+
+    /// Octets that have come, whether or not they were taken from the kernel.
+    fn come(&self) -> u64 {
+        let mut octets = 0;
+        self.look(|incoming, _, fd| {
+            octets = incoming.octets() + net::unread(fd) as u64;
+            true
+        });
+        octets
+    }
+
+    /// Lets the connection be, which goes on in RDMA mode: the peer has not answered, nothing is said that it must answer before, and nothing
+    /// was taken out of the stream. What it was asked stands: it goes back to plain bytes whenever it hears that, and this side follows.
+    /// False if it cannot be.
+    pub(super) fn let_be(&self) -> bool {
+        let come = self.come();
+        let (Ok(_tx), Ok(_rx)) = (self.s.tx.lock(), self.s.rx.lock()) else {
+            return false;
+        };
+        let common = &self.wire.common;
+        match self.giving {
+            Giving::Wanted if self.kept.is_empty() => {}
+            Giving::Asked if self.spares => common.let_ask_stand(),
+            _ => return false,
+        }
+        common.let_be_at.store(come, Ordering::Release);
+        common.pass_leaving(Some(family::me()), None);
+        true
     }
 
     /// Gives back what follows so many bytes. True if the connection has failed.

@@ -3,7 +3,9 @@
 
 use super::Leaving;
 use super::drawing::{Drawing, Seen};
+use super::giving::Giving;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use transport::sdp::Walk;
 use transport::sys::net;
 use transport::wire::{In, State, Wire};
@@ -18,7 +20,7 @@ pub(super) enum OnItsWay {
 
 impl Leaving {
     /// Whether what a peer that has closed has left on its way is here. Before this side says anything.
-    pub(super) fn is_all_here(&mut self) -> bool {
+    pub(super) fn is_all_here(&mut self, part: &mut [u8]) -> bool {
         loop {
             let mut drawing = match self.coming {
                 OnItsWay::Here => return true,
@@ -31,7 +33,7 @@ impl Leaving {
                     }
                 },
             };
-            let ended = self.take_in();
+            let ended = self.take_in(part);
             let mut seen = self.seen();
             seen.ended |= ended;
             let next = drawing.go_on(seen);
@@ -47,13 +49,13 @@ impl Leaving {
 
     /// Whether nothing can be said any more, and nothing comes: the peer's process has ended, perhaps while it was asked. All that it has sent
     /// lies here.
-    pub(super) fn is_dead(&mut self) -> bool {
+    pub(super) fn is_dead(&mut self, part: &mut [u8]) -> bool {
         if net::ready_now(self.fd, 0) & libc::POLLHUP == 0 {
             return false;
         }
         let mut was = (self.seen().octets, self.kept.len());
         loop {
-            self.take_in();
+            self.take_in(part);
             let now = (self.seen().octets, self.kept.len());
             if now == was {
                 return true;
@@ -77,16 +79,34 @@ impl Leaving {
     }
 
     /// Takes what has come. True if nothing more can: the stream is over.
-    pub(super) fn take_in(&mut self) -> bool {
+    pub(super) fn take_in(&mut self, part: &mut [u8]) -> bool {
         let Ok(_rx) = self.s.rx.lock() else {
             return true;
         };
         // SAFETY: the lock is held.
         let mut incoming = unsafe { self.wire.incoming() };
         let of = (self.wire, self.fd);
-        drain_all(&mut incoming, of, false, &mut self.part, &mut self.kept);
+        self.spares = self.spares && !self.is_to_take(&mut incoming);
+        if self.spares {
+            return incoming.state() == State::Reset || incoming.is_over();
+        }
+        drain_all(&mut incoming, of, false, part, &mut self.kept);
         // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
         incoming.state() == State::Reset || incoming.is_over()
+    }
+}
+
+impl Leaving {
+    /// Whether to take out of the stream what has come: once something has that may be the peer's answer, or, before it is asked, there is no
+    /// more room for what comes.
+    fn is_to_take(&self, incoming: &mut In) -> bool {
+        let before = incoming.octets();
+        let come = before + net::unread(self.fd) as u64;
+        if self.giving == Giving::Asked {
+            return come > self.wire.common.asked_at.load(Ordering::Acquire);
+        }
+        incoming.available(&self.wire.common, self.fd);
+        incoming.octets() == before && come > before
     }
 }
 

@@ -1,0 +1,128 @@
+//! A program is started: all that it would inherit is left to the kernel first. The peers share one patience, so that many that do not
+//! answer (stopped, or behind a link that is down) cost no more time than one.
+//!
+//! Rule: a connection that somebody goes on with by the library, this process or another, outlives a peer that does not answer: it stays in
+//! RDMA mode ([`Leaving::let_be`]), and the new program does not get it. One that only the new program would have is reset.
+//!
+//! Called by `hooks::exec`, with no lock held.
+
+use super::super::super::demote::Unread;
+use super::super::super::{Phase, Socket};
+use super::super::{opening, wire};
+use super::{FOLLOW_US, Leaving, PART, before_demote, unasked_us, wait_until};
+use crate::world::{self, World};
+use std::sync::atomic::Ordering;
+use transport::reason::Reason;
+use transport::sys::net;
+
+/// How long (µs) a peer is waited for before the next is asked.
+const FIRST_US: u64 = 2000;
+/// How long (µs) all of them are then, where somebody goes on with each.
+const GOES_ON_US: u64 = 1_000_000;
+
+/// Leaves these streams, descriptor by descriptor, to the kernel. `goes_on`: somebody beside the new program holds it. The descriptors
+/// that the new program is not to get.
+pub(crate) fn leave_all(
+    all: &[(&'static Socket, i32)],
+    goes_on: impl Fn(&Socket) -> bool,
+) -> Vec<i32> {
+    let mut first: Vec<(&'static Socket, i32)> = Vec::new();
+    for &(s, fd) in all {
+        if !first.iter().any(|&(other, _)| std::ptr::eq(other, s)) {
+            first.push((s, fd));
+        }
+    }
+    for &(s, fd) in first.iter().filter(|(s, _)| !goes_on(s)) {
+        before_demote(s, fd, Reason::Exec);
+    }
+    await_requests(&first);
+    let mut w = world::lock();
+    let mut part = vec![0; PART];
+    let mut late = Vec::new();
+    for (s, fd) in first {
+        let Some(wire) = wire(s) else {
+            leave_unasked(&mut w, s, fd, goes_on(s));
+            continue;
+        };
+        let mut leaving = Leaving::begin(s, fd, wire, Unread::GiveBack);
+        leaving.spares = goes_on(s);
+        let mut whole = None;
+        let most = if leaving.is_silent() { 0 } else { FIRST_US };
+        wait_until(most, || {
+            whole = leaving.turn(&mut part);
+            whole.is_some()
+        });
+        if whole.is_some() {
+            leaving.close(&mut w, whole, Reason::Exec);
+        } else {
+            late.push(leaving);
+        }
+    }
+    let most = if late.iter().all(|l| goes_on(l.s)) {
+        GOES_ON_US
+    } else {
+        FOLLOW_US
+    };
+    // (who was waited for in vain before, and has said nothing since, is not again)
+    if !late.iter().all(Leaving::is_silent) {
+        wait_until(most, || {
+            late = turn_all(std::mem::take(&mut late), &mut w, &mut part);
+            late.is_empty()
+        });
+    }
+    let mut kept = Vec::new();
+    for leaving in late {
+        let s = leaving.s;
+        if goes_on(s) && leaving.let_be() {
+            kept.extend(
+                all.iter()
+                    .filter(|(o, _)| std::ptr::eq(*o, s))
+                    .map(|&(_, fd)| fd),
+            );
+        } else {
+            leaving.close(&mut w, None, Reason::Exec);
+        }
+    }
+    kept
+}
+
+/// Who may be asked yet may have been by now: waits for all of these requests together.
+fn await_requests(all: &[(&'static Socket, i32)]) {
+    let unasked = |&&(s, _): &&(&'static Socket, i32)| wire(s).is_none();
+    let Some(most) = all
+        .iter()
+        .filter(unasked)
+        .map(|&(_, fd)| unasked_us(fd))
+        .max()
+    else {
+        return;
+    };
+    let has_come = |&(_, fd): &(&'static Socket, i32)| net::ready_now(fd, libc::POLLIN) != 0;
+    wait_until(most, || all.iter().filter(unasked).all(has_come));
+}
+
+/// A server that has not been asked. One that goes on with the library answers whenever it is: it does not want that any more.
+fn leave_unasked(w: &mut World, s: &'static Socket, fd: i32, goes_on: bool) {
+    if s.phase() != Phase::Opening {
+        return; // (it was closed meanwhile, or its peer has gone back)
+    }
+    if goes_on && net::ready_now(fd, libc::POLLIN) == 0 {
+        s.declines.store(true, Ordering::Release);
+    } else {
+        opening::decline(w, s, fd, Reason::Exec);
+    }
+}
+
+/// One turn of each. Those that are not over.
+fn turn_all(all: Vec<Leaving>, w: &mut World, part: &mut [u8]) -> Vec<Leaving> {
+    let mut late = Vec::new();
+    for mut leaving in all {
+        let whole = leaving.turn(part);
+        if whole.is_some() {
+            leaving.close(w, whole, Reason::Exec);
+        } else {
+            late.push(leaving);
+        }
+    }
+    late
+}
