@@ -502,6 +502,9 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
                 None => unsafe { look(s, fd, walk, flags, how) },
             };
         }
+        // (another thread, or process, has kept some since the look above, and ended whatever went before)
+        // SAFETY: the caller's promise.
+        _ if residual::left(s) > 0 => return unsafe { look(s, fd, walk, flags, how) },
         // SAFETY: as above.
         _ => return unsafe { kernel_once(s, fd, walk, flags, how) },
     }

@@ -25,6 +25,7 @@ mod epoll_order;
 mod epoll_sets;
 mod epoll_threads;
 mod executed;
+mod executed_amid;
 mod failed;
 mod firsts;
 mod flags;
@@ -221,6 +222,7 @@ pub fn all() -> Vec<Case> {
         firsts::CASES,
         stdio::CASES,
         executed::CASES,
+        executed_amid::CASES,
         failed::CASES,
         legs::CASES,
         little::CASES,

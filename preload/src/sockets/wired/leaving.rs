@@ -25,16 +25,17 @@ use crate::world::World;
 use giving::{Giving, taken};
 pub(crate) use many::leave_all;
 use std::sync::atomic::Ordering;
-use taking::{OnItsWay, drain_all};
+use taking::{OnItsWay, drain_all, is_over};
 use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::records::KNOCK;
 use transport::sys::{diag, net, time};
-use transport::wire::{In, Return, State, Wire};
+use transport::wire::{In, Return, Wire};
 
-/// How long (µs) to wait for a peer to go back to plain bytes.
+/// How long (µs) to wait for a peer to go back to plain bytes while nothing comes from it, and in all.
 const FOLLOW_US: u64 = 3_000_000;
+const FOLLOW_MOST_US: u64 = 15_000_000;
 /// How much (octets) on its way to the peer is little: it hears us soon enough behind that.
 const LITTLE: u64 = 64 * 1024;
 /// How long (µs) more than that may take to reach the peer, and to stand still meanwhile, as its program does not read. A peer that
@@ -97,7 +98,9 @@ struct Leaving {
     giving: Giving,
     kept: Vec<u8>,
     rung: bool,
-    /// Nothing is taken out of the stream as long as nothing has come that may be the peer's answer: it can be let be ([`Self::let_be`]).
+    /// Somebody here goes on with the connection by the library, whatever a new program does with it.
+    goes_on: bool,
+    /// Then nothing is taken out of the stream as long as nothing has come that may be the peer's answer: it can be let be ([`Self::let_be`]).
     spares: bool,
     /// Octets that had been taken from the kernel when all was plain.
     taken: Option<u64>,
@@ -176,11 +179,34 @@ pub(crate) fn demote(w: &mut World, s: &'static Socket, fd: i32, why: Reason, un
     let mut leaving = Leaving::begin(s, fd, wire, unread);
     let mut part = vec![0; PART];
     let mut whole = None;
-    wait_until(FOLLOW_US, || {
+    let mut quiet = Quiet::begin();
+    wait_until(FOLLOW_MOST_US, || {
         whole = leaving.turn(&mut part);
-        whole.is_some()
+        whole.is_some() || quiet.lasts(leaving.moved()) > clock::us(FOLLOW_US)
     });
     leaving.close(w, whole, why);
+}
+
+/// For how long nothing has moved.
+struct Quiet {
+    moved: u64,
+    since: u64,
+}
+
+impl Quiet {
+    fn begin() -> Self {
+        let since = clock::ticks();
+        Self { moved: 0, since }
+    }
+
+    /// In ticks, where so much has been moved by now.
+    fn lasts(&mut self, moved: u64) -> u64 {
+        let now = clock::ticks();
+        if moved != self.moved {
+            (self.moved, self.since) = (moved, now);
+        }
+        now - self.since
+    }
 }
 
 /// Whether a process has it in hand to end RDMA mode: what it says and takes nobody else says or takes, since what is unread is with it.
@@ -236,6 +262,7 @@ impl Leaving {
             giving,
             kept: Vec::new(),
             rung: false,
+            goes_on: false,
             spares: false,
             taken: None,
         }
@@ -252,27 +279,37 @@ impl Leaving {
         None
     }
 
+    /// How much has moved: octets that came, and bytes that went back.
+    fn moved(&self) -> u64 {
+        let given = match self.giving {
+            Giving::Gives(at) => at as u64,
+            _ => 0,
+        };
+        self.come() + given
+    }
+
     /// Leaves the connection to the kernel after so many turns. One that is not over by then, or of which something is lost, is reset.
     fn close(self, w: &mut World, whole: Option<bool>, why: Reason) {
         let Self { s, fd, wire, .. } = self;
-        wire.common.pass_leaving(Some(family::me()), None);
         let was = if whole.is_some() {
             Phase::Wired
         } else {
             self.was
         };
         if whole != Some(true) {
-            // (under both locks: a thread that is just hearing the peer's answer would go on with it)
+            // (under both locks: a thread that is just hearing the peer's answer would go on with it, and who reads round what was taken
+            // out of the stream would not see the gap)
             if let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) {
+                s.broken.store(true, Ordering::Release);
+                net::disconnect(fd); // a reset, never a gap
                 s.set_phase(Phase::Plain);
             }
-            s.broken.store(true, Ordering::Release);
-            net::disconnect(fd); // a reset, never a gap
         } else if self.gives() && !self.kept.is_empty() {
             let again = || residual::left(s) > 0 || net::ready_now(fd, libc::POLLIN) != 0;
             wait_until(AGAIN_US, again);
             self.keep_if_lost();
         }
+        wire.common.pass_leaving(Some(family::me()), None);
         go_plain(w, s, fd, why, was);
     }
 
@@ -296,6 +333,8 @@ impl Leaving {
         if self.giving == Giving::Wanted {
             self.ask();
             if self.giving == Giving::Wanted {
+                // (what cannot be said before the peer has read may wait for what the peer itself cannot send before this side has)
+                self.take_in(part);
                 return false;
             }
         }
@@ -317,7 +356,7 @@ impl Leaving {
             self.begin_to_give(over);
             return false;
         }
-        plain && self.is_taken_in() || over
+        plain || over
     }
 
     /// Whether the peer has closed in RDMA mode: it would answer with a reset, and has no more to say than lies here.
@@ -344,7 +383,7 @@ impl Leaving {
         // SAFETY: both locks are held.
         let mut incoming = unsafe { self.wire.incoming() };
         let dead = net::ready_now(self.fd, 0) & libc::POLLHUP != 0;
-        let over = dead || incoming.state() == State::Reset || incoming.is_over();
+        let over = dead || is_over(&incoming, self.wire);
         // SAFETY: as above.
         if !over && !unsafe { self.wire.out() }.is_plain() {
             return None;
@@ -371,10 +410,6 @@ impl Leaving {
         }
         self.s.set_phase(Phase::Plain);
         Some(whole)
-    }
-
-    fn is_taken_in(&self) -> bool {
-        self.look(|incoming, _, _| incoming.held() == 0)
     }
 
     /// Rings the peer, whose program may be elsewhere for long, once what was said has gone. True once that is done.

@@ -8,6 +8,9 @@ use std::sync::atomic::Ordering;
 use transport::sys::{diag, net};
 use transport::wire::Return;
 
+/// Octets that find room in both kernels once more in any case.
+const MOST_BACK: usize = 1024 * 1024;
+
 /// How far this side is with what it gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giving {
@@ -70,13 +73,23 @@ impl Leaving {
     }
 
     /// Octets that have come, whether or not they were taken from the kernel.
-    fn come(&self) -> u64 {
+    pub(super) fn come(&self) -> u64 {
         let mut octets = 0;
         self.look(|incoming, _, fd| {
             octets = incoming.octets() + net::unread(fd) as u64;
             true
         });
         octets
+    }
+
+    /// Whether nothing has been said or taken that cannot be let stand.
+    pub(super) fn can_be_let_be(&self) -> bool {
+        self.kept.is_empty()
+            && match self.giving {
+                Giving::Wanted => true,
+                Giving::Asked => self.spares,
+                Giving::Gives(_) | Giving::No => false,
+            }
     }
 
     /// Lets the connection be, which goes on in RDMA mode: the peer has not answered, nothing is said that it must answer before, and nothing
@@ -88,10 +101,11 @@ impl Leaving {
             return false;
         };
         let common = &self.wire.common;
-        match self.giving {
-            Giving::Wanted if self.kept.is_empty() => {}
-            Giving::Asked if self.spares => common.let_ask_stand(),
-            _ => return false,
+        if !self.can_be_let_be() {
+            return false;
+        }
+        if self.giving == Giving::Asked {
+            common.let_ask_stand();
         }
         common.let_be_at.store(come, Ordering::Release);
         common.pass_leaving(Some(family::me()), None);
@@ -129,7 +143,15 @@ impl Leaving {
             // SAFETY: the lock is held while it is looked at.
             unsafe { self.wire.out() }.can_give_back(&self.wire.common)
         });
-        self.giving = if can { Giving::Gives(0) } else { Giving::No };
+        // (what has no room here when it comes once more keeps the peer from taking back the rest)
+        let room = net::option(self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0) / 2; // (the kernel counts its own, too)
+        let most = usize::try_from(room).unwrap_or(0).max(MOST_BACK);
+        let fits = !self.goes_on || self.kept.len() <= most;
+        self.giving = if can && fits {
+            Giving::Gives(0)
+        } else {
+            Giving::No
+        };
     }
 
     /// Whether what was here has gone back, and comes once more.

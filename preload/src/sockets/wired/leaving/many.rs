@@ -9,9 +9,12 @@
 use super::super::super::demote::Unread;
 use super::super::super::{Phase, Socket};
 use super::super::{opening, wire};
-use super::{FOLLOW_US, Leaving, PART, before_demote, unasked_us, wait_until};
+use super::{
+    FOLLOW_MOST_US, FOLLOW_US, Leaving, PART, Quiet, before_demote, unasked_us, wait_until,
+};
 use crate::world::{self, World};
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::reason::Reason;
 use transport::sys::net;
 
@@ -45,7 +48,8 @@ pub(crate) fn leave_all(
             continue;
         };
         let mut leaving = Leaving::begin(s, fd, wire, Unread::GiveBack);
-        leaving.spares = goes_on(s);
+        leaving.goes_on = goes_on(s);
+        leaving.spares = leaving.goes_on;
         let mut whole = None;
         let most = if leaving.is_silent() { 0 } else { FIRST_US };
         wait_until(most, || {
@@ -58,22 +62,22 @@ pub(crate) fn leave_all(
             late.push(leaving);
         }
     }
-    let most = if late.iter().all(|l| goes_on(l.s)) {
-        GOES_ON_US
-    } else {
-        FOLLOW_US
-    };
     // (who was waited for in vain before, and has said nothing since, is not again)
     if !late.iter().all(Leaving::is_silent) {
-        wait_until(most, || {
+        let begun = clock::ticks();
+        let mut quiet = Quiet::begin();
+        wait_until(FOLLOW_MOST_US, || {
             late = turn_all(std::mem::take(&mut late), &mut w, &mut part);
+            let may_end = clock::ticks() - begun > clock::us(GOES_ON_US);
             late.is_empty()
+                || may_end && late.iter().all(|l| l.goes_on && l.can_be_let_be())
+                || quiet.lasts(late.iter().map(Leaving::moved).sum()) > clock::us(FOLLOW_US)
         });
     }
     let mut kept = Vec::new();
     for leaving in late {
         let s = leaving.s;
-        if goes_on(s) && leaving.let_be() {
+        if leaving.goes_on && leaving.let_be() {
             kept.extend(
                 all.iter()
                     .filter(|(o, _)| std::ptr::eq(*o, s))

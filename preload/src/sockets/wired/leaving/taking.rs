@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use transport::sdp::Walk;
 use transport::sys::net;
-use transport::wire::{In, State, Wire};
+use transport::wire::{In, Return, State, Wire};
 
 /// What a peer that may have closed has left on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,12 +88,19 @@ impl Leaving {
         let of = (self.wire, self.fd);
         self.spares = self.spares && !self.is_to_take(&mut incoming);
         if self.spares {
-            return incoming.state() == State::Reset || incoming.is_over();
+            return is_over(&incoming, self.wire);
         }
-        drain_all(&mut incoming, of, false, part, &mut self.kept);
-        // (a peer that has said DisConn says Plain all the same, and then ends its direction in the kernel)
-        incoming.state() == State::Reset || incoming.is_over()
+        let asked = self.giving != Giving::Wanted; // (the sooner its last word is read)
+        drain_all(&mut incoming, of, asked, part, &mut self.kept);
+        is_over(&incoming, self.wire)
     }
+}
+
+/// Whether the stream is over: nothing of it is to come, and nothing that goes has to become plain before. (A peer that has said DisConn says
+/// Plain all the same. One that has said that, or is to behind what it gives back, may have ended its direction in the kernel, and reads on.)
+pub(super) fn is_over(incoming: &In, wire: &Wire) -> bool {
+    let goes_on = incoming.is_past_mode() || wire.common.is_returning(Return::Waits);
+    incoming.state() == State::Reset || incoming.is_over() && !goes_on
 }
 
 impl Leaving {
@@ -102,16 +109,19 @@ impl Leaving {
     fn is_to_take(&self, incoming: &mut In) -> bool {
         let before = incoming.octets();
         let come = before + net::unread(self.fd) as u64;
-        if self.giving == Giving::Asked {
-            return come > self.wire.common.asked_at.load(Ordering::Acquire);
+        match self.giving {
+            Giving::Wanted => {
+                incoming.available(&self.wire.common, self.fd);
+                incoming.octets() == before && come > before
+            }
+            Giving::Asked => come > self.wire.common.asked_at.load(Ordering::Acquire),
+            Giving::Gives(_) | Giving::No => true,
         }
-        incoming.available(&self.wire.common, self.fd);
-        incoming.octets() == before && come > before
     }
 }
 
-/// Reads what has come, frame by frame, up to the end of RDMA mode; of one who may go on sending no more than so much in one go, since what
-/// is drawn from it has to find room in the kernels again.
+/// Reads what has come, frame by frame, up to the end of RDMA mode; of one that does not know yet that it is to end no more than so much
+/// in one go, since what is drawn from it has to find room in the kernels again.
 pub(super) fn drain_all(
     incoming: &mut In,
     (wire, fd): (&Wire, i32),
@@ -119,14 +129,15 @@ pub(super) fn drain_all(
     part: &mut [u8],
     kept: &mut Vec<u8>,
 ) {
-    const AT_ONCE: usize = 64 * 1024;
+    let at_once = if ends { 4 * 1024 * 1024 } else { 64 * 1024 };
     let begun = kept.len();
     loop {
         let before = kept.len();
         incoming.look_for_plain(&wire.common, fd);
         drain(incoming, wire, fd, part, kept);
-        let enough = before - begun > AT_ONCE && !ends && !incoming.is_over();
-        if kept.len() == before || enough {
+        // (behind the end of RDMA mode only what is here already, so that one who goes on sending keeps nobody)
+        let enough = before - begun > at_once && !incoming.is_over();
+        if kept.len() == before || enough || incoming.is_past_mode() {
             break;
         }
     }
