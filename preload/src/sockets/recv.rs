@@ -244,6 +244,9 @@ unsafe fn kernel_once(
         return unsafe { once(s, p, fd, walk, how) };
     }
     let fd = s.live_fd(fd);
+    if walk.done() > 0 && net::has_only_error(fd) {
+        return Ok(Got::Reset); // (what was read is all that this call tells: the error is the next one's)
+    }
     if how.whole && walk.done() > 0 && !net::goes_on(fd) {
         return Ok(Got::Empty);
     }

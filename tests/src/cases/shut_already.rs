@@ -65,6 +65,11 @@ pub(super) const CASES: &[Case] = &[
             }
         })
     }),
+    Case::pair("data_for_shutdown_both_received_whole", |s| {
+        data_for_shut(s, |s, fd| {
+            log!(s, "{}", io::recv(fd, &mut [0; 9], libc::MSG_WAITALL));
+        })
+    }),
     Case::pair("shutdown_after_both_ends", |s| {
         shutdown_after_both(s, SHUT_RDWR)
     }),

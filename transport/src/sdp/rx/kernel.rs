@@ -64,6 +64,9 @@ impl Rx {
             };
             limit = usize::try_from(left).unwrap_or(usize::MAX);
         }
+        if walk.done() > 0 && net::has_only_error(fd) {
+            return Ok(Some(Got::Reset)); // (what was read is all that this call tells: the error is the next one's)
+        }
         if !goes_on {
             return Ok(Some(Got::Empty));
         }
