@@ -180,7 +180,8 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
             let silent = tag(m.index, e.turn);
             let data = if e.is_disabled() { silent } else { e.data };
             let (fd, events) = (e.fd, e.program_events());
-            if e.parked {
+            if std::mem::take(&mut e.parked) {
+                // (nobody has it from here on: it comes back as the kernel's own)
                 m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
             } else if events & EXCLUSIVE != 0 {
                 m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);

@@ -16,6 +16,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("epoll_small_maxevents", epoll_small_maxevents).conns(6),
     Case::pair("epoll_close_removes", epoll_close_removes).processes_only(),
     Case::pair("epoll_before_connect", epoll_before_connect),
+    Case::moving(
+        "epoll_deleted_and_the_kernels",
+        epoll_deleted_and_the_kernels,
+    ),
     Case::solo("epoll_listener", epoll_listener).conns(2),
 ];
 
@@ -88,6 +92,24 @@ fn epoll_errors(s: &Side) {
         "null event {}",
         crate::sys::call!(libc::epoll_ctl(set, libc::EPOLL_CTL_MOD, fd, null))
     );
+    s.sync("done");
+}
+
+/// The stream goes back to the kernel while its registration is deleted.
+fn epoll_deleted_and_the_kernels(s: &Side) {
+    let fd = s.pair();
+    let set = wait::epoll();
+    log!(s, "add {}", add(set, fd, EPOLLIN, 1));
+    log!(s, "{:?}", epoll_wait(set, 4, 0));
+    log!(s, "delete {}", delete(set, fd));
+    // SAFETY: a descriptor of its own, which is closed with the stream.
+    unsafe { libc::fclose(libc::fdopen(net::dup(fd).fd(), c"w".as_ptr())) };
+    log!(s, "modify {}", modify(set, fd, EPOLLOUT, 2));
+    log!(s, "delete {}", delete(set, fd));
+    log!(s, "add {}", add(set, fd, EPOLLIN, 3));
+    log!(s, "add {}", add(set, fd, EPOLLIN, 4));
+    log!(s, "modify {}", modify(set, fd, EPOLLOUT, 5));
+    log!(s, "{:?}", epoll_wait(set, 4, 1000));
     s.sync("done");
 }
 
