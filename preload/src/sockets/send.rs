@@ -13,8 +13,10 @@ use super::{Phase, Socket, cut, demote, engage, held, large, operator, parked, s
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::direct::policy::{self, Mode};
+use transport::provider::{End, Provider as _};
 use transport::record;
 use transport::sdp::{Leg, Put, Tx, Walk};
+use transport::shm::layout::FIN_NONE;
 use transport::sys::{Errno, Result, net, time};
 
 /// Flags that are served here; any other goes to the kernel.
@@ -411,6 +413,10 @@ fn before_kernel(
         return Ok(None);
     };
     let ending = ending_with(s, tx, p, fd);
+    // (a peer that is back on the kernel has taken its bells, and ends there: what the kernel says of that is the peer's doing)
+    if ending == Ending::Eof && p.finished() == FIN_NONE && p.stated(End::Fast).is_some() {
+        return Ok(None);
+    }
     // A peer that died with bytes unread: the kernel saw no more than an orderly end.
     if ending != Ending::Reset || s.broken.load(Ordering::Acquire) {
         return Ok(Some(ending));

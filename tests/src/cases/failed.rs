@@ -4,11 +4,12 @@
 use super::Case;
 use crate::log;
 use crate::side::Side;
-use crate::sys::{Fd, call, io, net, pass, wait};
+use crate::sys::{Fd, aside, call, io, net, pass, wait};
 
 const MOVES: &str = "the stream goes back to the kernel";
 
 pub(super) const CASES: &[Case] = &[
+    Case::moving("sent_behind_reset_seen", reset_seen),
     Case::pair("failed_then_send", |s| failed(s, sends)),
     Case::pair("failed_then_sendfile", |s| failed(s, sendfiles)),
     Case::pair("failed_then_splice", |s| failed(s, splices)),
@@ -216,6 +217,26 @@ fn bad_length_of_address(s: &Side) {
     } else {
         io::send_all(fd, b"123456789").ok();
         s.sync("sent");
+    }
+    s.sync("done");
+}
+
+/// The peer disconnects with bytes of its own unread here, which a look shows before anything is sent.
+fn reset_seen(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        wait::wait_queued(fd, 6);
+        s.sync("queued");
+        s.sync("disconnected");
+        wait::wait_for(fd, libc::POLLHUP);
+        for _ in 0..3 {
+            log!(s, "{}", io::send(fd, b"xy", libc::MSG_NOSIGNAL));
+        }
+    } else {
+        io::send_all(fd, b"unread").ok();
+        s.sync("queued");
+        aside::disconnect(fd).ok();
+        s.sync("disconnected");
     }
     s.sync("done");
 }
