@@ -8,7 +8,7 @@
 //! A stream for which there is no seat, or no memory, goes back to the kernel before the fork.
 
 use crate::epoll::ticket::{self, Taker};
-use crate::sockets::demote::{Unread, begin_many, demote_held};
+use crate::sockets::demote::{Unread, begin_many, demote_at_once};
 use crate::sockets::wired::{self, mover};
 use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled, timing};
 use crate::world::World;
@@ -74,7 +74,7 @@ pub(crate) extern "C" fn before_fork() {
     for &(s, fd) in &streams {
         wired::end_ring(s, fd); // the adapter is this process's
         if !child.is_some_and(|child| seats::share(s, child)) {
-            demote_held(w, s, fd, Reason::Forked, Unread::GiveBack);
+            demote_at_once(w, s, fd, Reason::Forked, Unread::GiveBack);
         }
         wired::end_ring(s, fd); // (settles one that has been made meanwhile)
         timing::retime(s);

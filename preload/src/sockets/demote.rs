@@ -13,9 +13,9 @@ use transport::direct::Direct;
 use transport::doorbell;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
-use transport::sdp::{Leg, Rx};
+use transport::sdp::{Leg, Rx, Tx};
 use transport::shm::layout::FIN_SHUT;
-use transport::sys::{self, Errno, net};
+use transport::sys::{self, Errno, net, time};
 
 /// How long (µs) a peer may be in the middle of a put before it is not waited for any more. A put is a copy
 /// of at most a buffer; the rest is for a peer that was preempted.
@@ -29,7 +29,9 @@ const ASLEEP_US: u64 = 300_000;
 /// How long (µs) to wait in vain for the peers of many streams together, and then for each.
 const IN_VAIN_US: u64 = 100_000;
 const HEARING_US: u64 = 500;
-/// How long (µs) bytes that the peer asked back may take to go; the kernel connection is empty then.
+/// How long (µs) bytes that the peer asked back are waited for while the kernel takes none of them.
+const STILL_US: u64 = 3_000_000;
+/// The same, where the registry lock is held.
 const SETTLE_US: u64 = 100_000;
 
 /// How long (µs) threads that were woken on the connection may take to leave it.
@@ -117,11 +119,70 @@ pub(crate) fn demote(s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
 /// [`demote`] in a walk over many, after [`begin_many`].
 pub(crate) fn demote_one_of_many(s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
     super::wired::before_demote(s, fd, why);
-    let mut w = world::lock();
-    demote_held(&mut w, s, fd, why, unread);
+    let (mut left, mut moved) = (u64::MAX, clock::ticks());
+    loop {
+        let mut w = world::lock();
+        demote_held(&mut w, s, fd, why, unread);
+        let owed = owed(s);
+        if owed == 0 {
+            return;
+        }
+        if owed < left {
+            (left, moved) = (owed, clock::ticks());
+        } else if clock::ticks() - moved > clock::us(STILL_US) {
+            // (others who hold the stream go on with it: what is owed goes before all that they send)
+            if !s.is_shared() {
+                give_up(&mut w, s, fd, why);
+            }
+            return;
+        }
+        // The peer may owe as much, and wait for the same: whoever reads here is to go on.
+        drop(w);
+        let _ = time::nap(OWED_NAP_US);
+    }
 }
 
-/// [`demote`] with the registry lock held.
+/// How often (µs) the kernel is offered what is owed.
+const OWED_NAP_US: u64 = 500;
+
+/// How much (bytes) is owed by the kernel, and keeps the stream from being its.
+fn owed(s: &Socket) -> u64 {
+    if s.phase() != Phase::Attached || s.tx_leg() != Leg::Last {
+        return 0;
+    }
+    s.tx.lock().map_or(0, |tx| tx.owed())
+}
+
+/// What is owed does not go, and nobody is left who would send it.
+fn give_up(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
+    s.broken.store(true, Ordering::Release);
+    net::disconnect(fd); // a reset, never a gap
+    become_plain(w, s, fd, why);
+}
+
+/// [`demote_held`] of what must be the kernel's now.
+pub(crate) fn demote_at_once(
+    w: &mut World,
+    s: &'static Socket,
+    fd: i32,
+    why: Reason,
+    unread: Unread,
+) {
+    let begun = clock::ticks();
+    loop {
+        demote_held(w, s, fd, why, unread);
+        if owed(s) == 0 {
+            return;
+        }
+        if clock::ticks() - begun > clock::us(SETTLE_US) {
+            return give_up(w, s, fd, why);
+        }
+        sys::yield_core();
+    }
+}
+
+/// [`demote`] with the registry lock held. Where the peer has asked back more than the kernel has room for the stream stays
+/// attached yet: what is owed goes with this process's next calls.
 pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) {
     match s.phase() {
         Phase::Fresh => become_plain(w, s, fd, why),
@@ -211,6 +272,17 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     if s.phase() != Phase::Attached {
         return; // another process that holds it was faster
     }
+    // The peer may have gone first and asked for its unread bytes: once plain, nothing would send them.
+    if p.stopped() {
+        tx.end_fast(p);
+    }
+    if tx.owes() && !pay(s, p, &mut tx, fd) {
+        return;
+    }
+    if tx.leg() == Leg::Last && rx.leg() == Leg::Last && rx.bells_outstanding(p) == 0 {
+        drop((tx, rx));
+        return become_plain(w, s, fd, why); // (it was as far before, and owed)
+    }
     let closed = tx.is_finished();
     // A peer that may have shut its kernel half can send nothing again.
     let heard = !closed && !super::ending::is_gone(s, p);
@@ -299,23 +371,19 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     {
         sys::yield_core();
     }
-    // The peer may have gone first and asked for its unread bytes: once plain, nothing would send them.
-    let begun = clock::ticks();
-    while tx.settle(p, fd) == Err(Errno::AGAIN) {
-        if clock::ticks() - begun > clock::us(SETTLE_US) {
-            s.broken.store(true, Ordering::Release);
-            break;
-        }
-        sys::yield_core();
-    }
     s.mirror_rx(&rx);
     s.mirror_tx(&tx);
+    // (the peer may have gone at the same time, and have asked for its own)
+    let owes = tx.owes() && !pay(s, p, &mut tx, fd);
     drop((tx, rx));
     if p.finished() == FIN_SHUT && all_here {
         // The peer's end is a word in the segment until it follows, which may be much later: what is read
         // here ends with what the kernel has, as after its FIN.
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+    }
+    if owes && !s.broken.load(Ordering::Acquire) {
+        return;
     }
     if closed {
         // SAFETY: no pointers.
@@ -397,6 +465,18 @@ fn follow(s: &'static Socket, fd: i32) {
         settled(s, fd);
     }
     finish_if_over(s, fd, Reason::PeerDemoted);
+}
+
+/// Sends what is owed, as far as the kernel has room now. True once all has gone; else it is remembered.
+fn pay(s: &'static Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -> bool {
+    let paid = tx.settle(p, fd) != Err(Errno::AGAIN);
+    s.mirror_tx(tx);
+    if paid {
+        settled(s, fd);
+    } else if super::parked::keep(s, fd) {
+        super::parked::keep_awake();
+    }
+    paid
 }
 
 /// All that was owed has gone by the kernel.

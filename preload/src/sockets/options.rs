@@ -68,7 +68,7 @@ pub(crate) fn unread(s: &'static Socket, fd: i32) -> usize {
     let bells = usize::try_from(rx.bells_outstanding(p)).unwrap_or(0);
     match rx.leg() {
         Leg::Fast if p.stated(End::Fast).is_none() => ring,
-        _ => ring + net::unread(fd).saturating_sub(bells),
+        _ => kept + ring + net::unread(fd).saturating_sub(bells),
     }
 }
 

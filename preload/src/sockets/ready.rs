@@ -218,7 +218,8 @@ fn can_read(s: &Socket, p: &impl Provider, fd: i32, fresh: bool) -> bool {
             // (the leg may have ended since, and what was found be a bell)
             found && (!is_over() || has_next())
         }
-        Leg::Last => has_data_behind_bells(s, p, fd),
+        // (what was kept as it went back to the kernel, and owes yet)
+        Leg::Last => residual::left(s) > 0 || has_data_behind_bells(s, p, fd),
     }
 }
 

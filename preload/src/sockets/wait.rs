@@ -78,6 +78,8 @@ pub(crate) fn may_go(s: &Socket, want: Want) -> bool {
                 .is_some_and(|end| s.rx.lock().is_ok_and(|rx| rx.kernel_bytes() == end)),
             Leg::Last => false,
         },
+        // (of what is owed there too)
+        (Want::Room, Phase::Attached) if s.tx_leg() == Leg::Last => false,
         (Want::Room, Phase::Attached) => {
             p.stopped()
                 || s.tx

@@ -43,6 +43,7 @@ mod many;
 mod nonblock;
 mod one_bell;
 mod options;
+mod owed;
 mod partings;
 mod passed;
 mod poll;
@@ -217,6 +218,7 @@ pub fn all() -> Vec<Case> {
         many::CASES,
         dups::CASES,
         process::CASES,
+        owed::CASES,
         partings::CASES,
         passed::CASES,
         firsts::CASES,

@@ -103,6 +103,12 @@ impl Tx {
         self.owed.0 < self.owed.1
     }
 
+    /// How many bytes those are.
+    #[must_use]
+    pub const fn owed(&self) -> u64 {
+        self.owed.1.saturating_sub(self.owed.0)
+    }
+
     /// Sends once more, by the kernel, what the peer gave back.
     ///
     /// # Errors
