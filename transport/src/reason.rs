@@ -57,6 +57,7 @@ reasons! {
     Splice "splice" "splice was used on the socket",
     RawSyscall "raw_syscall" "the program makes raw system calls on the socket",
     Seccomp "seccomp" "the process entered a system-call sandbox",
+    Unshared "unshared" "a thread of the process has descriptors of its own (unshare)",
     Stalled "stalled" "the reader has taken nothing for seconds, or both ends waited for room: the kernel's buffers hold more",
     AdapterFailed "adapter_failed" "the RDMA adapter, its link or the peer's has failed, or was given up: software iWARP goes on",
     AdapterRoom "adapter_room" "the RDMA adapter, or the limit on locked memory, has no room for this connection, here or at the other end: it stays on software iWARP",

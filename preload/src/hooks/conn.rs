@@ -8,7 +8,7 @@ use crate::real::{self, set_errno};
 use crate::signals::since::Since;
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{
-    Phase, Socket, accept, close, connecting, listener, operator, parked, residual, wired,
+    Phase, Socket, accept, apart, close, connecting, listener, operator, parked, residual, wired,
 };
 use crate::world::World;
 use crate::{mapper, signals, table, world};
@@ -27,9 +27,10 @@ pub(super) fn made(fd: c_int) -> c_int {
     fd
 }
 
-/// Whether a descriptor can be followed. In a sandbox none that is new: what that takes may kill the program.
+/// Whether a descriptor can be followed. In a sandbox none that is new: what that takes may kill the program. Nor one that the process
+/// does not have, but this thread.
 pub(super) fn can_follow(fd: c_int) -> bool {
-    table::can_hold(fd) && world::is_ready() && !signals::is_sandboxed()
+    table::can_hold(fd) && world::is_ready() && !signals::is_sandboxed() && !apart::is_own()
 }
 
 /// Starts to follow a TCP socket.
@@ -208,10 +209,10 @@ unsafe fn accept_by(
         return new;
     }
     made(new);
-    if table::can_hold(new) && world::is_ready() {
+    if table::can_hold(new) && world::is_ready() && !apart::is_own() {
         let e = real::errno();
         if !signals::is_sandboxed() {
-            super::process::has_uring();
+            super::process::goes_round();
         }
         let peer = room.and_then(|room| {
             // SAFETY: the kernel has just written both, the address no longer than the room for it.
@@ -290,10 +291,10 @@ pub unsafe extern "C" fn connect(
     };
     listener::is_none(s);
     super::threads::may_cancel(|| {
-        let target = if super::control::is_driven(fd) || super::process::has_uring() {
-            Err(Reason::AsyncIo)
-        } else {
-            connecting::prepare(s, &address)
+        let driven = super::control::is_driven(fd).then_some(Reason::AsyncIo);
+        let target = match driven.or_else(super::process::goes_round) {
+            Some(why) => Err(why),
+            None => connecting::prepare(s, &address),
         };
         let r = kernel();
         let e = real::errno();

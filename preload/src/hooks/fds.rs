@@ -5,7 +5,7 @@ use super::conn::{can_follow, follow, made};
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, Socket, Way, forwarded, listener, residual, wired};
+use crate::sockets::{Phase, Socket, Way, apart, forwarded, listener, residual, wired};
 use crate::table::{self, Entry};
 use crate::world;
 use std::ffi::{c_char, c_int, c_void};
@@ -23,7 +23,7 @@ fn bad_descriptor() -> c_int {
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     match table::find(fd) {
         Entry::None => {}
-        Entry::Hidden if world::is_foreign() => {}
+        Entry::Hidden if apart::is_own() || world::is_foreign() => {}
         Entry::Hidden => return bad_descriptor(),
         Entry::Socket(_) | Entry::Set(_) => {
             return super::threads::may_cancel(|| {
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn __close(fd: c_int) -> c_int {
 
 /// Closes a range around the library's own descriptors.
 fn close_around(first: u32, last: u32, flags: u32) -> c_int {
-    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 && !world::is_foreign() {
+    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 && !apart::is_own() && !world::is_foreign() {
         let mut known = [0i32; 128];
         loop {
             let mut n = 0;
@@ -99,7 +99,20 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
         set_errno(libc::EINVAL);
         return -1;
     }
-    close_around(first, last, flags.cast_unsigned())
+    let flags = flags.cast_unsigned();
+    let apart = flags & libc::CLOSE_RANGE_UNSHARE;
+    if apart != 0 && !crate::signals::is_sandboxed() {
+        // (the library's own it has too, and closes around)
+        let kernel = || {
+            // SAFETY: no pointers.
+            real::ret_int(unsafe { syscall!(unshare, libc::CLONE_FILES) })
+        };
+        if super::process::with_own_files(kernel) != 0 {
+            return -1;
+        }
+        return close_around(first, last, flags & !apart);
+    }
+    close_around(first, last, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -125,6 +138,9 @@ pub(super) fn duplicated(old: c_int, new: c_int) {
     }
     made(new);
     let e = real::errno();
+    if apart::is_own() {
+        return; // (the process does not have it)
+    }
     if world::is_foreign() {
         // A child that is about to execute something: its program will hold the stream by a number that
         // nothing is known of here.
@@ -245,7 +261,7 @@ pub(super) unsafe fn received(msg: *const libc::msghdr) {
 /// A stream that comes back to a process that has it already is the same one: bytes of it that are kept
 /// here are read by the new number too. So are those that another process has left for it.
 fn rejoin(fd: c_int) {
-    if world::is_foreign() || !table::can_hold(fd) {
+    if apart::is_own() || world::is_foreign() || !table::can_hold(fd) {
         return;
     }
     if residual::is_any()

@@ -6,7 +6,8 @@ use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, listener, uring};
+use crate::sockets::lock::is_single_threaded;
+use crate::sockets::{Phase, apart, listener, uring};
 use crate::{guard, report, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::Ordering;
@@ -162,6 +163,9 @@ fn leave_all(why: Reason) {
     let e = real::errno();
     if why == Reason::Seccomp {
         crate::signals::sandboxed();
+    }
+    let ends = why != Reason::AsyncIo;
+    if ends {
         crate::mapper::end();
     }
     // (whoever reads by a ring does not see what is kept here)
@@ -174,18 +178,45 @@ fn leave_all(why: Reason) {
             demote(s, fd, why, unread);
         }
     });
-    if why == Reason::Seccomp {
+    // (nor may a thread of ours keep what all others close)
+    if ends {
         crate::sockets::wired::mover::end(); // (not before: it answers for ends that this very process has)
     }
     set_errno(e);
 }
 
-/// A connection begins. Whether it is the kernel's, as this process has a ring of io_uring.
-pub(super) fn has_uring() -> bool {
+/// A connection begins. Why it is the kernel's, if it is: this process may have a ring of io_uring, or several tables of descriptors.
+pub(super) fn goes_round() -> Option<Reason> {
     if uring::is_found() {
         leave_all(Reason::AsyncIo);
     }
-    uring::is_used()
+    apart::reason()
+}
+
+/// A call by which this thread gets a table of descriptors of its own, if it is not the only one that has this.
+pub(super) fn with_own_files(kernel: impl FnOnce() -> c_int) -> c_int {
+    if !world::is_ready() || is_single_threaded() || apart::is_own() || world::is_foreign() {
+        return kernel();
+    }
+    apart::note();
+    leave_all(Reason::Unshared);
+    let r = kernel();
+    if r == 0 {
+        apart::begin();
+    }
+    r
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    let kernel = || {
+        // SAFETY: no pointers.
+        real::ret_int(unsafe { syscall!(unshare, flags) })
+    };
+    if flags & libc::CLONE_FILES == 0 {
+        return kernel();
+    }
+    with_own_files(kernel)
 }
 
 /// syscall(2), with its arguments as words. What the library serves by name it serves here too; other
@@ -211,6 +242,9 @@ pub unsafe extern "C" fn syscall(
         }
         libc::SYS_seccomp if is_limiting(a, c) => enter_sandbox(),
         libc::SYS_prctl => enter_by_prctl(a, b, c),
+        // SAFETY: no pointers.
+        #[allow(clippy::cast_possible_truncation)]
+        libc::SYS_unshare => return unsafe { unshare(a as c_int) }.into(),
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the program's words for this call.
             if let Some(r) = unsafe { super::exec::raw(nr, [a, b, c, d, e]) } {

@@ -30,6 +30,8 @@ pub(crate) struct Thread {
     pub(crate) advert: AtomicPtr<crate::sockets::Socket>,
     /// What it is counted for.
     pub(crate) log: AtomicPtr<crate::sockets::counted::Log>,
+    /// Whether it has a table of descriptors of its own (`sockets::apart`).
+    pub(crate) apart: AtomicU32,
 }
 
 /// Signals were put off until the critical section ends, and are blocked. The sign bit, so that the
@@ -127,6 +129,7 @@ mod at {
                 held: AtomicU64::new(0),
                 advert: AtomicPtr::new(std::ptr::null_mut()),
                 log: AtomicPtr::new(std::ptr::null_mut()),
+                apart: AtomicU32::new(0),
             }
         };
     }

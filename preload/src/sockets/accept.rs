@@ -4,7 +4,7 @@
 //! looks for a while before it sleeps, like any other wait here. Called by the hooks of accept.
 
 use super::spin;
-use super::{Phase, Socket, Way, operator, uring, wired};
+use super::{Phase, Socket, Way, apart, operator, wired};
 use crate::real;
 use crate::signals::since::Since;
 use crate::world::World;
@@ -85,7 +85,7 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
         } if wired::may_be_asked(s, family.is_ok(), peer) => {
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::Callee { rides } };
-            let declines = uring::is_used() || crate::signals::is_sandboxed();
+            let declines = apart::reason().is_some() || crate::signals::is_sandboxed();
             s.declines.store(declines, Ordering::Release);
             return wired::begin_as_server(s);
         }
@@ -93,8 +93,8 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
         Way::Listener {
             family: Ok(family), ..
         } => {
-            if uring::is_used() {
-                Reason::AsyncIo
+            if let Some(why) = apart::reason() {
+                why
             } else if let Some(f) = w.family(family)
                 && !f.hears_nobody()
             {

@@ -5,7 +5,7 @@
 //! nothing to tell: the peer hears of the end from the last one, by the segment or, if that died, by the
 //! kernel.
 
-use super::{Phase, Socket, Way, cut};
+use super::{Phase, Socket, Way, apart, cut};
 use crate::epoll::registered;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
@@ -21,6 +21,8 @@ use transport::sys::{Errno, net, time};
 /// Forgets what a descriptor number stands for, before it is closed or replaced.
 pub(crate) fn forget(fd: i32) {
     match table::find(fd) {
+        // (what is not the process's to close it still has)
+        Entry::Socket(_) | Entry::Set(_) if apart::is_own() || world::is_foreign() => {}
         Entry::Socket(s) => forget_socket(s, fd),
         Entry::Set(_) => {
             let mut w = world::lock();
@@ -33,9 +35,6 @@ pub(crate) fn forget(fd: i32) {
 }
 
 fn forget_socket(s: &'static Socket, fd: i32) {
-    if world::is_foreign() {
-        return;
-    }
     super::counted::settle();
     let mut w = world::lock();
     // Somebody else may have been faster.

@@ -5,6 +5,7 @@
 //! one shows is a socket of another connection, which every slow path notices by `generation`.
 
 pub(crate) mod accept;
+pub(crate) mod apart;
 mod cancel;
 pub(crate) mod close;
 pub(crate) mod connecting;

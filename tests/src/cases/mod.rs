@@ -64,6 +64,7 @@ mod streaks;
 mod threads;
 mod timeouts;
 mod unheard;
+mod unshared;
 mod withheld;
 mod zcopy;
 mod zcopy_life;
@@ -229,6 +230,7 @@ pub fn all() -> Vec<Case> {
         legs::CASES,
         little::CASES,
         unheard::CASES,
+        unshared::CASES,
         withheld::CASES,
         roused::CASES,
         sandbox::CASES,
