@@ -4,16 +4,22 @@
 //! the peer's, waits until the peer is not in the middle of a put, and takes what lies in the ring for
 //! itself. The peer finds its leg stopped at its next call and goes on by the kernel.
 
+mod owed;
+
+pub(crate) use owed::demote_at_once;
+pub(super) use owed::go_on_settling;
+
 use super::{Phase, Socket, Way, residual};
 use crate::epoll::registered;
 use crate::world::{self, World};
+use owed::{give_up, owed, pay, settled};
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
 use transport::direct::Direct;
 use transport::doorbell;
 use transport::provider::{End, Provider};
 use transport::reason::Reason;
-use transport::sdp::{Leg, Rx, Tx};
+use transport::sdp::{Leg, Rx};
 use transport::shm::layout::FIN_SHUT;
 use transport::sys::{self, Errno, net, time};
 
@@ -31,8 +37,6 @@ const IN_VAIN_US: u64 = 100_000;
 const HEARING_US: u64 = 500;
 /// How long (µs) bytes that the peer asked back are waited for while the kernel takes none of them.
 const STILL_US: u64 = 3_000_000;
-/// The same, where the registry lock is held.
-const SETTLE_US: u64 = 100_000;
 
 /// How long (µs) threads that were woken on the connection may take to leave it.
 const LEAVE_US: u64 = 20_000;
@@ -144,42 +148,6 @@ pub(crate) fn demote_one_of_many(s: &'static Socket, fd: i32, why: Reason, unrea
 
 /// How often (µs) the kernel is offered what is owed.
 const OWED_NAP_US: u64 = 500;
-
-/// How much (bytes) is owed by the kernel, and keeps the stream from being its.
-fn owed(s: &Socket) -> u64 {
-    if s.phase() != Phase::Attached || s.tx_leg() != Leg::Last {
-        return 0;
-    }
-    s.tx.lock().map_or(0, |tx| tx.owed())
-}
-
-/// What is owed does not go, and nobody is left who would send it.
-fn give_up(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
-    s.broken.store(true, Ordering::Release);
-    net::disconnect(fd); // a reset, never a gap
-    become_plain(w, s, fd, why);
-}
-
-/// [`demote_held`] of what must be the kernel's now.
-pub(crate) fn demote_at_once(
-    w: &mut World,
-    s: &'static Socket,
-    fd: i32,
-    why: Reason,
-    unread: Unread,
-) {
-    let begun = clock::ticks();
-    loop {
-        demote_held(w, s, fd, why, unread);
-        if owed(s) == 0 {
-            return;
-        }
-        if clock::ticks() - begun > clock::us(SETTLE_US) {
-            return give_up(w, s, fd, why);
-        }
-        sys::yield_core();
-    }
-}
 
 /// [`demote`] with the registry lock held. Where the peer has asked back more than the kernel has room for the stream stays
 /// attached yet: what is owed goes with this process's next calls.
@@ -465,48 +433,6 @@ fn follow(s: &'static Socket, fd: i32) {
         settled(s, fd);
     }
     finish_if_over(s, fd, Reason::PeerDemoted);
-}
-
-/// Sends what is owed, as far as the kernel has room now. True once all has gone; else it is remembered.
-fn pay(s: &'static Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -> bool {
-    let paid = tx.settle(p, fd) != Err(Errno::AGAIN);
-    s.mirror_tx(tx);
-    if paid {
-        settled(s, fd);
-    } else if super::parked::keep(s, fd) {
-        super::parked::keep_awake();
-    }
-    paid
-}
-
-/// All that was owed has gone by the kernel.
-fn settled(s: &Socket, fd: i32) {
-    if s.tx_shut.load(Ordering::Acquire) {
-        // What was a word in the segment has to be a FIN now.
-        // SAFETY: no pointers.
-        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
-    }
-}
-
-/// Sends more of what is owed by the kernel, which had no room for all of it. True if it still has not.
-#[cold]
-pub(super) fn go_on_settling(s: &'static Socket, fd: i32) -> bool {
-    let (Phase::Attached, Some(p)) = (s.phase(), s.segment()) else {
-        return false;
-    };
-    {
-        let Ok(mut tx) = s.tx.lock() else { return true };
-        if tx.leg() != Leg::Last || !tx.owes() {
-            return false;
-        }
-        if tx.settle(p, fd) == Err(Errno::AGAIN) {
-            return true;
-        }
-        s.mirror_tx(&tx);
-    }
-    settled(s, fd);
-    finish_if_over(s, fd, Reason::PeerDemoted);
-    false
 }
 
 /// Once both directions are on their last leg with nothing owed, the connection is plain.
