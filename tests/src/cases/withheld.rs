@@ -5,6 +5,7 @@ use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash, text};
 use crate::sys::{Fd, io, net, pass, proc, wait};
+use std::time::Instant;
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("more_goes_with_the_next", more_goes_with_the_next),
@@ -19,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("withheld_by_who_shares_it", withheld_by_who_shares_it),
     Case::moving("withheld_before_passing", withheld_before_passing),
     Case::pair("withheld_by_killed", withheld_by_killed).processes_only(),
+    Case::pair("corked_listener", corked_listener),
 ];
 
 /// What A does, and how much B can read then.
@@ -250,4 +252,47 @@ fn withheld_by_killed(s: &Side) {
         let (got, end) = io::recv_to_end(fd);
         log!(s, "{} {end}", text(&got));
     }
+}
+
+/// A server's connections are corked from the start, and answer at once what the client asks first.
+fn corked_listener(s: &Side) {
+    let question = |fd| {
+        if s.accepts() {
+            io::recv_exact(fd, 1);
+            io::send(fd, b"ans", 0).ok();
+            io::send(fd, b"wer", 0).ok();
+            cork(fd, 0);
+            cork(fd, 1);
+        } else {
+            io::send(fd, b"q", 0).ok();
+            assert_eq!(io::recv_exact(fd, 6).0, b"answer");
+        }
+    };
+    const CONNECTIONS: u32 = 20;
+    let begun = Instant::now();
+    if s.accepts() {
+        let lis = s.listen(16);
+        cork(lis, 1);
+        s.sync("corked");
+        for _ in 0..CONNECTIONS {
+            let fd = net::accept(lis).fd();
+            question(fd);
+            question(fd);
+            net::close(fd).ok();
+        }
+    } else {
+        let to = s.target();
+        s.sync("corked");
+        for _ in 0..CONNECTIONS {
+            let fd = net::socket_for(to, 0);
+            net::connect(fd, to).ok();
+            question(fd);
+            question(fd);
+            net::close(fd).ok();
+        }
+    }
+    // (the kernel sends what is corked after 200 ms)
+    let kept = begun.elapsed() > wait::millis(200) * CONNECTIONS / 2;
+    log!(s, "kept back {kept}");
+    s.sync("done");
 }

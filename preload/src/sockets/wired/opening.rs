@@ -21,10 +21,10 @@ use transport::reason::Reason;
 use transport::record::Transport;
 use transport::rules::Iwarp;
 use transport::sdp::Ended;
-use transport::sys::Errno;
 use transport::sys::diag;
 use transport::sys::net::{self, Endpoint};
 use transport::sys::time;
+use transport::sys::{Errno, Result};
 use transport::wire::set_up::{self, Asker, LONGEST, Want};
 use transport::wire::{Heard, Wire};
 
@@ -181,9 +181,7 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         }
         return become_plain(w, s, fd, Reason::PeerGone);
     }
-    if net::is_corked(fd) {
-        net::uncork(fd); // (what the program says waits for the answer)
-    }
+    let_pass(fd);
     // SAFETY: nobody else has it yet.
     let riding = &unsafe { at.as_ref() }.common.ring;
     riding.allow(rides);
@@ -192,6 +190,21 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
     s.set_phase(Phase::Opening);
     drop(rx);
     registered::attached(w, s);
+}
+
+/// The program's cork keeps back what the program says, which waits for the set-up in any case: not the word of the set-up that was sent just
+/// now, for which the peer waits. The kernel keeps back what is sent from here on.
+fn let_pass(fd: i32) {
+    if net::is_corked(fd) {
+        net::uncork(fd);
+    }
+}
+
+/// Answers a request, on a connection by which nothing has gone yet.
+fn answer(fd: i32, octets: &[u8]) -> Result<usize> {
+    let said = net::press(fd, octets); // (it fits an empty connection)
+    let_pass(fd);
+    said
 }
 
 /// A send of the library's met this error, which the kernel tells once: the connection goes on with plain bytes, and the program's
@@ -296,7 +309,7 @@ pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
         let _ = net::discard(fd, used);
         // (where the peer has gone an answer would be told so, in the program's place)
         if !spoke && !net::has_only_error(fd) {
-            let _ = net::press(fd, reply.get(..len).unwrap_or_default());
+            let _ = answer(fd, reply.get(..len).unwrap_or_default());
         }
     }
     drop(rx);
@@ -419,7 +432,7 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
         None => (None, len),
     };
     let said = match reply.get(..len).filter(|_| !spoke) {
-        Some(reply) => net::press(fd, reply), // (it fits an empty connection)
+        Some(reply) => answer(fd, reply),
         None => Ok(0),
     };
     let Some(wire) = wire else {
