@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("fork_child_exits_at_once", fork_child_exits_at_once),
     Case::moving("fork_per_connection", fork_per_connection),
     Case::moving("fork_with_data_queued", fork_with_data_queued),
+    Case::pair("vforked_child_sends", vforked_child_sends),
     Case::moving("exec_hands_over", |s| exec_hands_over(s, true)),
     Case::moving("exec_without_library", |s| exec_hands_over(s, false)),
     Case::moving("exec_in_place", exec_in_place),
@@ -275,5 +276,33 @@ fn system_leaves_alone(s: &Side) {
     } else {
         answer(s, fd, &[8; 3]);
     }
+    s.sync("done");
+}
+
+/// Each question is begun by a child that borrows this memory, and whose descriptors are its own.
+#[allow(deprecated)]
+fn vforked_child_sends(s: &Side) {
+    let fd = s.pair();
+    let mut answered = 0;
+    for _ in 0..200 {
+        if s.a() {
+            // SAFETY: the child makes two calls, neither of which changes what the parent goes on with.
+            let child = unsafe {
+                let child = libc::vfork();
+                if child == 0 {
+                    let sent = libc::send(fd, c"v".as_ptr().cast(), 1, 0);
+                    libc::_exit(i32::from(sent != 1));
+                }
+                child
+            };
+            assert_eq!(proc::wait_child(child), "exit 0");
+            io::send(fd, b"p", 0).ok();
+            answered += u32::from(io::recv_exact(fd, 2).0 == b"vp");
+        } else {
+            let (question, _) = io::recv_exact(fd, 2);
+            io::send(fd, &question, 0).ok();
+        }
+    }
+    log!(s, "answered {answered}");
     s.sync("done");
 }

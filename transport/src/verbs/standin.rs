@@ -174,7 +174,7 @@ pub(super) struct StandIn {
     shut: AtomicBool,
     tells: &'static Tells,
     event: Fd,
-    /// The peer's event, once it was needed.
+    /// The peer's event, from `connect` on.
     far: OnceLock<Option<Fd>>,
     _place: Place,
     /// When (ticks) it is connected, once it was asked whether it is.
@@ -330,8 +330,13 @@ impl StandIn {
         if read == Ok(8) && armed != 0 {
             let none = 0u64;
             put((&raw const none).cast(), at + ARMED_AT, size_of::<u64>())?;
-            let far = self.far.get_or_init(|| event_of(pid, seen.event));
-            signal(far.as_ref().ok_or(RETRY_EXCEEDED)?);
+            let known = self.far.get().and_then(Option::as_ref);
+            // (a child that has borrowed this memory since before `connect` does not have that descriptor)
+            let told = known.is_some_and(signal)
+                || event_of(pid, seen.event).is_some_and(|far| signal(&far));
+            if !told {
+                return Err(RETRY_EXCEEDED);
+            }
         }
         Ok(())
     }
@@ -343,14 +348,9 @@ impl StandIn {
         mut each: impl FnMut(&Seen) -> Result<(), u32>,
     ) -> Result<(), u32> {
         let read = || {
-            let mut seen = Seen::default();
-            // SAFETY: `seen` is writable for its size, and plain numbers.
-            let n = unsafe { vm::read(pid, at, (&raw mut seen).cast(), size_of::<Seen>()) };
-            if n == Ok(size_of::<Seen>()) && seen.open == open {
-                Ok(seen)
-            } else {
-                Err(RETRY_EXCEEDED)
-            }
+            read_door(pid, at)
+                .filter(|seen| seen.open == open)
+                .ok_or(RETRY_EXCEEDED)
         };
         // (a number that changes meanwhile may be read half old and half new)
         let look = || {
@@ -382,6 +382,13 @@ impl StandIn {
     }
 }
 
+fn read_door(pid: u32, at: u64) -> Option<Seen> {
+    let mut seen = Seen::default();
+    // SAFETY: `seen` is writable for its size, and plain numbers.
+    let n = unsafe { vm::read(pid, at, (&raw mut seen).cast(), size_of::<Seen>()) };
+    (n == Ok(size_of::<Seen>())).then_some(seen)
+}
+
 /// Another process's event, as a descriptor of this one.
 fn event_of(pid: u32, event: u64) -> Option<Fd> {
     // SAFETY: no pointers.
@@ -392,10 +399,10 @@ fn event_of(pid: u32, event: u64) -> Option<Fd> {
     }
 }
 
-fn signal(event: &Fd) {
+fn signal(event: &Fd) -> bool {
     let one = 1u64;
     // SAFETY: eight readable octets.
-    let _ = unsafe { syscall!(write, event.raw(), &raw const one, 8) };
+    unsafe { syscall!(write, event.raw(), &raw const one, 8) }.is_ok()
 }
 
 /// What tells one queue pair of a process from another that has its door.
@@ -430,6 +437,9 @@ impl Adapter for StandIn {
         if at.checked_add(BUSY_AT).is_none() {
             return Err(Errno::INVAL);
         }
+        // (not when it is needed: a child that borrows this memory may be the first who needs it, and has descriptors of its own)
+        self.far
+            .get_or_init(|| event_of(pid, read_door(pid, at)?.event));
         let connected = self.peer.set((pid, at, number(peer.qpn, peer.psn)));
         connected.map_err(|_| Errno::INVAL)
     }
