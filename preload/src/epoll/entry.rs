@@ -22,6 +22,8 @@ pub(crate) const ONESHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
 pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 pub(crate) const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
 
+/// Of what has been seen of edges: the kernel connection's failure stays, though its error goes with whoever takes it.
+const FAILED: u64 = (libc::EPOLLERR as u64) << 58;
 /// What a registration is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject {
@@ -293,14 +295,15 @@ impl Entry {
                 if edges {
                     let room = hit & ROOM != 0;
                     let over = hit & libc::EPOLLHUP.cast_unsigned() != 0;
-                    // (the kernel's connection, which may be over long after the end of file, tells of that by itself)
-                    let over_there = u64::from(over && s.phase() == Phase::Wired) << 62;
-                    let new = edge ^ over_there != self.seen_edge;
+                    // (the kernel's connection, which may be over long after the end of file, or fail behind both, tells of that by itself)
+                    let wired = u64::from(s.phase() == Phase::Wired);
+                    let there = (wired * u64::from(hit & ALWAYS)) << 58 | self.seen_edge & FAILED;
+                    let new = edge ^ there != self.seen_edge;
                     if !(self.fresh || new || room && lack != self.seen_lack) {
                         return None;
                     }
                     // (behind both ends nothing comes any more; the look itself may have heard of them)
-                    self.seen_edge = over_there
+                    self.seen_edge = there
                         ^ if over {
                             ready::edge(s, self.fd, data, ask)
                         } else {
