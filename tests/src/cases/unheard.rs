@@ -20,6 +20,13 @@ pub(super) const CASES: &[Case] = &[
         .slow(),
     Case::pair("both_shut_behind_much", both_shut_behind_much),
     Case::pair("edge_of_reset_after_a_poll", edge_of_reset_after_a_poll),
+    Case::pair("edge_of_reset_behind_own_end", |s| {
+        edge_of_reset_behind_own_end(s, |_| ());
+    }),
+    Case::pair("edge_of_reset_behind_end_of_many", |s| {
+        edge_of_reset_behind_own_end(s, |fd| question_and_answer(s, fd));
+    }),
+    Case::pair("sent_after_a_reset", sent_after_a_reset),
     Case::pair("killed_beside_what_is_ready", killed_beside_what_is_ready).processes_only(),
 ];
 
@@ -122,6 +129,53 @@ fn edge_of_reset_after_a_poll(s: &Side) {
         sleep(wait::millis(100)); // (an offer of a ring that comes late would be answered with a reset)
         net::shutdown(fd, libc::SHUT_RDWR).ok();
         s.sync("shut");
+    }
+    s.sync("done");
+}
+
+/// Both directions were shut here, of which an edge-triggered set has told; what comes all the same makes a reset.
+fn edge_of_reset_behind_own_end(s: &Side, warm: impl Fn(Fd)) {
+    let fd = s.pair();
+    warm(fd);
+    if s.a() {
+        let set = wait::epoll();
+        let all = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        wait::add(set, fd, all, 1).ok();
+        sleep(wait::millis(100)); // (as above)
+        net::shutdown(fd, libc::SHUT_RDWR).ok();
+        log!(s, "end {}", wait::epoll_wait(set, 1, 1000));
+        wait::epoll_wait(set, 1, 100); // (the kernel may tell once more when the peer's has heard)
+        s.sync("shut");
+        log!(s, "reset {}", wait::epoll_wait(set, 1, 5000));
+        log!(s, "again {}", wait::epoll_wait(set, 1, 50));
+    } else {
+        s.sync("shut");
+        log!(s, "send {}", io::send(fd, b"too late", libc::MSG_NOSIGNAL));
+    }
+    s.sync("done");
+}
+
+/// The peer has said something and reset the connection, and this side looks at neither before it sends.
+fn sent_after_a_reset(s: &Side) {
+    let fd = s.pair();
+    question_and_answer(s, fd);
+    if s.a() {
+        s.sync("reset");
+        sleep(wait::millis(100)); // (until the kernel has it)
+        for _ in 0..3 {
+            log!(s, "send {}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
+        }
+        log!(s, "poll {}", wait::poll(&[(fd, libc::POLLIN)], 0));
+        for _ in 0..2 {
+            log!(s, "read {}", io::recv(fd, &mut [0; 100], 0));
+        }
+    } else {
+        sleep(wait::millis(100)); // (as above)
+        io::send(fd, b"last words", 0).ok();
+        sleep(wait::millis(100));
+        net::linger(fd, true, 0).ok();
+        net::close(fd).ok();
+        s.sync("reset");
     }
     s.sync("done");
 }

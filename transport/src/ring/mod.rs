@@ -455,8 +455,8 @@ impl Ring {
         self.stage.has(Event::Begun) && !self.is_expected()
     }
 
-    /// The kernel connection has ended.
-    fn peer_is_gone(&self) {
+    /// The kernel connection has ended: who sends is told there.
+    pub fn peer_is_gone(&self) {
         self.stage.set(Event::Gone);
     }
 

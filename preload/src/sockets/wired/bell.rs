@@ -1,5 +1,6 @@
 //! What the mover sleeps on: an event of our own, and every connection in RDMA mode, whose peer rings by one urgent byte, the
-//! one thing that shows apart from the stream (the kernel keeps it out of that).
+//! one thing that shows apart from the stream (the kernel keeps it out of that). Of one that rides on a ring the kernel is to tell the end
+//! too, since who sends by the ring does not ask it.
 //!
 //! The kernel wakes up whoever sleeps on a connection for any byte that comes, and finds only then that it is not an urgent
 //! one. Where much comes that would be a second thread's wake-up beside the reader's each time, so the program's reads are
@@ -9,6 +10,7 @@
 //! Used by `mover`, and by whoever reads (`io`).
 
 use super::super::Socket;
+use super::riding;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
@@ -55,7 +57,8 @@ pub(super) fn prepare() -> bool {
         return false;
     };
     let (set, event) = (Fd::own(as_fd(set)).hide(), Fd::own(as_fd(event)).hide());
-    if !add(set.raw(), event.raw(), libc::EPOLLIN, 0) {
+    let (op, events) = (libc::EPOLL_CTL_ADD, libc::EPOLLIN);
+    if !control(set.raw(), op, event.raw(), events, 0) {
         return false;
     }
     let mine = set.raw();
@@ -80,20 +83,26 @@ fn is_prepared() -> bool {
     false
 }
 
-fn add(set: i32, fd: i32, events: i32, data: u64) -> bool {
+fn control(set: i32, op: i32, fd: i32, events: i32, data: u64) -> bool {
     let mut event = libc::epoll_event {
         events: (events | libc::EPOLLET).cast_unsigned(),
         u64: data,
     };
-    let op = libc::EPOLL_CTL_ADD;
     // SAFETY: the event is valid.
     unsafe { transport::syscall!(epoll_ctl, set, op, fd, &raw mut event) }.is_ok()
 }
 
-/// This connection's peer may ring.
+/// This connection's peer may ring; where it has a ring by now, it tells of the end too.
 pub(super) fn watch(s: &'static Socket, fd: i32) {
     let at = ptr::from_ref(s).expose_provenance() as u64;
-    add(SET.load(Ordering::Acquire), fd, libc::EPOLLPRI, at);
+    let end = if riding::rides(s) {
+        libc::EPOLLRDHUP
+    } else {
+        0
+    };
+    let (set, events) = (SET.load(Ordering::Acquire), libc::EPOLLPRI | end);
+    let has = |op| control(set, op, fd, events, at);
+    let _ = has(libc::EPOLL_CTL_ADD) || has(libc::EPOLL_CTL_MOD);
 }
 
 /// The program is about to close this connection by this number. The kernel holds a file while it looks at it for a set, and
@@ -172,9 +181,17 @@ fn look(timeout: i32) -> ([Option<&'static Socket>; RUNG], bool) {
     let mut rung = [None; RUNG];
     for (event, slot) in events.iter().take(n.unwrap_or(0)).zip(&mut rung) {
         let at = usize::try_from(event.u64).unwrap_or(0);
+        // SAFETY: null, or a socket, which is never freed.
+        let s = unsafe { ptr::with_exposed_provenance::<Socket>(at).as_ref() };
         // (of errors and ends the kernel tells everybody who watches; they are the program's to hear)
         let urgent = event.events & libc::EPOLLPRI.cast_unsigned() != 0;
         let failed = event.events & (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned() != 0;
+        let ended = event.events & libc::EPOLLRDHUP.cast_unsigned() != 0;
+        if (failed || ended)
+            && let Some(s) = s
+        {
+            riding::note_end(s);
+        }
         if at != 0 && (!urgent || failed) {
             continue;
         }
@@ -184,8 +201,7 @@ fn look(timeout: i32) -> ([Option<&'static Socket>; RUNG], bool) {
             // SAFETY: eight writable bytes.
             let _ = unsafe { transport::syscall!(read, event, &raw mut count, 8) };
         }
-        // SAFETY: null, or a socket, which is never freed.
-        *slot = unsafe { ptr::with_exposed_provenance::<Socket>(at).as_ref() };
+        *slot = s;
     }
     (rung, n.unwrap_or(0) > 0)
 }

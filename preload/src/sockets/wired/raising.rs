@@ -13,7 +13,7 @@ pub(super) use lists::{Rider, before_fork, in_child, in_parent};
 
 use super::super::Socket;
 use super::resting::Pulse;
-use super::{connecting, mover, riding, wire};
+use super::{bell, connecting, mover, number, riding, wire};
 use crate::epoll::registered;
 use lists::{LISTS, Old, Ridden, due_again, is_busy};
 use sizes::{cramped, grow, idle, lacks_room, make_room, note_size, rest, stuck, unblock};
@@ -264,7 +264,7 @@ fn serve(rider: Rider) {
         };
         // SAFETY: just made.
         riding.set_own(Some(&unsafe { ring.as_ref() }.terms()));
-        if attach(s, wire, ring) {
+        if attach(s, fd, wire, ring) {
             riding.await_answer();
             riding.want(Due::SayOffer);
         }
@@ -324,7 +324,7 @@ fn accept(rider: Rider, wire: &'static Wire, fd: i32) -> Option<&'static Ring> {
     let made: &'static Ring = unsafe { ring.as_ref() };
     made.connect(&peer).ok()?;
     made.expect(); // (or it could be over, and taken, before the peer begins)
-    attach(rider.socket, wire, ring).then(|| {
+    attach(rider.socket, fd, wire, ring).then(|| {
         note_size(rider.socket, made);
         connecting::begin(rider, made, Side::Answers);
         made
@@ -341,7 +341,7 @@ fn peer_of(wire: &Wire, fd: i32) -> Option<Terms> {
 
 /// The connection has this ring from now on, unless several processes hold it by now: the adapter is this one's. (A fork shares a
 /// stream under the same locks, and ends the ring that it has then: [`super::share`].)
-fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
+fn attach(s: &'static Socket, fd: i32, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
     {
         let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
             return false;
@@ -355,6 +355,7 @@ fn attach(s: &'static Socket, wire: &'static Wire, ring: NonNull<Ring>) -> bool 
             return false;
         }
         wire.common.ring.set(ring);
+        bell::watch(s, number(s, fd));
     }
     registered::rides(s);
     true

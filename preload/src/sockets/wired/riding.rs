@@ -16,7 +16,7 @@ use transport::doorbell;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::{Armed, Ring};
-use transport::sys::time;
+use transport::sys::{net, time};
 use transport::wire::{Return, Wire};
 
 fn ring(s: &Socket) -> Option<&'static Ring> {
@@ -218,6 +218,16 @@ pub(crate) fn end(s: &'static Socket, fd: i32) {
 pub(super) fn is_apart(wire: &Wire) -> bool {
     let up = |ring: &Ring| ring.is_up() && !ring.is_over();
     wire.common.ring.get().is_some_and(up)
+}
+
+/// The kernel has told the mover of an end, as when the peer has reset the connection, or shut both directions. Who sends by a ring does
+/// not ask the kernel: from here on that has it, and answers. (What has come by the ring before stays to be read.)
+pub(super) fn note_end(s: &Socket) {
+    let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    // (the socket may be another connection's by now, and the end this side's own)
+    if let Some(ring) = ring(s).filter(|_| fd >= 0 && net::has_peer_ended(fd)) {
+        ring.peer_is_gone();
+    }
 }
 
 /// Whether the connection goes by a ring that has not ended. (One that has, before a fork, is its parent's to settle.)
