@@ -9,20 +9,27 @@ use std::thread;
 pub(super) const CASES: &[Case] = &[Case::moving("exec_amid_much_of_both", amid_much).slow()];
 
 const CONNECTIONS: usize = 3;
-const BYTES: usize = 12_000_000;
-const CHILDREN: u64 = 12;
+const BYTES: usize = 4_000_000;
+/// What each end leaves (ms) between the beginning and its child, which has all of these connections.
+const PAUSES: [(u64, u64); 8] = [
+    (0, 0),
+    (1, 1),
+    (2, 3),
+    (4, 4),
+    (6, 5),
+    (8, 8),
+    (12, 10),
+    (20, 20),
+];
 
 fn amid_much(s: &Side) {
-    let all: Vec<_> = (0..CONNECTIONS).map(|_| s.pair()).collect();
-    all.iter().for_each(|&fd| s.warm_up(fd));
-    s.sync("warm");
-    let threads: Vec<_> = all
-        .iter()
-        .enumerate()
-        .map(|(i, &fd)| {
-            let seed = 2 * i as u64 + u64::from(s.a());
+    for (round, pauses) in PAUSES.into_iter().enumerate() {
+        let all: Vec<_> = (0..CONNECTIONS).map(|_| s.pair()).collect();
+        all.iter().for_each(|&fd| s.warm_up(fd));
+        s.sync("warm");
+        let threads = all.iter().enumerate().map(|(i, &fd)| {
+            let bytes = Random::new((round * 8 + i * 2) as u64 + u64::from(s.a())).bytes(BYTES);
             let sends = thread::spawn(move || {
-                let bytes = Random::new(40 + seed).bytes(BYTES);
                 let sent = bytes
                     .chunks(70_000)
                     .all(|part| io::send_all(fd, part).0 > 0);
@@ -30,22 +37,24 @@ fn amid_much(s: &Side) {
                 sent
             });
             (sends, thread::spawn(move || io::recv_to_end(fd)))
-        })
-        .collect();
-    for i in 0..CHILDREN {
-        thread::sleep(wait::millis(i));
+        });
+        let threads: Vec<_> = threads.collect();
+        thread::sleep(wait::millis(if s.a() { pauses.0 } else { pauses.1 }));
         let child = proc::fork(|| proc::exec(&["/bin/true"], true).0 as i32);
         log!(s, "{}", proc::wait_child(child));
+        for (sends, reads) in threads {
+            let (got, last) = reads.join().unwrap();
+            log!(
+                s,
+                "{} {} {} {last}",
+                sends.join().unwrap(),
+                got.len(),
+                hash(&got)
+            );
+        }
+        s.sync("done");
+        all.into_iter().for_each(|fd| {
+            net::close(fd).ok();
+        });
     }
-    for (sends, reads) in threads {
-        let (got, last) = reads.join().unwrap();
-        log!(
-            s,
-            "{} {} {} {last}",
-            sends.join().unwrap(),
-            got.len(),
-            hash(&got)
-        );
-    }
-    s.sync("done");
 }

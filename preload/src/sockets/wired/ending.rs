@@ -34,14 +34,16 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
         return Some(how); // it is told so
     }
+    // (who goes back to plain bytes has what was not read, and words to say yet: he tells the kernel of the end)
+    let leaves = leaving::is_under_way(wire);
     let both = s.tx_shut.load(Ordering::Acquire) && state(s) == Some(State::Eof);
-    if both || has_failed(s) {
+    if both && !leaves || has_failed(s) {
         return Some(how); // the kernel knows, and says that there is no connection
     }
     if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
         io::available(s, fd); // (credits may lie there)
         if is_peer_gone(fd) {
-            return Some(how); // what this side would say would be answered with a reset
+            return by_kernel(s, how); // what this side would say would be answered with a reset
         }
         let plain = s.tx.lock().is_ok_and(|_tx| {
             // SAFETY: the lock is held.
@@ -50,7 +52,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
             out.is_plain()
         });
         if plain {
-            return Some(how);
+            return by_kernel(s, how);
         }
         net::push(fd);
         waiting::note_pending(s, fd);
@@ -60,7 +62,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         s.rx_shut.store(true, Ordering::Release);
     }
     let both = s.rx_shut.load(Ordering::Acquire) && s.tx_shut.load(Ordering::Acquire);
-    if both && !waiting::is_under_way(s) {
+    if both && !leaves && !waiting::is_under_way(s) {
         return farewell::begin(s, fd, wire); // nothing is to come, and nothing to go
     }
     if how != libc::SHUT_WR {
@@ -75,6 +77,17 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     }
     settle_both_shut(s, fd);
     None
+}
+
+/// The kernel is told of this, unless whoever has gone back to plain bytes meanwhile has told it of this side's end: it would say that
+/// there is no connection any more, if the peer has ended too.
+fn by_kernel(s: &Socket, how: i32) -> Option<i32> {
+    let told = s.fin_sent.swap(true, Ordering::AcqRel);
+    match how {
+        libc::SHUT_WR if told => None,
+        libc::SHUT_RDWR if told => Some(libc::SHUT_RD),
+        _ => Some(how),
+    }
 }
 
 /// The end of file is about to be said before this side was asked: nothing can be answered any more. Whether it has been, by
@@ -173,9 +186,10 @@ pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
     if s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.load(Ordering::Acquire) {
         let over = state(s) == Some(State::Eof)
             && wire(s).is_some_and(|wire| {
-                s.tx.lock()
-                    // SAFETY: the lock is held while it is looked at.
-                    .is_ok_and(|_tx| unsafe { wire.out() }.is_finished(&wire.common))
+                // SAFETY: the lock is held while it is looked at.
+                let finished = |_tx| unsafe { wire.out() }.is_finished(&wire.common);
+                // (else the end is with whoever has taken out what comes before it)
+                !leaving::is_under_way(wire) && s.tx.lock().is_ok_and(finished)
             });
         if over && !s.fin_sent.swap(true, Ordering::AcqRel) {
             // SAFETY: no pointers.
