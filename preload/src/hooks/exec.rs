@@ -37,7 +37,7 @@ pub(super) fn is_it(fd: c_int) -> bool {
 }
 
 /// Descriptors that the program to be started does not get, as their peers do not let them go back to the kernel (`wired::leave_all`).
-struct Withheld(Vec<c_int>);
+struct Withheld(Vec<wired::Held>);
 
 impl Withheld {
     fn set(fd: c_int, flags: c_int) {
@@ -47,10 +47,14 @@ impl Withheld {
 }
 
 impl Drop for Withheld {
-    /// (Only that flag there is, and it was not set.)
+    /// (Only that flag there is, and it was not set. The number may stand for something else by now.)
     fn drop(&mut self) {
         let e = real::errno();
-        self.0.iter().for_each(|&fd| Self::set(fd, 0));
+        let still = |&&(s, fd): &&wired::Held| s.is_own(fd);
+        self.0
+            .iter()
+            .filter(still)
+            .for_each(|&(_, fd)| Self::set(fd, 0));
         set_errno(e);
     }
 }
@@ -79,10 +83,8 @@ fn leave_inheritable(starts: bool) -> Withheld {
     if !carried.is_empty() {
         let goes_on = starts || world::is_foreign();
         withheld.0 = wired::leave_all(&carried, |s| goes_on || s.has_others());
-        withheld
-            .0
-            .iter()
-            .for_each(|&fd| Withheld::set(fd, libc::FD_CLOEXEC));
+        let all = withheld.0.iter();
+        all.for_each(|&(_, fd)| Withheld::set(fd, libc::FD_CLOEXEC));
     }
     set_errno(e);
     withheld

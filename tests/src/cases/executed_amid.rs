@@ -1,4 +1,5 @@
 //! Children of both ends become other programs while much is on its way in both directions, and threads of both send and read.
+//! (Over shared memory it fails: `matrix::fails_on_one_host`.)
 
 use super::Case;
 use crate::log;

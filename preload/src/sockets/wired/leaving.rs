@@ -23,7 +23,7 @@ use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
 use super::{is_current, opening, raising, waiting, wire};
 use crate::world::World;
 use giving::{Giving, taken};
-pub(crate) use many::leave_all;
+pub(crate) use many::{Held, leave_all};
 use std::sync::atomic::Ordering;
 use taking::{OnItsWay, drain_all, is_over};
 use transport::clock;

@@ -10,7 +10,8 @@ use super::super::super::demote::Unread;
 use super::super::super::{Phase, Socket};
 use super::super::{opening, wire};
 use super::{
-    FOLLOW_MOST_US, FOLLOW_US, Leaving, PART, Quiet, before_demote, unasked_us, wait_until,
+    FOLLOW_MOST_US, FOLLOW_US, Leaving, PART, Quiet, await_answer, before_demote, unasked_us,
+    wait_until,
 };
 use crate::world::{self, World};
 use std::sync::atomic::Ordering;
@@ -23,26 +24,32 @@ const FIRST_US: u64 = 2000;
 /// How long (µs) all of them are then, where somebody goes on with each.
 const GOES_ON_US: u64 = 1_000_000;
 
-/// Leaves these streams, descriptor by descriptor, to the kernel. `goes_on`: somebody beside the new program holds it. The descriptors
-/// that the new program is not to get.
-pub(crate) fn leave_all(
-    all: &[(&'static Socket, i32)],
-    goes_on: impl Fn(&Socket) -> bool,
-) -> Vec<i32> {
-    let mut first: Vec<(&'static Socket, i32)> = Vec::new();
+/// A stream, and a descriptor that stands for it.
+pub(crate) type Held = (&'static Socket, i32);
+
+/// Leaves these streams to the kernel. `goes_on`: somebody beside the new program holds it. Those that the new program is not to get.
+pub(crate) fn leave_all(all: &[Held], goes_on: impl Fn(&Socket) -> bool) -> Vec<Held> {
+    let mut first: Vec<Held> = Vec::new();
     for &(s, fd) in all {
         if !first.iter().any(|&(other, _)| std::ptr::eq(other, s)) {
             first.push((s, fd));
         }
     }
-    for &(s, fd) in first.iter().filter(|(s, _)| !goes_on(s)) {
-        before_demote(s, fd, Reason::Exec);
+    for &(s, fd) in &first {
+        if !goes_on(s) {
+            before_demote(s, fd, Reason::Exec);
+        } else if let Some(wire) = wire(s) {
+            await_answer(s, fd, wire); // (whoever does not use it yet may have made it for that program)
+        }
     }
     await_requests(&first);
     let mut w = world::lock();
     let mut part = vec![0; PART];
     let mut late = Vec::new();
     for (s, fd) in first {
+        if !s.is_own(fd) {
+            continue; // (another thread has closed it meanwhile)
+        }
         let Some(wire) = wire(s) else {
             leave_unasked(&mut w, s, fd, goes_on(s));
             continue;
@@ -62,15 +69,16 @@ pub(crate) fn leave_all(
             late.push(leaving);
         }
     }
-    // (who was waited for in vain before, and has said nothing since, is not again)
-    if !late.iter().all(Leaving::is_silent) {
+    if !late.is_empty() {
         let begun = clock::ticks();
         let mut quiet = Quiet::begin();
         wait_until(FOLLOW_MOST_US, || {
+            // (who was waited for in vain before, and has said nothing since, is not again)
             late = turn_all(std::mem::take(&mut late), &mut w, &mut part);
             let may_end = clock::ticks() - begun > clock::us(GOES_ON_US);
-            late.is_empty()
-                || may_end && late.iter().all(|l| l.goes_on && l.can_be_let_be())
+            let is_let_be =
+                |l: &Leaving| l.goes_on && l.can_be_let_be() && (may_end || l.is_silent());
+            late.iter().all(is_let_be)
                 || quiet.lasts(late.iter().map(Leaving::moved).sum()) > clock::us(FOLLOW_US)
         });
     }
@@ -78,11 +86,7 @@ pub(crate) fn leave_all(
     for leaving in late {
         let s = leaving.s;
         if leaving.goes_on && leaving.let_be() {
-            kept.extend(
-                all.iter()
-                    .filter(|(o, _)| std::ptr::eq(*o, s))
-                    .map(|&(_, fd)| fd),
-            );
+            kept.extend(all.iter().filter(|(o, _)| std::ptr::eq(*o, s)));
         } else {
             leaving.close(&mut w, None, Reason::Exec);
         }
@@ -91,8 +95,8 @@ pub(crate) fn leave_all(
 }
 
 /// Who may be asked yet may have been by now: waits for all of these requests together.
-fn await_requests(all: &[(&'static Socket, i32)]) {
-    let unasked = |&&(s, _): &&(&'static Socket, i32)| wire(s).is_none();
+fn await_requests(all: &[Held]) {
+    let unasked = |&&(s, _): &&Held| wire(s).is_none();
     let Some(most) = all
         .iter()
         .filter(unasked)
@@ -101,7 +105,7 @@ fn await_requests(all: &[(&'static Socket, i32)]) {
     else {
         return;
     };
-    let has_come = |&(_, fd): &(&'static Socket, i32)| net::ready_now(fd, libc::POLLIN) != 0;
+    let has_come = |&(_, fd): &Held| net::ready_now(fd, libc::POLLIN) != 0;
     wait_until(most, || all.iter().filter(unasked).all(has_come));
 }
 
