@@ -146,8 +146,8 @@ fn edge_of_reset_behind_own_end(s: &Side, warm: impl Fn(Fd)) {
         log!(s, "end {}", wait::epoll_wait(set, 1, 1000));
         wait::epoll_wait(set, 1, 100); // (the kernel may tell once more when the peer's has heard)
         s.sync("shut");
+        // (the kernel tells of it once, or twice)
         log!(s, "reset {}", wait::epoll_wait(set, 1, 5000));
-        log!(s, "again {}", wait::epoll_wait(set, 1, 50));
     } else {
         s.sync("shut");
         log!(s, "send {}", io::send(fd, b"too late", libc::MSG_NOSIGNAL));
