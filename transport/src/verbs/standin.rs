@@ -12,6 +12,7 @@
 //! take the next receive ([`slots`]): where there is none the connection ends, since nobody asks again. There is room for so many that no peer has to be held up.
 
 mod choice;
+mod event;
 mod guests;
 pub(super) mod port;
 mod slots;
@@ -26,6 +27,7 @@ use crate::sys::fd::{self, Fd, as_fd};
 use crate::sys::mem::Mapping;
 use crate::sys::{self, Errno, Result, vm};
 use crate::syscall;
+use event::{event_of, signal};
 use guests::{Guest, Guests};
 use slots::{BEFORE_TURN, Entry, Receives, turn};
 use std::collections::VecDeque;
@@ -387,22 +389,6 @@ fn read_door(pid: u32, at: u64) -> Option<Seen> {
     // SAFETY: `seen` is writable for its size, and plain numbers.
     let n = unsafe { vm::read(pid, at, (&raw mut seen).cast(), size_of::<Seen>()) };
     (n == Ok(size_of::<Seen>())).then_some(seen)
-}
-
-/// Another process's event, as a descriptor of this one.
-fn event_of(pid: u32, event: u64) -> Option<Fd> {
-    // SAFETY: no pointers.
-    unsafe {
-        let process = Fd::own(as_fd(syscall!(pidfd_open, pid, 0).ok()?));
-        let far = syscall!(pidfd_getfd, process.raw(), event, 0).ok()?;
-        fd::in_reserve(Fd::own(as_fd(far)).raw()).ok()
-    }
-}
-
-fn signal(event: &Fd) -> bool {
-    let one = 1u64;
-    // SAFETY: eight readable octets.
-    unsafe { syscall!(write, event.raw(), &raw const one, 8) }.is_ok()
 }
 
 /// What tells one queue pair of a process from another that has its door.

@@ -9,8 +9,9 @@
 //! What a peer that has closed has left on its way is drawn in first (`drawing`, `taking`); then what is here is given back (`giving`), or
 //! kept.
 //!
-//! Called by `demote`, with the registry lock held; where a program is started by all that it would inherit (`many`). The peer's program may be elsewhere for long, so it is rung by an
-//! urgent byte, which its `mover` sees. One at most for a connection: a second would put the first into the stream.
+//! Called by `demote`, with the registry lock held; where a program is started for all that it would inherit (`many`). The peer's
+//! program may be elsewhere for long, so it is rung by an urgent byte, which its `mover` sees. One at most for a connection: a second
+//! would put the first into the stream.
 
 mod drawing;
 mod giving;
@@ -297,13 +298,12 @@ impl Leaving {
             self.was
         };
         if whole != Some(true) {
-            // (under both locks: a thread that is just hearing the peer's answer would go on with it, and who reads round what was taken
-            // out of the stream would not see the gap)
-            if let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) {
-                s.broken.store(true, Ordering::Release);
-                net::disconnect(fd); // a reset, never a gap
-                s.set_phase(Phase::Plain);
-            }
+            // (under both locks, if they can be had: a thread that is just hearing the peer's answer would go on with it, and who reads
+            // round what was taken out of the stream would not see the gap)
+            let _held = (s.tx.lock(), s.rx.lock());
+            s.broken.store(true, Ordering::Release);
+            net::disconnect(fd); // a reset, never a gap
+            s.set_phase(Phase::Plain);
         } else if self.gives() && !self.kept.is_empty() {
             let again = || residual::left(s) > 0 || net::ready_now(fd, libc::POLLIN) != 0;
             wait_until(AGAIN_US, again);

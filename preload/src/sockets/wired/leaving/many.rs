@@ -73,9 +73,9 @@ pub(crate) fn leave_all(all: &[Held], goes_on: impl Fn(&Socket) -> bool) -> Vec<
         let begun = clock::ticks();
         let mut quiet = Quiet::begin();
         wait_until(FOLLOW_MOST_US, || {
-            // (who was waited for in vain before, and has said nothing since, is not again)
             late = turn_all(std::mem::take(&mut late), &mut w, &mut part);
             let may_end = clock::ticks() - begun > clock::us(GOES_ON_US);
+            // (who was waited for in vain before, and has said nothing since, is not again)
             let is_let_be =
                 |l: &Leaving| l.goes_on && l.can_be_let_be() && (may_end || l.is_silent());
             late.iter().all(is_let_be)
