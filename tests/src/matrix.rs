@@ -143,13 +143,6 @@ pub fn modes(case: &Case) -> Vec<Mode> {
     list
 }
 
-/// Faults of the shared memory path that are known and not repaired: what is lost, in the cases that show it.
-fn fails_on_one_host(name: &str) -> Option<&'static str> {
-    (name == "exec_amid_much_of_both").then_some(
-        "where children of both ends leave to other programs amid much, with halves ended, bytes at the end may be missing",
-    )
-}
-
 /// Every way to run a case. One of large messages is run with them waiting for the reader, held in place, and
 /// neither, a plain peer aside, which makes no difference.
 pub fn trials(case: &Case) -> Vec<Trial> {
@@ -158,9 +151,6 @@ pub fn trials(case: &Case) -> Vec<Trial> {
     }
     // (between hosts large messages go as others do, unless adverts are asked for)
     let apart = crate::run::transport().is_some();
-    if !apart && fails_on_one_host(case.name).is_some() {
-        return Vec::new();
-    }
     let ways: &[Zcopy] = match (case.large, case.held) {
         (Some(_), _) if apart && crate::run::transport().as_deref() != Some("tcp") => {
             &[Zcopy::Default, Zcopy::Sync]

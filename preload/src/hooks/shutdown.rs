@@ -13,6 +13,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{Ordering, fence};
 use transport::provider::Provider;
 use transport::reason::Reason;
+use transport::sdp::{Leg, Tx};
 use transport::shm::layout::FIN_NONE;
 
 #[unsafe(no_mangle)]
@@ -91,29 +92,34 @@ fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_i
             kernel(libc::SHUT_RD)
         }
         libc::SHUT_WR => {
-            s.tx_shut.store(true, Ordering::Release);
+            let first = !s.tx_shut.swap(true, Ordering::AcqRel);
             // While the fast leg is open the kernel's half stays open too: it carries our bells.
             if s.fin_sent.load(Ordering::Acquire) {
                 return kernel(libc::SHUT_WR);
             }
-            if owes(s) {
-                wake_senders(s, fd);
-                return 0;
-            }
+            let e = real::errno();
             let shut = send::finish(s, fd);
             wake_senders(s, fd);
+            if shut == Ok(false) && owes(s) {
+                return 0;
+            }
             if let Some(p) = s.segment() {
                 settle_both_shut(s, p, fd);
             }
-            match shut {
-                Ok(true) => {
-                    // It may have gone back while the word was written: one of the two sees the other.
-                    fence(Ordering::SeqCst);
-                    attend(s, fd);
-                    0
-                }
-                _ => kernel(libc::SHUT_WR),
+            if shut == Ok(true) {
+                // It may have gone back while the word was written: one of the two sees the other.
+                fence(Ordering::SeqCst);
+                attend(s, fd);
+                return 0;
             }
+            let r = kernel(libc::SHUT_WR);
+            if first && r < 0 && s.fin_sent.load(Ordering::Acquire) {
+                // Who followed the peer meanwhile has told the kernel, and the peer has ended too: there was a connection when
+                // this began.
+                real::set_errno(e);
+                return 0;
+            }
+            r
         }
         libc::SHUT_RDWR => {
             s.rx_shut.store(true, Ordering::Release);
@@ -137,9 +143,10 @@ fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_i
     }
 }
 
-/// Whether the kernel has yet to be given what the peer has given back: the end follows that (`demote`).
+/// Whether the kernel has yet to be given what the peer has given back, or is just giving back: the end follows that (`demote`).
 fn owes(s: &Socket) -> bool {
-    s.tx.lock().is_ok_and(|tx| tx.owes())
+    let asks = |tx: &Tx| tx.leg() == Leg::Fast && s.segment().is_some_and(Provider::stopped);
+    s.tx.lock().is_ok_and(|tx| tx.owes() || asks(&tx))
 }
 
 /// With the half that was shut before, if this is the other one: an end that neither sends nor receives any more

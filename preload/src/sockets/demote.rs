@@ -21,7 +21,7 @@ use transport::provider::{End, Provider};
 use transport::reason::Reason;
 use transport::sdp::{Leg, Rx};
 use transport::shm::layout::FIN_SHUT;
-use transport::sys::{self, Errno, net, time};
+use transport::sys::{self, net, time};
 
 /// How long (µs) a peer may be in the middle of a put before it is not waited for any more. A put is a copy
 /// of at most a buffer; the rest is for a peer that was preempted.
@@ -346,7 +346,9 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     drop((tx, rx));
     if p.finished() == FIN_SHUT && all_here {
         // The peer's end is a word in the segment until it follows, which may be much later: what is read
-        // here ends with what the kernel has, as after its FIN.
+        // here ends with what the kernel has, as after its FIN. (Who still looks at the segment is to know whose doing the end is
+        // that the kernel shows: a peer that had died would have left unread what was sent last.)
+        s.woken_hard.store(true, Ordering::Release);
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
     }
@@ -418,9 +420,7 @@ fn follow(s: &'static Socket, fd: i32) {
     {
         tx.end_fast(p);
         let begun = clock::ticks();
-        while tx.settle(p, fd) == Err(Errno::AGAIN)
-            && clock::ticks() - begun < clock::us(PUT_US / 10)
-        {
+        while !owed::settle(s, p, &mut tx, fd) && clock::ticks() - begun < clock::us(PUT_US / 10) {
             sys::yield_core();
         }
         s.mirror_tx(&tx);

@@ -4,7 +4,7 @@ use super::lock::is_single_threaded;
 use super::{Phase, Socket, cut};
 use std::sync::atomic::Ordering;
 use transport::provider::{End, Provider};
-use transport::sdp::{Ended, Tx};
+use transport::sdp::{Ended, Leg, Tx};
 use transport::shm::layout::{FIN_ABORTED, FIN_CLOSED, FIN_NONE, FIN_RESET, FIN_SHUT};
 use transport::shm::segment::Segment;
 use transport::sys::{Errno, net};
@@ -111,7 +111,7 @@ pub(crate) fn settle_both_shut(s: &Socket, p: &impl Provider, fd: i32) {
     let fin = p.finished();
     let closes_next = fin == FIN_CLOSED && is_single_threaded() && !s.is_shared();
     if s.tx_shut.load(Ordering::Acquire) && (fin != FIN_NONE || s.is_over()) && !closes_next {
-        end_by_kernel(s, fd);
+        end_by_kernel(s, p, fd);
     }
 }
 
@@ -120,14 +120,21 @@ pub(crate) fn settle_both_shut(s: &Socket, p: &impl Provider, fd: i32) {
 pub(crate) fn end_put_off(s: &Socket, fd: i32) {
     if s.phase() == Phase::Attached
         && s.tx_shut.load(Ordering::Acquire)
-        && s.segment().is_some_and(|p| p.finished() == FIN_CLOSED)
+        && let Some(p) = s.segment()
+        && p.finished() == FIN_CLOSED
     {
-        end_by_kernel(s, fd);
+        end_by_kernel(s, p, fd);
     }
 }
 
-fn end_by_kernel(s: &Socket, fd: i32) {
-    if !s.fin_sent.swap(true, Ordering::AcqRel) {
+/// What the peer has asked back goes before the end, and `demote` tells the kernel of it behind that.
+fn end_by_kernel(s: &Socket, p: &impl Provider, fd: i32) {
+    if s.fin_sent.load(Ordering::Acquire) {
+        return;
+    }
+    let Ok(tx) = s.tx.lock() else { return };
+    let is_asked = tx.leg() == Leg::Fast && p.stopped();
+    if !is_asked && !tx.owes() && !s.fin_sent.swap(true, Ordering::AcqRel) {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
     }

@@ -1,5 +1,4 @@
 //! Children of both ends become other programs while much is on its way in both directions, and threads of both send and read.
-//! (Over shared memory it fails: `matrix::fails_on_one_host`.)
 
 use super::Case;
 use crate::log;
@@ -7,7 +6,10 @@ use crate::side::{Random, Side, hash};
 use crate::sys::{io, net, proc, wait};
 use std::thread;
 
-pub(super) const CASES: &[Case] = &[Case::moving("exec_amid_much_of_both", amid_much).slow()];
+pub(super) const CASES: &[Case] = &[
+    Case::moving("exec_amid_much_of_both", amid_much).slow(),
+    Case::moving("exec_beside_send_to_who_has_ended", beside_send),
+];
 
 const CONNECTIONS: usize = 3;
 const BYTES: usize = 4_000_000;
@@ -58,4 +60,30 @@ fn amid_much(s: &Side) {
             net::close(fd).ok();
         });
     }
+}
+
+/// A peer that has ended its own direction goes on reading: what a thread is sending to it goes on too, whatever a child does.
+fn beside_send(s: &Side) {
+    let fd = s.pair();
+    s.warm_up(fd);
+    if s.a() {
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        s.hear();
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {} {last}", got.len(), hash(&got));
+        return;
+    }
+    let (none, last) = io::recv_to_end(fd);
+    log!(s, "{} {last}", none.len());
+    let sends = thread::spawn(move || {
+        let bytes = Random::new(7).bytes(2 * BYTES);
+        (io::send_all(fd, &bytes), net::shutdown(fd, libc::SHUT_WR))
+    });
+    thread::sleep(wait::millis(50));
+    let child = proc::fork(|| proc::exec(&["/bin/true"], true).0 as i32);
+    log!(s, "{}", proc::wait_child(child));
+    thread::sleep(wait::millis(20));
+    s.tell(1);
+    let (sent, shut) = sends.join().unwrap();
+    log!(s, "{sent} {shut}");
 }

@@ -326,6 +326,24 @@ pub fn wait_for(fd: Fd, events: i16) {
     let mut one = entries(&[(fd, events)]);
     let r = call!(libc::poll(one.as_mut_ptr(), 1, PATIENCE.as_millis() as i32));
     assert!(r.0 == 1, "no event on descriptor {fd}: {r}");
+    if one[0].revents & libc::POLLERR != 0 {
+        settle_reset(fd);
+    }
+}
+
+/// The kernel takes a reset in three steps, the error, the state and both halves' ends, and a poll on another
+/// processor sees what lies between them. The wait is bounded: there are errors that end nothing.
+fn settle_reset(fd: Fd) {
+    const ALL: i16 = libc::POLLHUP | libc::POLLRDHUP;
+    let deadline = Instant::now() + millis(300);
+    loop {
+        let mut one = entries(&[(fd, libc::POLLRDHUP)]);
+        call!(libc::poll(one.as_mut_ptr(), 1, 0));
+        if one[0].revents & ALL == ALL || Instant::now() >= deadline {
+            return;
+        }
+        std::thread::sleep(millis(1));
+    }
 }
 
 /// Waits until this many bytes can be read, without reading them.

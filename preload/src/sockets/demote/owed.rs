@@ -51,9 +51,23 @@ pub(crate) fn demote_at_once(
     }
 }
 
+/// Sends what is owed, as far as the kernel has room now. False if it has none for all of it.
+pub(super) fn settle(s: &Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -> bool {
+    match tx.settle(p, fd) {
+        Err(Errno::AGAIN) => false,
+        Err(Errno::PIPE) => {
+            // The kernel was told of the end, and takes no more of what belongs before it.
+            s.broken.store(true, Ordering::Release);
+            net::disconnect(fd); // a reset, never a gap
+            true
+        }
+        _ => true,
+    }
+}
+
 /// Sends what is owed, as far as the kernel has room now. True once all has gone; else it is remembered.
 pub(super) fn pay(s: &'static Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -> bool {
-    let paid = tx.settle(p, fd) != Err(Errno::AGAIN);
+    let paid = settle(s, p, tx, fd);
     s.mirror_tx(tx);
     if paid {
         settled(s, fd);
@@ -67,6 +81,7 @@ pub(super) fn pay(s: &'static Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -
 pub(super) fn settled(s: &Socket, fd: i32) {
     if s.tx_shut.load(Ordering::Acquire) {
         // What was a word in the segment has to be a FIN now.
+        s.fin_sent.store(true, Ordering::Release);
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
     }
@@ -83,7 +98,7 @@ pub(in crate::sockets) fn go_on_settling(s: &'static Socket, fd: i32) -> bool {
         if tx.leg() != Leg::Last || !tx.owes() {
             return false;
         }
-        if tx.settle(p, fd) == Err(Errno::AGAIN) {
+        if !settle(s, p, &mut tx, fd) {
             return true;
         }
         s.mirror_tx(&tx);
