@@ -132,6 +132,7 @@ fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_i
             } else {
                 libc::SHUT_RDWR
             });
+            attend(s, fd); // (what is just given back goes, and the end behind it)
             if told && r < 0 {
                 // The peer has heard the word already, and has closed: there was a connection when this began.
                 real::set_errno(e);

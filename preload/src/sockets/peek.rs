@@ -23,7 +23,7 @@ pub(super) fn goes_on_elsewhere(s: &Socket, fd: i32) -> bool {
 
 /// Looks on at what lies behind the fast leg, unless a bell that would be taken for that may be for
 /// another thread.
-pub(super) fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
+pub(super) fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk, discard: bool) {
     let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
         return;
     };
@@ -32,7 +32,7 @@ pub(super) fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk) {
     }
     let Ok(mut rx) = s.rx.lock() else { return };
     let bells = rx.bells_taken();
-    let _ = rx.peek_on(p, fd, walk);
+    let _ = rx.peek_on(p, fd, walk, discard);
     let took_bells = rx.bells_taken() != bells;
     drop(rx);
     if took_bells {

@@ -317,7 +317,7 @@ unsafe fn inside(
         match got {
             Got::Bytes(n) => {
                 if how.peek && walk.left() > 0 && goes_on_elsewhere(s, fd) {
-                    peek_on(s, fd, walk);
+                    peek_on(s, fd, walk, how.discard);
                 }
                 let whole = walk.left() == 0 || walk.done() >= target;
                 if whole || (how.peek && !peek_all) {

@@ -15,11 +15,17 @@ const GATHER: usize = 1 << 20;
 
 impl Rx {
     /// After a look that has walked over all that is left of the fast leg: looks on at what follows it on
-    /// the kernel connection. True if it saw anything.
+    /// the kernel connection, where that is wanted without a copy. True if it saw anything.
     ///
     /// # Errors
     /// As recv(2), EAGAIN aside.
-    pub fn peek_on(&mut self, p: &impl Provider, fd: i32, walk: &mut Walk) -> Result<bool> {
+    pub fn peek_on(
+        &mut self,
+        p: &impl Provider,
+        fd: i32,
+        walk: &mut Walk,
+        discard: bool,
+    ) -> Result<bool> {
         let left = match self.available(p) {
             Ok(left) if self.leg == Leg::Fast => left as u64,
             _ => return Ok(false),
@@ -33,7 +39,8 @@ impl Rx {
         if net::unread(fd) == 0 {
             return Ok(false);
         }
-        match Self::recv(fd, walk, usize::MAX, libc::MSG_PEEK) {
+        let unseen = if discard { libc::MSG_TRUNC } else { 0 };
+        match Self::recv(fd, walk, usize::MAX, libc::MSG_PEEK | unseen) {
             Ok(n) => {
                 walk.skip(n);
                 Ok(n > 0)
