@@ -24,7 +24,14 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         return kernel(how);
     };
     let over = have_both_ended(s);
+    let (first, e) = (!s.tx_shut.load(Ordering::Acquire), real::errno());
     let mut r = shut(s, fd, how, kernel);
+    if r < 0 && how == libc::SHUT_WR && first && s.fin_sent.load(Ordering::Acquire) {
+        // A thread that followed the peer meanwhile has told the kernel of this end, and the peer has ended too: there was a
+        // connection when this began.
+        real::set_errno(e);
+        r = 0;
+    }
     if over && r == 0 {
         real::set_errno(libc::ENOTCONN);
         r = -1;
@@ -92,12 +99,11 @@ fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_i
             kernel(libc::SHUT_RD)
         }
         libc::SHUT_WR => {
-            let first = !s.tx_shut.swap(true, Ordering::AcqRel);
+            s.tx_shut.store(true, Ordering::Release);
             // While the fast leg is open the kernel's half stays open too: it carries our bells.
             if s.fin_sent.load(Ordering::Acquire) {
                 return kernel(libc::SHUT_WR);
             }
-            let e = real::errno();
             let shut = send::finish(s, fd);
             wake_senders(s, fd);
             if shut == Ok(false) && owes(s) {
@@ -112,14 +118,7 @@ fn shut(s: &'static Socket, fd: c_int, how: c_int, kernel: impl Fn(c_int) -> c_i
                 attend(s, fd);
                 return 0;
             }
-            let r = kernel(libc::SHUT_WR);
-            if first && r < 0 && s.fin_sent.load(Ordering::Acquire) {
-                // Who followed the peer meanwhile has told the kernel, and the peer has ended too: there was a connection when
-                // this began.
-                real::set_errno(e);
-                return 0;
-            }
-            r
+            kernel(libc::SHUT_WR)
         }
         libc::SHUT_RDWR => {
             s.rx_shut.store(true, Ordering::Release);

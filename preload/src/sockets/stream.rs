@@ -184,7 +184,10 @@ impl Stream {
         self.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
         self.rx_kernel.store(rx.kernel_bytes(), Ordering::Relaxed);
         self.rx_leg.store(rx.leg() as u8, Ordering::Relaxed);
-        if rx.is_kernel_over() && !self.over.load(Ordering::Relaxed) {
+        // (where this side has shut its receiving there an end is its own: the connection's state tells of the peer's)
+        let ends = rx.is_kernel_over()
+            && (!self.woken_hard.load(Ordering::Acquire) || rx.taken_error().is_some());
+        if ends && !self.over.load(Ordering::Relaxed) {
             self.over.store(true, Ordering::Release);
         }
     }

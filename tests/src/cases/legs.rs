@@ -11,6 +11,9 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("peek_all_over_legs", |s| {
         peek_over_legs(s, libc::MSG_PEEK | libc::MSG_WAITALL);
     }),
+    Case::pair("peek_truncated_over_legs", |s| {
+        peek_over_legs(s, libc::MSG_PEEK | libc::MSG_TRUNC);
+    }),
     Case::pair("many_buffers_over_legs", many_buffers_over_legs),
     Case::moving("kept_bytes_are_passed_back", kept_bytes_are_passed_back),
     Case::pair("read_slowly_over_legs", read_slowly_over_legs).slow(),

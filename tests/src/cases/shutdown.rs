@@ -8,6 +8,7 @@ use crate::sys::{Fd, io, net, proc, wait};
 use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
 
 pub(super) const CASES: &[Case] = &[
+    Case::pair("reads_behind_both_shut", reads_behind_both_shut),
     Case::pair("shutdown_write", |s| halves(s, &[SHUT_WR])),
     Case::pair("shutdown_read", |s| halves(s, &[SHUT_RD])),
     Case::pair("shutdown_both", |s| halves(s, &[SHUT_RDWR])),
@@ -375,6 +376,25 @@ fn end_is_sticky(s: &Side) {
         }
     }
     s.sync("done");
+}
+
+/// Who has shut both halves reads the end, though the peer has not ended and has bytes to read: nothing has failed.
+fn reads_behind_both_shut(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        s.sync("looked");
+        log!(s, "{}", io::send(fd, &[7; 4091], 0));
+        log!(s, "{}", net::shutdown(fd, libc::SHUT_RDWR));
+        log!(s, "{}", io::recv(fd, &mut [0; 100], 0));
+        look(s, fd, "then");
+        s.sync("read");
+    } else {
+        log!(s, "{}", io::recv(fd, &mut [0; 100], libc::MSG_DONTWAIT));
+        s.sync("looked");
+        s.sync("read");
+        let (got, last) = io::recv_to_end(fd);
+        log!(s, "{} {last}", got.len());
+    }
 }
 
 /// Data for an end that has shut both halves, together or one by one, is answered with a reset, and both are told.
