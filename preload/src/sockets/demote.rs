@@ -261,6 +261,8 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     // Stop the peer, and ring it: a sender asleep for room must notice, and bytes given back must go. (Who naps is woken by that.)
     let naps = p.peer_naps();
     p.stop_peer(give_back);
+    // What it withholds is unread too: it is given back or kept, as the rest, never both.
+    rx.release();
     // (A peer that wished for nothing may still sleep on it, for its end; one that is gone would answer. Where
     // the kernel connection has failed a bell would be told of it, in the program's place.)
     let failed = net::ready_now(fd, 0) & libc::POLLERR != 0;

@@ -8,6 +8,7 @@ use std::thread;
 
 pub(super) const CASES: &[Case] = &[
     Case::moving("exec_amid_much_of_both", amid_much).slow(),
+    Case::moving("exec_beside_what_is_withheld", beside_withheld),
     Case::moving("exec_beside_send_to_who_has_ended", beside_send),
 ];
 
@@ -86,4 +87,28 @@ fn beside_send(s: &Side) {
     s.tell(1);
     let (sent, shut) = sends.join().unwrap();
     log!(s, "{sent} {shut}");
+}
+
+/// What the peer has sent with MSG_MORE and has not pushed is neither lost nor there twice once a child has left to another program.
+fn beside_withheld(s: &Side) {
+    let fd = s.pair();
+    s.warm_up(fd);
+    let bytes = Random::new(8).bytes(60_000);
+    if s.a() {
+        log!(s, "{}", io::send(fd, &bytes[..20_000], libc::MSG_MORE));
+        s.sync("withheld");
+        s.sync("left");
+        log!(s, "{}", io::send(fd, &bytes[20_000..40_000], 0));
+        log!(s, "{}", io::send(fd, &bytes[40_000..], 0));
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        s.sync("done");
+        return;
+    }
+    s.sync("withheld");
+    let child = proc::fork(|| proc::exec(&["/bin/true"], true).0 as i32);
+    log!(s, "{}", proc::wait_child(child));
+    s.sync("left");
+    let (got, last) = io::recv_to_end(fd);
+    log!(s, "{} {} {last}", got.len(), got == bytes);
+    s.sync("done");
 }
