@@ -28,6 +28,8 @@ pub struct Owner {
     pub uid: u32,
     /// Whether it listens.
     pub listening: bool,
+    /// Whether it has ended its direction, by shutdown or close.
+    pub ended: bool,
 }
 
 #[repr(C)]
@@ -101,11 +103,16 @@ fn u32_at(b: &[u8], at: usize) -> Option<u32> {
 /// Header 16, then inet_diag_msg: family, state, timer, retrans, id (48), expires, rqueue, wqueue, uid,
 /// inode. With the socket's own address.
 fn parse(message: &[u8]) -> Option<(Owner, Endpoint)> {
+    const ESTABLISHED: u8 = 1;
+    const CLOSE_WAIT: u8 = 8;
+    const LISTEN: u8 = 10;
     let body = message.get(16..)?;
+    let state = *body.get(1)?;
     let owner = Owner {
         uid: u32_at(body, 4 + 48 + 12)?,
         inode: u32_at(body, 4 + 48 + 16)?,
-        listening: *body.get(1)? == 10,
+        listening: state == LISTEN,
+        ended: !matches!(state, ESTABLISHED | CLOSE_WAIT | LISTEN),
     };
     let port = u16::from_be_bytes(body.get(4..6)?.try_into().ok()?);
     let address: [u8; 16] = body.get(8..24)?.try_into().ok()?;

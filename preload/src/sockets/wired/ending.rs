@@ -42,7 +42,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     }
     if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
         io::available(s, fd); // (credits may lie there)
-        if is_peer_gone(fd) {
+        if is_peer_deaf(wire, fd) && !waiting::is_under_way(s) {
             return by_kernel(s, how); // what this side would say would be answered with a reset
         }
         let plain = s.tx.lock().is_ok_and(|_tx| {
@@ -110,6 +110,12 @@ pub(super) fn shut_here(s: &Socket, wire: &Wire) {
 /// Whether the peer's kernel has ended the connection, in its direction at least: a peer does so when it closes.
 pub(super) fn is_peer_gone(fd: i32) -> bool {
     net::ready_now(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLERR) != 0
+}
+
+/// Whether that is the end of a peer that hears nothing any more, as one that closes in RDMA mode. One that goes back to plain bytes may
+/// have ended its direction only, as any program does, and what it has given back is yet to come to it.
+pub(super) fn is_peer_deaf(wire: &Wire, fd: i32) -> bool {
+    is_peer_gone(fd) && !wire.common.to_plain.load(Ordering::Acquire)
 }
 
 /// How the receiving direction stands.
@@ -310,7 +316,7 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     if has_unread(s, wire, fd) {
         return net::reset_on_close(fd);
     }
-    if s.has_others() || is_peer_gone(fd) {
+    if s.has_others() || is_peer_deaf(wire, fd) {
         return;
     }
     if s.is_shared() {

@@ -31,7 +31,8 @@ use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::records::KNOCK;
-use transport::sys::{diag, net, time};
+use transport::sys::diag::{self, Diag};
+use transport::sys::{net, time};
 use transport::wire::{In, Return, Wire};
 
 /// How long (µs) to wait for a peer to go back to plain bytes while nothing comes from it, and in all.
@@ -96,6 +97,8 @@ struct Leaving {
     wire: &'static Wire,
     was: Phase,
     coming: OnItsWay,
+    /// The kernel's table of sockets, once it was needed.
+    table: Option<Diag>,
     giving: Giving,
     kept: Vec<u8>,
     rung: bool,
@@ -260,6 +263,7 @@ impl Leaving {
             wire,
             was: s.phase(),
             coming: OnItsWay::Unknown,
+            table: None,
             giving,
             kept: Vec::new(),
             rung: false,
@@ -359,9 +363,11 @@ impl Leaving {
         plain || over
     }
 
-    /// Whether the peer has closed in RDMA mode: it would answer with a reset, and has no more to say than lies here.
+    /// Whether the peer has closed in RDMA mode: it would answer with a reset, and has no more to say than lies here. (One that gives
+    /// something back may have said all that, and have ended its direction behind it: it is owed the same.)
     fn is_peer_done(&self) -> bool {
-        is_peer_gone(self.fd) && !self.look(|incoming, _, _| incoming.is_past_mode())
+        let gives = self.wire.common.is_returning(Return::Waits);
+        is_peer_gone(self.fd) && !gives && !self.look(|incoming, _, _| incoming.is_past_mode())
     }
 
     /// Asks the receiving half.
@@ -398,6 +404,10 @@ impl Leaving {
             self.giving = Giving::No;
             rest.clear();
             while matches!(net::discard(self.fd, self.kept.len()), Ok(1..)) {}
+        }
+        if over && !incoming.is_past_mode() {
+            // What the kernel has yet is no part of the stream: octets of RDMA mode, which nobody looks at any more.
+            while matches!(net::discard(self.fd, PART), Ok(1..)) {}
         }
         if !self.gives() {
             self.kept.append(&mut rest);

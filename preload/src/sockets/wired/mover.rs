@@ -357,8 +357,10 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
             wire.end_ring();
         }
         let mut out = wire.out();
-        let gone = out.finish(&wire.common, fd).is_err() || over;
-        if gone {
+        let failed = out.finish(&wire.common, fd).is_err();
+        // (a peer that goes on with plain bytes, and has ended its direction, is owed what is plain)
+        let owes = wire.common.to_plain.load(Ordering::Acquire) && out.pending() > 0;
+        if failed || over && !owes {
             return true;
         }
         if ending::is_lasting(wire, &out, fd) {

@@ -64,6 +64,9 @@ pub(crate) fn post(s: &'static Socket) -> bool {
         return false;
     }
     if s.tx_shut.load(Ordering::Acquire) {
+        if wire.common.to_plain.load(Ordering::Acquire) {
+            ending::follow_to_plain(s, fd, wire); // (the kernel's end comes behind what was still plain to go)
+        }
         ending::settle_both_shut(s, fd);
         farewell::go_on(s, fd, wire);
     }

@@ -328,12 +328,18 @@ impl In {
         };
         match (self.fin, self.over) {
             (true, _) => State::Eof,
+            (_, true) if self.is_cramped() => State::Open,
             // It failed, or died in the middle of a frame, or with bytes parked: then some that it counts as sent are missing.
             (_, true) if self.failed || !at_rest || self.may_lack() => State::Reset,
             (_, true) => State::Eof,
             (_, false) if matches!(self.stage, Stage::Plain) => State::Plain,
             (_, false) => State::Open,
         }
+    }
+
+    /// Whether what comes back has no room here before some of it has gone out again: then the end is not all that follows.
+    const fn is_cramped(&self) -> bool {
+        matches!(self.stage, Stage::Given { .. }) && self.start < self.end
     }
 
     /// Whether the peer, in RDMA mode, may have parked bytes.

@@ -1,12 +1,13 @@
 //! What a peer that has closed has left on its way. Its kernel answers whatever is said to it with a reset, and forgets what it has not sent
 //! yet; and it sends, its end last, only as far as there is room here. So before anything is said what has come is drawn from the
-//! kernel, until the end shows or nothing more comes, though there is room.
+//! kernel, until the end shows or nothing more comes, though there is room. A busy host may take longer than that to pass on what its
+//! own kernel has: of a peer on this host that is asked whether it has ended.
 //!
 //! Called by `leaving`, which keeps what is drawn. A peer that lives is drawn from in vain: so there is a limit.
 
 use std::ops::ControlFlow;
 use transport::clock;
-use transport::sys::diag::{self, Pace};
+use transport::sys::diag::{self, Owner, Pace};
 use transport::sys::net;
 
 /// For how long (µs) nothing comes, from a peer whose kernel has nothing more: two round trips, and within these.
@@ -68,8 +69,12 @@ impl Drawing {
         })
     }
 
-    /// Whether to look again at once, later, or no more.
-    pub(super) fn go_on(&mut self, seen: Seen) -> ControlFlow<(), bool> {
+    /// Whether to look again at once, later, or no more. `peer`: its socket, if that is here.
+    pub(super) fn go_on(
+        &mut self,
+        seen: Seen,
+        peer: impl FnOnce() -> Option<Owner>,
+    ) -> ControlFlow<(), bool> {
         let now = clock::ticks();
         let more = seen.octets > self.came;
         if more {
@@ -80,11 +85,10 @@ impl Drawing {
         } else {
             self.quiet
         };
-        let over = seen.ended
-            || now - self.last > quiet
-            || now - self.begun > clock::us(MOST_US)
-            || self.came - self.from > MOST;
-        if over {
+        let over = seen.ended || now - self.begun > clock::us(MOST_US);
+        let enough = now - self.last > quiet || self.came - self.from > MOST;
+        // (one that has not ended is asked as soon as may be: it may be about to)
+        if over || enough && !peer().is_some_and(|peer| peer.ended) {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(more)

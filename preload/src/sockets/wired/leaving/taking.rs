@@ -1,12 +1,15 @@
 //! Taking in what has come, and what a peer that may have closed has left on its way, before anything is said to it
 //! ([`super::drawing`] says for how long).
 
+use super::super::ending::{is_near, is_peer_gone};
 use super::Leaving;
 use super::drawing::{Drawing, Seen};
 use super::giving::Giving;
+use crate::signals::is_sandboxed;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use transport::sdp::Walk;
+use transport::sys::diag::{Diag, Owner};
 use transport::sys::net;
 use transport::wire::{In, Return, State, Wire};
 
@@ -36,7 +39,7 @@ impl Leaving {
             let ended = self.take_in(part);
             let mut seen = self.seen();
             seen.ended |= ended;
-            let next = drawing.go_on(seen);
+            let next = drawing.go_on(seen, || self.socket_of_peer());
             self.coming = match next {
                 ControlFlow::Break(()) => OnItsWay::Here,
                 ControlFlow::Continue(_) => OnItsWay::Drawn(drawing),
@@ -62,6 +65,19 @@ impl Leaving {
             }
             was = now;
         }
+    }
+
+    /// What the kernel says of the peer's socket, if that is on this host and its end is not here yet.
+    fn socket_of_peer(&mut self) -> Option<Owner> {
+        // (a sandbox may kill for the question)
+        if is_sandboxed() || is_peer_gone(self.fd) || !is_near(self.fd) {
+            return None;
+        }
+        if self.table.is_none() {
+            self.table = Diag::open().ok();
+        }
+        let (peer, own) = (net::peer(self.fd)?, net::local(self.fd)?);
+        self.table.as_ref()?.find(&peer, &own).ok()
     }
 
     /// How the receiving direction stands.
