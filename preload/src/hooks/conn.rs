@@ -306,17 +306,32 @@ pub unsafe extern "C" fn connect(
     })
 }
 
-/// connect to nothing: the kernel resets the connection, and forgets what was not read. What the socket is used for after
-/// that is the kernel's.
+/// connect to nothing: the kernel resets the connection, and forgets what was not read. The socket is as one that has just been made.
+/// (Where it has other names, or is watched, whatever it is used for after that is the kernel's.)
 fn disconnect(s: &'static Socket, fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
-    if matches!(s.phase(), Phase::Idle | Phase::Listening | Phase::Plain) {
+    let was = s.phase();
+    if matches!(was, Phase::Idle | Phase::Listening) {
         return kernel();
     }
     let e = real::errno();
-    demote(s, fd, Reason::SocketOption, Unread::Keep);
+    if was != Phase::Plain {
+        demote(s, fd, Reason::SocketOption, Unread::Keep);
+    }
     residual::drop_all(s);
+    s.eof_told.store(false, Ordering::Release);
     set_errno(e);
-    kernel()
+    let r = kernel();
+    let alone = s.refs.load(Ordering::Acquire) == 1
+        && s.waiters.load(Ordering::Acquire) == 0
+        && s.set_count.load(Ordering::Acquire) == 0
+        && !s.is_shared();
+    if r == 0 && alone && s.phase() == Phase::Plain && can_follow(fd) {
+        let nonblock = s.nonblock.load(Ordering::Relaxed);
+        close::forget(fd);
+        follow(&mut world::lock(), fd, nonblock);
+        set_errno(e);
+    }
+    r
 }
 
 #[unsafe(no_mangle)]

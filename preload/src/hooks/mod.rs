@@ -31,7 +31,7 @@ pub(crate) mod vector;
 pub(crate) mod waiting;
 
 use crate::probe::PREFIX;
-use crate::real::ret;
+use crate::real::{self, ret, set_errno};
 use crate::sockets::{Phase, Socket, engage, options, recv, send, wired};
 use std::sync::atomic::Ordering;
 use transport::record;
@@ -95,7 +95,14 @@ unsafe fn receive(
     }
     let _point = threads::point();
     if is_kernels(s, fd) && s.residual.load(Ordering::Relaxed).is_null() {
-        return count_received(s, kernel(), flags);
+        let e = real::errno();
+        let r = count_received(s, kernel(), flags);
+        if r < 0 && real::errno() == libc::EAGAIN && s.eof_told.load(Ordering::Acquire) {
+            // The peer's end was told before, and the kernel hears of it only as the peer follows.
+            set_errno(e);
+            return 0;
+        }
+        return r;
     }
     // SAFETY: the caller's promise.
     ret(unsafe { recv::recv(s, fd, walk, flags) })

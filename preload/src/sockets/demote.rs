@@ -347,12 +347,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     let owes = tx.owes() && !pay(s, p, &mut tx, fd);
     drop((tx, rx));
     if p.finished() == FIN_SHUT && all_here {
-        // The peer's end is a word in the segment until it follows, which may be much later: what is read
-        // here ends with what the kernel has, as after its FIN. (Who still looks at the segment is to know whose doing the end is
-        // that the kernel shows: a peer that had died would have left unread what was sent last.)
-        s.woken_hard.store(true, Ordering::Release);
-        // SAFETY: no pointers.
-        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+        end_receiving(s, fd); // (until the peer follows, which may be much later, the kernel does not know)
     }
     if owes && !s.broken.load(Ordering::Acquire) {
         return;
@@ -460,7 +455,22 @@ pub(crate) fn finish_if_over(s: &'static Socket, fd: i32, why: Reason) {
     if s.phase() != Phase::Attached {
         return;
     }
+    let said = s
+        .segment()
+        .is_some_and(|p| p.finished() == FIN_SHUT && !p.gave_back());
+    if said || s.eof_told.load(Ordering::Acquire) {
+        end_receiving(s, fd); // (the kernel may hear of it from the peer only later, and who was told is told the same again)
+    }
     become_plain(&mut w, s, fd, why);
+}
+
+/// The peer has ended its direction, by a word in the segment: what is read ends with what the kernel has, as after a FIN.
+fn end_receiving(s: &Socket, fd: i32) {
+    // (Who still looks at the segment is to know whose doing the end is that the kernel shows: a peer that had died would have left
+    // unread what was sent last.)
+    s.woken_hard.store(true, Ordering::Release);
+    // SAFETY: no pointers.
+    let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
 }
 
 /// The peer wrote what it never may: reset this connection, nothing else.
