@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
         disconnected_and_connected_again,
     )
     .any_path("it ends, and begins again by the kernel"),
+    Case::pair("disconnected_and_listens", disconnected_and_listens),
     Case::pair("connect_on_a_small_stack", connect_on_a_small_stack),
     Case::pair("rests_and_goes_on", rests_and_goes_on).slow(),
     Case::moving("passed_on_beside_a_thread", passed_on_beside_a_thread),
@@ -182,6 +183,31 @@ fn disconnected_and_connected_again(s: &Side) {
         let (got, end) = io::recv_to_end(first);
         log!(s, "{} {end}", String::from_utf8_lossy(&got));
     }
+    s.sync("done");
+}
+
+/// The same socket may listen then, and what it accepts is a connection as any other.
+fn disconnected_and_listens(s: &Side) {
+    let first = s.pair();
+    s.warm_up(first);
+    let fd = if s.accepts() {
+        wait::wait_for(first, libc::POLLHUP);
+        let port = u16::try_from(s.hear()).unwrap();
+        let to = (std::net::Ipv4Addr::LOCALHOST, port).into();
+        let fd = net::socket_for(to, 0);
+        log!(s, "{}", net::connect(fd, to));
+        log!(s, "{}", io::send_all(fd, b"hello"));
+        fd
+    } else {
+        log!(s, "{}", aside::disconnect(first));
+        log!(s, "{}", net::bind(first, net::loopback()));
+        log!(s, "{}", net::listen(first, 4));
+        s.tell(u64::from(net::getsockname(first).port()));
+        let fd = net::accept(first).fd();
+        log!(s, "{}", String::from_utf8_lossy(&io::recv_exact(fd, 5).0));
+        fd
+    };
+    s.warm_up(fd);
     s.sync("done");
 }
 
