@@ -326,9 +326,8 @@ fn disconnect(s: &'static Socket, fd: c_int, kernel: impl FnOnce() -> c_int) -> 
         && s.set_count.load(Ordering::Acquire) == 0
         && !s.is_shared();
     if r == 0 && alone && s.phase() == Phase::Plain && can_follow(fd) {
-        let nonblock = s.nonblock.load(Ordering::Relaxed);
         close::forget(fd);
-        follow(&mut world::lock(), fd, nonblock);
+        listener::take_on(fd);
         set_errno(e);
     }
     r
