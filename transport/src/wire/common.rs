@@ -253,7 +253,8 @@ impl Common {
     }
 
     /// Whether a peer that reads what is under way may have something to say of it: it frees receive buffers of which
-    /// there are few, speaks of a ring, reads what was advertised, or was asked what it has taken of what is packetized. What it says to a connection that is closed by then would be answered with a reset,
+    /// there are few, speaks of a ring, reads what was advertised, was asked what it has taken of what is packetized, or to go back to plain
+    /// bytes, for which nobody waits any more. What it says to a connection that is closed by then would be answered with a reset,
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
@@ -262,6 +263,7 @@ impl Common {
             || self.are_slots_asked()
             || self.adverts.were_used()
             || self.words.is_asked()
+            || self.is_returning(Return::Stands)
     }
 
     /// Whether the peer was asked for receive buffers, and will answer.
