@@ -75,13 +75,8 @@ pub(crate) fn go_plain(w: &mut World, s: &'static Socket, fd: i32, why: Reason, 
     if was == Phase::Attached {
         super::options::restore_delays(s, fd);
     }
-    if was.is_fast()
-        && s.rx_shut.load(Ordering::Acquire)
-        && !s.woken_hard.swap(true, Ordering::AcqRel)
-    {
-        // What was this side's own knowledge has to be the kernel's now.
-        // SAFETY: no pointers.
-        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };
+    if was.is_fast() && s.rx_shut.load(Ordering::Acquire) && !s.woken_hard.load(Ordering::Acquire) {
+        end_receiving(s, fd); // what was this side's own knowledge has to be the kernel's now
     }
     if was.is_fast() {
         // (the peer's last word of the fast path, alone: its program's next small message would wait for the delay of that, by Nagle's
@@ -464,7 +459,8 @@ pub(crate) fn finish_if_over(s: &'static Socket, fd: i32, why: Reason) {
     become_plain(&mut w, s, fd, why);
 }
 
-/// The peer has ended its direction, by a word in the segment: what is read ends with what the kernel has, as after a FIN.
+/// What is read ends with what the kernel has, as after a FIN: the peer has ended its direction, by a word in the segment, or this side has
+/// shut it.
 fn end_receiving(s: &Socket, fd: i32) {
     // (Who still looks at the segment is to know whose doing the end is that the kernel shows: a peer that had died would have left
     // unread what was sent last.)

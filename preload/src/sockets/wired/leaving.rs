@@ -31,8 +31,7 @@ use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::records::KNOCK;
-use transport::sys::diag::{self, Diag};
-use transport::sys::{net, time};
+use transport::sys::{diag, net, time};
 use transport::wire::{In, Return, Wire};
 
 /// How long (µs) to wait for a peer to go back to plain bytes while nothing comes from it, and in all.
@@ -97,8 +96,6 @@ struct Leaving {
     wire: &'static Wire,
     was: Phase,
     coming: OnItsWay,
-    /// The kernel's table of sockets, once it was needed.
-    table: Option<Diag>,
     giving: Giving,
     kept: Vec<u8>,
     rung: bool,
@@ -263,7 +260,6 @@ impl Leaving {
             wire,
             was: s.phase(),
             coming: OnItsWay::Unknown,
-            table: None,
             giving,
             kept: Vec::new(),
             rung: false,

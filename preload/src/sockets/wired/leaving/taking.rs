@@ -68,16 +68,14 @@ impl Leaving {
     }
 
     /// What the kernel says of the peer's socket, if that is on this host and its end is not here yet.
-    fn socket_of_peer(&mut self) -> Option<Owner> {
+    fn socket_of_peer(&self) -> Option<Owner> {
         // (a sandbox may kill for the question)
         if is_sandboxed() || is_peer_gone(self.fd) || !is_near(self.fd) {
             return None;
         }
-        if self.table.is_none() {
-            self.table = Diag::open().ok();
-        }
         let (peer, own) = (net::peer(self.fd)?, net::local(self.fd)?);
-        self.table.as_ref()?.find(&peer, &own).ok()
+        // (not kept: many connections may be left together, and each would have a descriptor)
+        Diag::open().ok()?.find(&peer, &own).ok()
     }
 
     /// How the receiving direction stands.
