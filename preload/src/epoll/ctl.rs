@@ -205,7 +205,11 @@ fn modify(
     let Some(e) = l.entry(index) else {
         return kernel();
     };
-    let stale = matches!(e.subject, Subject::Socket(..)) && !is_same(e, fd);
+    let stale = match e.subject {
+        Subject::Socket(..) => !is_same(e, fd),
+        Subject::Set(inner) => !table::set(fd).is_some_and(|s| std::ptr::eq(s, inner)),
+        Subject::Other => false,
+    };
     if stale {
         note_edges(set, events);
         return kernel();

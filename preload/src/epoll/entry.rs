@@ -321,7 +321,8 @@ impl Entry {
                 // (before the question that takes off the kernel's list what it would tell the outer set of)
                 let edges = self.events & ET != 0;
                 let is_new = !edges || self.fresh || inner.edge() != self.seen_edge;
-                if hit == 0 || !is_new || !inner.has_ready() {
+                // (of one that is closed the kernel has no registration any more, and its number may be another's)
+                if hit == 0 || !is_new || inner.is_closed() || !inner.has_ready() {
                     return None;
                 }
                 if edges {

@@ -95,7 +95,6 @@ pub(crate) fn manage(m: &Membership) {
         Asked::Beside => {}
         Asked::Programs => e.managed_in = call,
     }
-    let (fd, exclusive) = (e.fd, e.events & EXCLUSIVE != 0);
     let tag = tag(m.index, e.turn);
     let first = e.is_counted() || m.set.engage(e);
     let sleepers = !m.set.is_ours_alone() && (first || m.set.waiters.load(Ordering::SeqCst) > 0);
@@ -105,13 +104,7 @@ pub(crate) fn manage(m: &Membership) {
     } else {
         e.kernel_events()
     };
-    let changed = if exclusive {
-        // The kernel does not modify exclusive registrations.
-        m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0)
-            && m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, tag)
-    } else {
-        m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, tag)
-    };
+    let changed = m.set.change(e, events, tag);
     if !changed && before == Asked::Programs {
         l.orphans += 1;
         if let Some(e) = l.entry(m.index) {
@@ -162,7 +155,7 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         let Some(mut l) = m.set.lock() else { continue };
         let Some(e) = l.entry(m.index) else { continue };
         e.disarm_by();
-        if e.is_managed() && !e.parked && e.events & EXCLUSIVE == 0 && residual::left(s) > 0 {
+        if e.is_managed() && !e.parked && residual::left(s) > 0 {
             // The kernel does not know of bytes that are kept here: until they are read the entry is
             // looked at by us, and the kernel asked for what the program asked for.
             e.fresh = true;
@@ -183,11 +176,8 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
             if std::mem::take(&mut e.parked) {
                 // (nobody has it from here on: it comes back as the kernel's own)
                 m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
-            } else if events & EXCLUSIVE != 0 {
-                m.set.kernel(libc::EPOLL_CTL_DEL, fd, 0, 0);
-                m.set.kernel(libc::EPOLL_CTL_ADD, fd, events, data);
             } else {
-                m.set.kernel(libc::EPOLL_CTL_MOD, fd, events, data);
+                m.set.change(e, events, data);
             }
         }
         l.hot.retain(|&i| i != m.index);
@@ -218,7 +208,8 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
 /// found out and changed in one, and another thread may be on its way with the event.
 pub(super) fn is_to_be_managed(s: &Socket, events: u32) -> bool {
     let phase = s.phase();
-    events & EXCLUSIVE == 0 && (phase.is_fast() || phase == Phase::Plain || events & ONESHOT != 0)
+    // (what is exclusive is asked for anew where it becomes ours, and is never told once)
+    phase == Phase::Plain || events & EXCLUSIVE == 0 && (phase.is_fast() || events & ONESHOT != 0)
 }
 
 /// Likewise of one that is the program's own and is modified, to be told once from now on.

@@ -8,7 +8,7 @@
 //!
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
-use super::entry::{Entry, Heed};
+use super::entry::{EXCLUSIVE, Entry, Heed};
 use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::order::Rank;
 use crate::sockets::spin::{Budget, Company};
@@ -165,6 +165,11 @@ impl Set {
         self.inherited.store(self.is_engaged(), Ordering::Relaxed);
     }
 
+    /// Its last descriptor is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.refs.load(Ordering::Acquire) == 0
+    }
+
     pub(crate) fn share(&self) {
         self.refs.fetch_add(1, Ordering::AcqRel);
     }
@@ -208,8 +213,17 @@ impl Set {
 
     /// Registers an entry that the kernel tells of, but not to the program: what the program asked for, with our tag.
     pub(super) fn ask_beside_us(&self, e: &Entry, index: usize) {
-        let tag = tag(index, e.turn);
-        self.kernel(libc::EPOLL_CTL_MOD, e.fd, e.events_beside(), tag);
+        self.change(e, e.events_beside(), tag(index, e.turn));
+    }
+
+    /// Changes what the kernel is asked for an entry.
+    pub(super) fn change(&self, e: &Entry, events: u32, data: u64) -> bool {
+        if e.events & EXCLUSIVE == 0 {
+            return self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, data);
+        }
+        // (the kernel does not modify exclusive registrations)
+        self.kernel(libc::EPOLL_CTL_DEL, e.fd, 0, 0)
+            && self.kernel(libc::EPOLL_CTL_ADD, e.fd, events, data)
     }
 
     /// Whether nobody but the calling thread can wait on this set.

@@ -288,9 +288,10 @@ fn rejoin(fd: c_int) {
     }
     if table::socket(fd).is_none()
         && can_follow(fd)
-        && let Some(bytes) = forwarded::take(fd)
+        && let Some(left) = forwarded::find(fd)
+        && let Ok(inode) = transport::sys::fd::inode(fd)
     {
-        read_first(fd, |s| residual::keep(s, fd, &bytes));
+        read_first(fd, |s| residual::join(s, left, inode));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Bytes that are kept for a connection (`residual`) which the program passes to another process by a message. That process reads
 //! what the kernel has, which begins behind them. Whoever is of the same family finds them there; for all others they lie in a file
-//! that both know by what the kernel calls the connection (SO_COOKIE): whoever is passed it takes them before the
-//! program reads anything.
+//! that both know by what the kernel calls the connection (SO_COOKIE): whoever is passed it reads them there before
+//! anything else.
 //!
 //! Called by the hooks of sendmsg and recvmsg, of each descriptor in the message.
 //!
 //! Rules:
-//! - The file is there before the message goes, and who passes the connection, if he alone has it, reads it too, as long as
-//!   nobody has come for it: each byte is had once.
+//! - The file is there before the message goes, and stays until its last byte was had. All that have the connection read the same
+//!   record, as they read one queue in the kernel: each byte is had once, by whoever asks first.
 //! - Only this user's files are believed (`transport::sys::noted`). To another user's process, or one without the library, such
 //!   bytes cannot go.
 
@@ -15,7 +15,6 @@ use super::{Socket, residual};
 use crate::{signals, world};
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
-use transport::sys::fd::inode;
 use transport::sys::mem::Mapping;
 use transport::sys::net;
 use transport::sys::noted::{self, Name};
@@ -40,6 +39,9 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
         return;
     };
     let (name, len) = (Name::of(cookie), residual::size(left));
+    if residual::is_left_as(s, cookie) && noted::find(name).is_some() {
+        return; // (others that it was passed to read there)
+    }
     if let Ok(file) = noted::make(name, len) {
         match Mapping::shared(&file, 0, len) {
             Ok(m) => residual::move_to(s, fd, m, cookie),
@@ -53,16 +55,13 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
     }
 }
 
-/// What was left for the connection that this number has just come to stand for.
-pub(crate) fn take(fd: i32) -> Option<Vec<u8>> {
+/// What was left for the connection that this number has just come to stand for. (Nothing is read of it yet.)
+pub(crate) fn find(fd: i32) -> Option<Mapping> {
     if signals::is_sandboxed() {
         return None;
     }
     let is_tcp = net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP);
     let name = Name::of(net::cookie(fd).ok().filter(|_| is_tcp)?);
     let (file, size) = noted::find(name)?;
-    let m = Mapping::shared(&file, 0, size).ok()?;
-    let bytes = residual::take_from(&m, inode(fd).ok()?)?;
-    noted::remove(name);
-    Some(bytes)
+    Mapping::shared(&file, 0, size).ok()
 }

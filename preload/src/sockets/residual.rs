@@ -252,29 +252,28 @@ pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
     retire(old);
 }
 
+/// Whether what is left for the socket is in a file already that others find by the cookie.
+pub(super) fn is_left_as(s: &Socket, cookie: u64) -> bool {
+    // SAFETY: null, or memory that is not unmapped while the socket refers to it.
+    unsafe { s.residual.load(Ordering::Acquire).as_ref() }.is_some_and(|r| r.cookie == cookie)
+}
+
 /// Bytes of a record of so many.
 pub(super) const fn size(bytes: usize) -> usize {
     size_of::<Residual>() + bytes
 }
 
-/// Takes what is left in a record that another process has made of this connection. It may change as it is
-/// looked at: none of it is used but what has been checked.
-pub(super) fn take_from(m: &Mapping, inode: u64) -> Option<Vec<u8>> {
-    let r = m.base().cast::<Residual>();
-    let room = m.len().checked_sub(size_of::<Residual>())?;
-    // SAFETY: a mapping is aligned to pages, and this one is long enough.
-    let record = unsafe { r.as_ref() };
-    let len = record.len;
-    if record.magic != MAGIC || record.inode != inode || inode == 0 || len > room {
-        return None;
+/// The socket reads what another process has left of it in this mapping, together with that process. False if it is nothing of
+/// this connection's.
+pub(crate) fn join(s: &Socket, m: Mapping, inode: u64) -> bool {
+    let (r, room) = (m.base().as_ptr().cast::<Residual>(), m.len());
+    // SAFETY: a mapping is aligned to pages, and is not unmapped while it is `m`'s or, below, in use.
+    if room < size_of::<Residual>() || !unsafe { adopt(r, room, s, inode) } {
+        return false;
     }
-    let from = record.take_all();
-    let n = len.checked_sub(from)?;
-    let mut bytes = vec![0u8; n];
-    let at = r.as_ptr().wrapping_add(1).cast::<u8>().wrapping_add(from);
-    // SAFETY: `from + n` is `len`, which the mapping has room for.
-    unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), n) };
-    Some(bytes)
+    let _ = m.leak();
+    note_mapped(r);
+    true
 }
 
 /// The socket takes over a record that another program has left, `room` bytes at most. False if it is none,

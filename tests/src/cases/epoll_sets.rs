@@ -4,8 +4,8 @@ use super::Case;
 use crate::log;
 use crate::side::Side;
 use crate::sys::wait::{Select, add, delete, epoll_wait, modify};
-use crate::sys::{Fd, io, net, wait};
-use libc::{EPOLLET, EPOLLIN, EPOLLOUT, POLLIN};
+use crate::sys::{Fd, io, net, proc, wait};
+use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLOUT, POLLIN};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("sets_two", sets_two),
@@ -22,6 +22,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_poll_on_set_sleeps", sets_poll_on_set_sleeps),
     Case::pair("sets_loops", sets_loops),
     Case::pair("sets_dup_of_set", sets_dup_of_set),
+    Case::pair("sets_nested_made_anew", sets_nested_made_anew).processes_only(),
+    Case::pair("sets_exclusive_in_a_child", sets_exclusive_in_a_child)
+        .processes_only()
+        .any_path("the connection is used by a child"),
     Case::pair("sets_inherited_by_fork", sets_inherited_by_fork)
         .processes_only()
         .any_path("the connection is used by a child"),
@@ -195,6 +199,58 @@ fn nested(s: &Side, flags: i32) {
     io::recv(fd, &mut [0; 4], 0).ok();
     log!(s, "{} {}", epoll_wait(inner, 4, 0), epoll_wait(outer, 4, 0));
     log!(s, "{}", epoll_wait(top, 4, 0));
+    s.sync("done");
+}
+
+/// The inner set is closed, and another made by the same number: the outer one knows nothing of that until it is told.
+fn sets_nested_made_anew(s: &Side) {
+    let fd = s.pair();
+    let (inner, outer) = (wait::epoll(), wait::epoll());
+    add(inner, fd, EPOLLIN, 1).ok();
+    add(outer, inner, EPOLLIN, 2).ok();
+    s.sync("quiet");
+    io::send_all(fd, b"x").ok();
+    wait::wait_queued(fd, 1);
+    log!(s, "{}", epoll_wait(outer, 4, 0));
+    net::close(inner).ok();
+    let anew = wait::epoll();
+    assert_eq!(anew, inner);
+    add(anew, fd, EPOLLIN, 3).ok();
+    log!(s, "{}", epoll_wait(outer, 4, 0));
+    log!(s, "{}", modify(outer, anew, EPOLLIN | EPOLLOUT, 4));
+    log!(s, "{}", epoll_wait(outer, 4, 0));
+    log!(s, "{}", delete(outer, anew));
+    log!(s, "{}", add(outer, anew, EPOLLIN, 5));
+    log!(s, "{}", epoll_wait(outer, 4, 0));
+    s.sync("done");
+}
+
+/// A child waits on its parent's set, in which the connection stands alone by an exclusive registration, and has bytes unread.
+fn sets_exclusive_in_a_child(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let set = wait::epoll();
+        add(set, fd, EPOLLIN | EPOLLEXCLUSIVE, 1).ok();
+        s.sync("sent");
+        wait::wait_queued(fd, 5);
+        log!(s, "{}", epoll_wait(set, 4, 0));
+        let side = *s;
+        let child = proc::fork(move || {
+            log!(side, "child {}", epoll_wait(set, 4, 1000));
+            log!(side, "{}", io::recv_exact(fd, 3).0.len());
+            log!(side, "child {}", epoll_wait(set, 4, 0));
+            0
+        });
+        log!(s, "{}", proc::wait_child(child));
+        log!(s, "{}", epoll_wait(set, 4, 1000));
+        log!(s, "{}", io::recv_exact(fd, 2).0.len());
+        log!(s, "{}", epoll_wait(set, 4, 0));
+        s.sync("read");
+    } else {
+        io::send_all(fd, b"hello").ok();
+        s.sync("sent");
+        s.sync("read");
+    }
     s.sync("done");
 }
 

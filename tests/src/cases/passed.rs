@@ -21,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
         pass_on_both_legs(s, 300_000, true)
     }),
     Case::moving("pass_on_one_leg_shut", |s| pass_on_both_legs(s, 1000, true)),
+    Case::moving("pass_and_read_on", pass_and_read_on),
     Case::moving("pass_after_a_peek", pass_after_a_peek),
     Case::moving("pass_before_any_byte", |s| pass_before_any_byte(s, 0)),
     Case::moving("pass_long_before_any_byte", |s| {
@@ -252,6 +253,38 @@ fn pass_on_both_legs(s: &Side, early: usize, shuts: bool) {
         log!(s, "{}", sender.join().unwrap());
     }
     s.sync("done");
+}
+
+/// Who has passed the stream on keeps it, and reads on each time that another has read some of it and closed it: each byte is had
+/// once, though the sender is gone.
+fn pass_and_read_on(s: &Side) {
+    const ALL: usize = 60_000;
+    let shares = [0, 3000, 7000];
+    let others = s.a().then(|| {
+        shares.map(|share| {
+            stranger(*s, move |side, got| {
+                let (bytes, _) = io::recv_exact(got, share);
+                log!(side, "{share} {:x}", hash(&bytes));
+            })
+        })
+    });
+    let fd = s.pair();
+    let Some(others) = others else {
+        io::send_all(fd, &Random::new(46).bytes(ALL)).ok();
+        net::close(fd).ok();
+        return s.sync("closed");
+    };
+    s.sync("closed");
+    let mut had = 0;
+    for ((channel, child), share) in others.into_iter().zip(shares) {
+        log!(s, "{:x}", hash(&io::recv_exact(fd, 1000).0));
+        pass::send_fd(channel, fd);
+        log!(s, "{}", proc::wait_child(child));
+        had += 1000 + share;
+    }
+    let (rest, last) = io::recv_exact(fd, ALL - had);
+    log!(s, "{} {:x} {last}", rest.len(), hash(&rest));
+    log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
 }
 
 /// A server that looks at the first byte and passes the stream on to whoever serves such.
