@@ -270,10 +270,12 @@ fn pass_and_read_on(s: &Side) {
     });
     let fd = s.pair();
     let Some(others) = others else {
+        log!(s, "{}", text(&io::recv_exact(fd, 4).0));
         io::send_all(fd, &Random::new(46).bytes(ALL)).ok();
         net::close(fd).ok();
         return s.sync("closed");
     };
+    io::send_all(fd, b"send").ok();
     s.sync("closed");
     let mut had = 0;
     for ((channel, child), share) in others.into_iter().zip(shares) {
