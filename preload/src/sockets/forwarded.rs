@@ -15,6 +15,7 @@ use super::{Socket, residual};
 use crate::{signals, world};
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::clock;
+use transport::sys::fd::inode;
 use transport::sys::mem::Mapping;
 use transport::sys::net;
 use transport::sys::noted::{self, Name};
@@ -63,5 +64,7 @@ pub(crate) fn find(fd: i32) -> Option<Mapping> {
     let is_tcp = net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP);
     let name = Name::of(net::cookie(fd).ok().filter(|_| is_tcp)?);
     let (file, size) = noted::find(name)?;
-    Mapping::shared(&file, 0, size).ok()
+    let m = Mapping::shared(&file, 0, size).ok()?;
+    // (another network namespace may have a connection of that cookie and the same folder)
+    residual::is_of(&m, inode(fd).ok()?).then_some(m)
 }

@@ -33,6 +33,13 @@ pub(crate) struct Residual {
 const BEGIN: usize = 1;
 
 impl Residual {
+    /// Whether it is one, is of the connection that is numbered so, and lies in so many bytes.
+    fn fits(&self, room: usize, inode: u64) -> bool {
+        let most = room.checked_sub(size_of::<Self>());
+        let is_whole = most.is_some_and(|most| self.len <= most);
+        self.magic == MAGIC && self.inode == inode && inode != 0 && is_whole
+    }
+
     /// Bytes that were read.
     fn taken(&self) -> usize {
         let at = self.at.load(Ordering::Acquire);
@@ -263,6 +270,13 @@ pub(super) const fn size(bytes: usize) -> usize {
     size_of::<Residual>() + bytes
 }
 
+/// Whether another process has left something of this connection in this mapping.
+pub(super) fn is_of(m: &Mapping, inode: u64) -> bool {
+    let at = m.base().cast::<Residual>();
+    // SAFETY: a mapping is aligned to pages, and this one is long enough.
+    m.len() >= size_of::<Residual>() && unsafe { at.as_ref() }.fits(m.len(), inode)
+}
+
 /// The socket reads what another process has left of it in this mapping, together with that process. False if it is nothing of
 /// this connection's.
 pub(crate) fn join(s: &Socket, m: Mapping, inode: u64) -> bool {
@@ -283,11 +297,7 @@ pub(crate) fn join(s: &Socket, m: Mapping, inode: u64) -> bool {
 /// `r` is aligned memory of that size that stays mapped; other processes may change it.
 pub(crate) unsafe fn adopt(r: *mut Residual, room: usize, s: &Socket, inode: u64) -> bool {
     // SAFETY: as above; nothing but the position changes once it is made.
-    let record = unsafe { &*r };
-    let fits = room
-        .checked_sub(size_of::<Residual>())
-        .is_some_and(|most| record.len <= most);
-    if record.magic != MAGIC || record.inode != inode || inode == 0 || !fits {
+    if !unsafe { &*r }.fits(room, inode) {
         return false;
     }
     ANY.store(true, Ordering::Relaxed);
