@@ -65,7 +65,7 @@ impl Set {
                 Subject::Set(inner) => inner.edge(),
                 _ => e
                     .socket()
-                    .map_or(0, |s| ready::edge(s, e.fd, e.asks_for_data(), Ask::Told)),
+                    .map_or(0, |s| ready::edge(s, e.number(s), e.asks_for_data(), Ask::Told)),
             };
             sum = sum.wrapping_add(edge);
         }
@@ -83,7 +83,7 @@ impl Set {
                 Subject::Set(inner) => inner.unsettled(found),
                 _ => {
                     if let Some(s) = e.socket().filter(|s| ready::is_unsettled(s)) {
-                        found(s, e.fd);
+                        found(s, e.number(s));
                     }
                 }
             }

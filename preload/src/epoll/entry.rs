@@ -8,7 +8,7 @@ mod wishes;
 
 use super::set::Set;
 use crate::sockets::ready::{self, Ask};
-use crate::sockets::{Phase, Socket, stalled, wired};
+use crate::sockets::{Phase, Socket, wired};
 use std::sync::atomic::Ordering;
 use wishes::Waker;
 
@@ -75,6 +75,9 @@ pub(crate) enum Asked {
     Beside,
     /// Edges, for bells and the end, with our tag.
     Ours,
+    /// One of these two, by a number that is another's by now: it cannot be changed, though its socket is the kernel's alone. What the
+    /// kernel tells of it says when to look.
+    OutOfReach,
 }
 
 /// One registration.
@@ -152,6 +155,7 @@ impl Entry {
     /// Whether its socket has gone back to the kernel, or is a listener by now, and its registration has not.
     pub(super) fn is_stale(&self) -> bool {
         self.is_managed()
+            && self.asked != Asked::OutOfReach
             && self.socket().is_some_and(|s| match s.phase() {
                 Phase::Plain | Phase::Listening => !ready::is_ours(s),
                 _ => self.asked == Asked::Ours && !ready::is_ours(s),
@@ -163,7 +167,7 @@ impl Entry {
         match self.asked {
             Asked::Programs => false,
             Asked::Beside => self.socket().is_some_and(|s| s.phase() != Phase::Announced),
-            Asked::Ours => matches!(self.subject, Subject::Socket(..)),
+            Asked::Ours | Asked::OutOfReach => matches!(self.subject, Subject::Socket(..)),
         }
     }
 
@@ -173,6 +177,11 @@ impl Entry {
             && self
                 .socket()
                 .is_some_and(|s| matches!(s.phase(), Phase::Idle | Phase::Fresh))
+    }
+
+    /// Whether the kernel's registration can be changed: the number still stands for what was registered.
+    pub(super) fn is_in_reach(&self) -> bool {
+        self.socket().is_none_or(|s| s.is_own(self.fd))
     }
 
     /// Whether it is looked after in user space.
@@ -268,6 +277,7 @@ impl Entry {
         let bits = match self.subject {
             Subject::Socket(..) => {
                 let s = self.socket()?;
+                let fd = self.number(s);
                 // (asks the kernel while the stream is still on it, so not where nobody wants to know)
                 let edges = self.events & ET != 0;
                 let data = self.events & DATA != 0;
@@ -278,7 +288,7 @@ impl Entry {
                     Ask::Needed
                 };
                 let edge = if edges {
-                    ready::edge(s, self.fd, data, ask)
+                    ready::edge(s, fd, data, ask)
                 } else {
                     0
                 };
@@ -287,7 +297,7 @@ impl Entry {
                 if edges && seen && !self.fresh && self.is_managed() && ready::is_still(s) {
                     return None;
                 }
-                let bits = ready::bits(s, self.number(s), poll_bits(self.events), ask);
+                let bits = ready::bits(s, fd, poll_bits(self.events), ask);
                 let hit = bits.cast_unsigned().into_u32() & (self.events | ALWAYS);
                 if hit == 0 {
                     return None;
@@ -305,7 +315,7 @@ impl Entry {
                     // (behind both ends nothing comes any more; the look itself may have heard of them)
                     self.seen_edge = there
                         ^ if over {
-                            ready::edge(s, self.fd, data, ask)
+                            ready::edge(s, fd, data, ask)
                         } else {
                             edge
                         };
@@ -339,12 +349,10 @@ impl Entry {
         Some(bits)
     }
 
-    /// A number by which the kernel can be asked of it: the program may have closed the one that it has registered.
-    fn number(&self, s: &'static Socket) -> i32 {
-        if self.asked == Asked::Beside && !s.is_own(self.fd) {
-            return stalled::number(s, self.fd).unwrap_or(self.fd);
-        }
-        self.fd
+    /// A number by which the kernel can be asked of it: the program may have closed the one that it has registered, which is
+    /// another's by now.
+    pub(super) fn number(&self, s: &Socket) -> i32 {
+        s.own_fd(self.fd)
     }
 
     /// Whether there is certainly nothing to report: a few loads.

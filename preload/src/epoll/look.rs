@@ -87,7 +87,7 @@ fn look(
             && ready::is_unsettled(s)
         {
             if let Some(slot) = unsettled.get_mut(*n) {
-                *slot = Some((s, e.fd));
+                *slot = Some((s, e.number(s)));
                 *n += 1;
             }
             continue;
@@ -237,7 +237,7 @@ fn translate_to(
                 if let Some(s) = e.socket().filter(|s| s.shows_end(bits)) {
                     s.over.store(true, Ordering::Release);
                 }
-                *slot = (e.subject, e.fd, bits);
+                *slot = (e.subject, e.socket().map_or(e.fd, |s| e.number(s)), bits);
                 count += 1;
             }
             l.heat(index);

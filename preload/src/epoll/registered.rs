@@ -91,7 +91,7 @@ pub(crate) fn manage(m: &Membership) {
     let Some(e) = l.entry(m.index) else { return };
     let before = std::mem::replace(&mut e.asked, Asked::Ours);
     match before {
-        Asked::Ours => return,
+        Asked::Ours | Asked::OutOfReach => return,
         Asked::Beside => {}
         Asked::Programs => e.managed_in = call,
     }
@@ -155,12 +155,16 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         let Some(mut l) = m.set.lock() else { continue };
         let Some(e) = l.entry(m.index) else { continue };
         e.disarm_by();
-        if e.is_managed() && !e.parked && residual::left(s) > 0 {
+        let in_reach = e.is_in_reach();
+        if e.is_managed() && (!in_reach || !e.parked && residual::left(s) > 0) {
             // The kernel does not know of bytes that are kept here: until they are read the entry is
             // looked at by us, and the kernel asked for what the program asked for.
             e.fresh = true;
-            e.asked = Asked::Beside;
-            m.set.ask_beside_us(e, m.index);
+            e.asked = if in_reach && m.set.ask_beside_us(e, m.index) {
+                Asked::Beside
+            } else {
+                Asked::OutOfReach
+            };
             l.heat(m.index);
             ticket::disturb_held(m.set, &mut l, Taker::Change);
             continue;

@@ -212,12 +212,16 @@ impl Set {
     }
 
     /// Registers an entry that the kernel tells of, but not to the program: what the program asked for, with our tag.
-    pub(super) fn ask_beside_us(&self, e: &Entry, index: usize) {
-        self.change(e, e.events_beside(), tag(index, e.turn));
+    /// False if it cannot be changed.
+    pub(super) fn ask_beside_us(&self, e: &Entry, index: usize) -> bool {
+        self.change(e, e.events_beside(), tag(index, e.turn))
     }
 
-    /// Changes what the kernel is asked for an entry.
+    /// Changes what the kernel is asked for an entry. False if it cannot be.
     pub(super) fn change(&self, e: &Entry, events: u32, data: u64) -> bool {
+        if !e.is_in_reach() {
+            return false; // (it would be another's that is changed)
+        }
         if e.events & EXCLUSIVE == 0 {
             return self.kernel(libc::EPOLL_CTL_MOD, e.fd, events, data);
         }

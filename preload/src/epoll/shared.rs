@@ -30,7 +30,8 @@ impl Set {
         let entries = l.entries.iter().flatten();
         entries
             .filter(|e| e.is_counted())
-            .filter_map(|e| Some((e.socket().filter(|s| is_meant(e, s))?, e.fd)))
+            .filter_map(|e| Some((e, e.socket().filter(|s| is_meant(e, s))?)))
+            .map(|(e, s)| (s, e.number(s)))
             .collect()
     }
 
@@ -64,7 +65,8 @@ impl Set {
         self.passed_on.store(true, Ordering::Release);
         let sockets: Vec<(&'static Socket, i32)> = self.lock().map_or_else(Vec::new, |l| {
             let entries = l.entries.iter().flatten();
-            entries.filter_map(|e| Some((e.socket()?, e.fd))).collect()
+            let sockets = entries.filter_map(|e| Some((e, e.socket()?)));
+            sockets.map(|(e, s)| (s, e.number(s))).collect()
         });
         for (s, fd) in sockets {
             demote(s, fd, Reason::Passed, Unread::GiveBack);

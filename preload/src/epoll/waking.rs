@@ -24,8 +24,11 @@ impl Set {
     /// Makes a thread that sleeps on this set look at an entry.
     pub(super) fn kick(&self, e: &mut Entry, index: usize) {
         let phase = e.socket().map(|s| s.phase());
-        if e.asked == Asked::Beside {
-            return self.ask_beside_us(e, index);
+        if matches!(e.asked, Asked::Beside | Asked::OutOfReach) {
+            if !self.ask_beside_us(e, index) && self.has_sleepers() {
+                self.wake();
+            }
+            return;
         }
         if e.asked == Asked::Ours && self.has_sleepers() {
             wish_for_sleepers(e);

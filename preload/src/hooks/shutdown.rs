@@ -7,6 +7,7 @@ use crate::epoll::registered;
 use crate::real;
 use crate::sockets::demote::{Unread, attend, demote};
 use crate::sockets::ending::{Ending, end_put_off, ending, settle_both_shut};
+use crate::sockets::ready::{self, Ask};
 use crate::sockets::{Phase, Socket, engage, rouse, send, shows, wired};
 use crate::table;
 use std::ffi::c_int;
@@ -23,7 +24,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(s) = table::socket(fd) else {
         return kernel(how);
     };
-    let over = have_both_ended(s);
+    let over = have_both_ended(s) || is_reset(s, fd);
     let (first, e) = (!s.tx_shut.load(Ordering::Acquire), real::errno());
     let mut r = shut(s, fd, how, kernel);
     if r < 0 && how == libc::SHUT_WR && first && s.fin_sent.load(Ordering::Acquire) {
@@ -50,6 +51,14 @@ fn have_both_ended(s: &Socket) -> bool {
         && s.tx_shut.load(Ordering::Acquire)
         && s.segment().is_some_and(|p| p.finished() != FIN_NONE)
         && s.tx.lock().is_ok_and(|tx| tx.is_finished())
+}
+
+/// Whether it hangs up though this side has not ended: what was sent behind the peer's end was answered with a reset. (The kernel may
+/// not have taken that in, or not as one.)
+fn is_reset(s: &'static Socket, fd: c_int) -> bool {
+    matches!(s.phase(), Phase::Attached | Phase::Wired)
+        && !s.tx_shut.load(Ordering::Acquire)
+        && ready::bits(s, fd, 0, Ask::Needed) & libc::POLLHUP != 0
 }
 
 /// Shuts it, whichever way the stream goes; `kernel` is the kernel's shutdown.

@@ -267,6 +267,27 @@ impl Socket {
         }
     }
 
+    /// A number that stands for the socket: the one that is named, unless that stands for something else by now. (-1 if none does.)
+    pub(crate) fn own_fd(&self, fd: i32) -> i32 {
+        if self.is_own(fd) {
+            return fd;
+        }
+        let first = self.record.fd.load(Ordering::Relaxed).cast_signed();
+        if self.is_own(first) {
+            return first;
+        }
+        let mut found = self.shadow.load(Ordering::Acquire);
+        table::each(0, u32::MAX, |fd, entry| {
+            if matches!(entry, table::Entry::Socket(x) if std::ptr::eq(x, self)) {
+                found = fd;
+            }
+        });
+        if found >= 0 {
+            self.record.fd.store(found.cast_unsigned(), Ordering::Relaxed);
+        }
+        found
+    }
+
     /// Takes in an event of the kernel connection where no lock may be taken.
     pub(crate) fn note_kernel(&self, events: u32) {
         self.kernel_news.tell();

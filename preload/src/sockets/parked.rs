@@ -330,8 +330,9 @@ fn post(s: &'static Socket) {
     // A socket that was closed meanwhile has let go of its bytes then; what is here now has none parked,
     // or parked them itself.
     if s.tx_leg() == Leg::Last {
-        if let Some(fd) = stalled::number(s, s.parked_fd.load(Ordering::Relaxed))
-            && demote::go_on_settling(s, s.live_fd(fd))
+        let fd = s.own_fd(s.parked_fd.load(Ordering::Relaxed));
+        if fd >= 0
+            && demote::go_on_settling(s, fd)
             && keep(s, fd)
         {
             keep_awake();

@@ -197,9 +197,10 @@ impl Place {
 
     fn state(&self, s: &'static Socket) -> State {
         // (one that was closed here may be in another process's hands, and be locked by it for good)
-        let Some(fd) = number(s, self.fd.load(Ordering::Relaxed)) else {
+        let fd = s.own_fd(self.fd.load(Ordering::Relaxed));
+        if fd < 0 {
             return State::Moves;
-        };
+        }
         self.fd.store(fd, Ordering::Relaxed);
         let (Some(taken), Some(p)) = (taken(s), s.segment()) else {
             return State::Moves;
@@ -252,22 +253,6 @@ impl Place {
 /// Whether the number still stands for the socket, or a hidden one does.
 fn is_open(s: &Socket, fd: i32) -> bool {
     s.live_fd(fd) != fd || table::socket(fd).is_some_and(|now| ptr::eq(now, s))
-}
-
-/// A number that stands for the socket: this one, or one of its others.
-pub(crate) fn number(s: &Socket, fd: i32) -> Option<i32> {
-    if is_open(s, fd) {
-        return Some(fd);
-    }
-    let mut found = None;
-    table::each(0, u32::MAX, |fd, entry| {
-        if let table::Entry::Socket(now) = entry
-            && ptr::eq(now, s)
-        {
-            found = Some(fd);
-        }
-    });
-    found
 }
 
 /// In a child after fork: what its parent's senders wait for is not its business.

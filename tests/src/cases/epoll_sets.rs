@@ -5,12 +5,13 @@ use crate::log;
 use crate::side::Side;
 use crate::sys::wait::{Select, add, delete, epoll_wait, modify};
 use crate::sys::{Fd, io, net, proc, wait};
-use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLOUT, POLLIN};
+use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLOUT, EPOLLRDHUP, POLLIN};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("sets_two", sets_two),
     Case::pair("sets_alias_in_one", sets_alias_in_one),
     Case::pair("sets_alias_outlives", sets_alias_outlives),
+    Case::pair("sets_number_of_another", sets_number_of_another),
     Case::pair("sets_alias_taken_out", sets_alias_taken_out),
     Case::pair("sets_handed_on", sets_handed_on),
     Case::pair("sets_nested_level", |s| nested(s, 0)),
@@ -91,6 +92,35 @@ fn sets_alias_outlives(s: &Side) {
     s.sync("looked");
     net::close(alias).ok();
     log!(s, "{}", epoll_wait(set, 4, 0));
+    s.sync("done");
+}
+
+/// The number that was registered is closed and another's by now: what is told is of the connection, which lives by another name.
+fn sets_number_of_another(s: &Side) {
+    let fd = s.pair();
+    let alias = net::dup(fd).fd();
+    let set = wait::epoll();
+    if s.a() {
+        add(set, fd, EPOLLIN | EPOLLRDHUP, 1).ok();
+        let (end, other) = net::pipe();
+        io::write(other, b"of no interest").ok();
+        net::dup2(end, fd).ok();
+        log!(s, "{}", epoll_wait(set, 4, 0));
+    } else {
+        net::close(fd).ok();
+    }
+    s.sync("quiet");
+    if s.a() {
+        wait::wait_for(alias, libc::POLLRDHUP);
+        log!(s, "end {}", epoll_wait(set, 4, 1000));
+        log!(s, "{}", io::send(alias, b"into the void", 0));
+        wait::wait_for(alias, libc::POLLHUP | libc::POLLERR);
+        log!(s, "reset {}", epoll_wait(set, 4, 1000));
+        log!(s, "{}", io::send(alias, b"x", libc::MSG_NOSIGNAL));
+        log!(s, "told {}", epoll_wait(set, 4, 1000));
+    } else {
+        net::close(alias).ok();
+    }
     s.sync("done");
 }
 

@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, drain, fill_up, hash};
+use crate::side::{Random, Side, drain, fill_up, hash, text};
 use crate::sys::proc::{Thread, once_asleep};
 use crate::sys::{Fd, io, net, proc, wait};
 use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
@@ -66,6 +66,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("shutdown_wakes_poll", shutdown_wakes_poll),
     Case::pair("shutdown_with_unsent_bulk", shutdown_with_unsent_bulk),
     Case::pair("shutdown_after_peer_closed", shutdown_after_peer_closed),
+    Case::pair("shutdown_after_answered_words", shutdown_after_answered_words),
     Case::pair("end_is_sticky", end_is_sticky),
     Case::pair("data_for_shutdown_read_write", |s| {
         data_for_shut(s, &[SHUT_RD, SHUT_WR])
@@ -426,6 +427,30 @@ fn look_error(s: &Side, fd: Fd) {
     log!(s, "send {}", io::send(fd, b"x", 0));
     log!(s, "again {}", io::send(fd, b"x", 0));
     look(s, fd, "then");
+}
+
+/// What was sent to an end that neither sends nor receives any more was answered with a reset: there is no connection to shut.
+fn shutdown_after_answered_words(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        io::send_all(fd, b"one").ok();
+        log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
+        s.sync("heard");
+        s.sync("shut");
+        log!(s, "{}", io::send(fd, b"two", libc::MSG_NOSIGNAL));
+        wait::wait_for(fd, libc::POLLHUP | libc::POLLERR);
+        for _ in 0..2 {
+            log!(s, "{}", io::send(fd, b"three", libc::MSG_NOSIGNAL));
+        }
+        log!(s, "{}", net::shutdown(fd, SHUT_WR));
+    } else {
+        net::shutdown(fd, SHUT_WR).ok();
+        s.sync("heard");
+        log!(s, "{}", text(&io::recv_exact(fd, 3).0));
+        net::shutdown(fd, SHUT_RDWR).ok();
+        s.sync("shut");
+    }
+    s.sync("done");
 }
 
 /// A peer that closes as soon as it hears of the end makes no error of the call that it heard of.

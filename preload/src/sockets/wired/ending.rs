@@ -7,7 +7,7 @@ use super::super::demote::go_plain;
 use super::super::ending::Ending;
 use super::super::{Phase, Socket, rouse, seats};
 use super::{
-    farewell, io, is_current, leaving, mover, opening, own_fd, raising, riding, waiting, wire,
+    farewell, io, is_current, leaving, mover, opening, raising, riding, waiting, wire,
 };
 use crate::world;
 use std::ptr::NonNull;
@@ -161,7 +161,7 @@ pub(crate) fn error(s: &Socket) -> Errno {
 
 /// Takes in what has come.
 pub(crate) fn hear(s: &'static Socket) {
-    let fd = own_fd(s, -1);
+    let fd = s.own_fd(-1);
     if fd >= 0 {
         io::available(s, fd);
     }
@@ -298,7 +298,7 @@ pub(super) fn end_with_process(s: &Socket) {
     if s.phase() != Phase::Opening || wire(s).is_some() || s.has_others() {
         return;
     }
-    let fd = own_fd(s, -1);
+    let fd = s.own_fd(-1);
     if fd >= 0 {
         end_unasked(s, fd);
     }

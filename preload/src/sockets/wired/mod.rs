@@ -59,7 +59,6 @@ pub(crate) use waiting::{
 };
 
 use super::{Phase, Socket};
-use crate::table::{self, Entry};
 use std::sync::atomic::Ordering;
 pub(crate) use transport::wire::MUCH;
 use transport::wire::Wire;
@@ -73,7 +72,7 @@ pub(super) fn wire(s: &Socket) -> Option<&'static Wire> {
 /// From now on several processes hold the connection, or one alone again. Under both locks.
 pub(super) fn share(s: &Socket, on: bool) {
     if let Some(wire) = wire(s) {
-        let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
         if on {
             // (one that the mover has made since the fork began: [`raising`])
             // SAFETY: the locks are held.
@@ -109,28 +108,6 @@ pub(crate) fn leaving() {
     }
 }
 
-/// A descriptor that stands for the socket: the one that is named, unless that stands for something else by now.
-fn own_fd(s: &Socket, fd: i32) -> i32 {
-    let own = |fd: i32| s.is_own(fd);
-    let first = s.record.fd.load(Ordering::Relaxed).cast_signed();
-    if own(fd) {
-        return fd;
-    }
-    if own(first) {
-        return first;
-    }
-    let mut found = s.shadow.load(Ordering::Acquire);
-    table::each(0, u32::MAX, |fd, entry| {
-        if matches!(entry, Entry::Socket(x) if std::ptr::eq(x, s)) {
-            found = fd;
-        }
-    });
-    if found >= 0 {
-        s.record.fd.store(found.cast_unsigned(), Ordering::Relaxed);
-    }
-    found
-}
-
 /// The descriptor to use under a lock of the socket: what was named before may have been closed since, and be another
 /// connection's by now (whoever closes it waits for the locks). While the last is being closed it is the one that is named.
 fn number(s: &Socket, fd: i32) -> i32 {
@@ -138,7 +115,7 @@ fn number(s: &Socket, fd: i32) -> i32 {
     if named != fd || s.is_own(fd) || s.refs.load(Ordering::Acquire) == 0 {
         return named;
     }
-    Some(own_fd(s, fd)).filter(|&own| own >= 0).unwrap_or(named)
+    Some(s.own_fd(fd)).filter(|&own| own >= 0).unwrap_or(named)
 }
 
 /// Whether both directions go by a ring, and the kernel connection says nothing meanwhile.

@@ -111,7 +111,7 @@ pub(super) fn watch(s: &'static Socket, fd: i32) {
 /// The program is about to close a descriptor of the connection, the last one or not ([`bell::unwatch`]).
 pub(crate) fn closes(s: &'static Socket, fd: i32, last: bool) {
     if super::wire(s).is_some() && bell::unwatch(fd) && !last {
-        let other = super::own_fd(s, -1);
+        let other = s.own_fd(-1);
         if other >= 0 {
             bell::watch(s, other);
         }
@@ -225,7 +225,7 @@ fn look_after_gathered() {
 /// does.
 fn answer(s: &'static Socket) {
     let Some(wire) = super::wire(s) else { return };
-    let fd = super::own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
     if super::is_current(s, wire) && s.phase() == Phase::Wired && fd >= 0 {
         if wire.common.ring.is_wanted() && net::urgent(fd).is_none_or(|byte| byte == KNOCK) {
             // Its ring is over, which it says right behind; or what it rang for was read by now.

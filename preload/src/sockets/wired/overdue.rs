@@ -8,7 +8,7 @@
 
 use super::super::lock::Slow;
 use super::super::{Phase, Socket};
-use super::{mover, opening, own_fd, wire};
+use super::{mover, opening, wire};
 use crate::table;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -97,7 +97,7 @@ fn is_unused(one: &Accepted) -> bool {
 /// Answers the request, if one has come and no thread of the program is in a call on the connection, which will.
 fn look(one: &Accepted) {
     let s = one.socket;
-    let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
     if s.is_shared() || fd < 0 || net::unread(fd) == 0 {
         return;
     }

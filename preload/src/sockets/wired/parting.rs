@@ -101,7 +101,7 @@ fn note_under_way(all: bool) -> UnderWay {
         // (what its program sends while the peer gives something back waits here)
         let lies = || super::waiting::is_under_way(s) || super::waiting::is_waiting(s);
         if super::is_wired(s) && (all || !s.is_shared()) && lies() {
-            let fd = super::own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+            let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
             let _ = parked::keep(s, fd); // (where there is no place: as soon as there is)
             if fd >= 0 && super::waiting::waits(s, fd) {
                 found.any = true;
@@ -138,7 +138,7 @@ pub(crate) fn await_taken() {
 fn is_any_parting() -> bool {
     let mut any = false;
     world::lock().pool.each(|s| {
-        any |= super::is_wired(s) && ending::is_parting(s, super::own_fd(s, -1), false);
+        any |= super::is_wired(s) && ending::is_parting(s, s.own_fd(-1), false);
     });
     any
 }
@@ -180,7 +180,7 @@ fn let_all_go(ends: bool, signalled: Option<u64>) {
         }
     });
     let mut is_leaving = || {
-        open.retain(|s| ending::is_parting(s, super::own_fd(s, -1), ends));
+        open.retain(|s| ending::is_parting(s, s.own_fd(-1), ends));
         !open.is_empty()
     };
     // (each time: the mover may just have one in its hands)
@@ -239,7 +239,7 @@ impl Patience {
         let (mut left, mut unanswered) = mover::left();
         let (mut own, mut shared) = (left > 0 || unanswered, false);
         world::lock().pool.each(|s| {
-            let fd = super::own_fd(s, -1);
+            let fd = s.own_fd(-1);
             if super::is_wired(s) && fd >= 0 {
                 left += super::waiting::unsent(s) + net::unsent(fd);
                 unanswered |= super::waiting::is_waiting(s);
@@ -267,7 +267,7 @@ impl Patience {
 /// What has been sent and has not gone is lost: the peer is not to take the end of that for the end of the stream. (Where it sees that
 /// by itself the kernel goes on with what it has, which a reset would take from it.)
 fn give_up(s: &'static Socket) {
-    let fd = super::own_fd(s, -1);
+    let fd = s.own_fd(-1);
     let lost = || super::waiting::unsent(s) > 0 && !super::waiting::is_cut(s);
     if super::is_wired(s) && fd >= 0 && !s.is_shared() && lost() {
         net::reset_on_close(fd);
@@ -287,14 +287,14 @@ fn say_farewell() {
     // (on this host nothing overtakes the end, and elsewhere nothing does that is behind its acknowledgement)
     let waits = |fd| !ending::is_near(fd) && !net::is_end_heard(fd);
     open.retain(|s| {
-        let fd = super::own_fd(s, -1);
+        let fd = s.own_fd(-1);
         ending::ends_first(s, fd) && waits(fd)
     });
     let begun = clock::ticks();
     while !open.is_empty() && clock::ticks() - begun < clock::us(LAST_WORDS_US) {
         let _ = time::nap(200);
         open.retain(|s| {
-            let fd = super::own_fd(s, -1);
+            let fd = s.own_fd(-1);
             ending::may_hear(s, fd) && waits(fd)
         });
     }
@@ -315,7 +315,7 @@ pub(crate) fn say_end() {
             })
         };
         if super::is_wired(s) && !may_lack() && !super::waiting::is_under_way(s) {
-            ending::ends_first(s, super::own_fd(s, -1));
+            ending::ends_first(s, s.own_fd(-1));
         }
     });
 }

@@ -6,7 +6,7 @@
 use super::super::ready::{Ask, kernel_now};
 use super::super::{Phase, Socket, rouse, wait};
 use super::waiting::{is_lacking, note_pending, out_of_room_since};
-use super::{ending, io, is_current, leaving, mover, number, opening, own_fd, riding, wire};
+use super::{ending, io, is_current, leaving, mover, number, opening, riding, wire};
 use std::sync::atomic::Ordering;
 use transport::sys::net;
 use transport::wire::{In, PATIENCE_US, State};
@@ -17,7 +17,7 @@ const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 /// Whether the socket's state is out of date: an answer or a request has come, or RDMA mode is over.
 pub(crate) fn is_unsettled(s: &'static Socket) -> bool {
     if s.phase() == Phase::Opening {
-        let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
         return net::ready_now(fd, libc::POLLIN) != 0;
     }
     wire(s).is_some_and(|wire| {
@@ -52,7 +52,7 @@ pub(crate) fn is_still(s: &Socket) -> bool {
 
 /// Brings it up to date. Takes the registry lock.
 pub(crate) fn settle(s: &'static Socket, fd: i32) {
-    let fd = own_fd(s, fd);
+    let fd = s.own_fd(fd);
     opening::step(s, fd);
     // (not one that has only just agreed: settling would ask the peer to leave RDMA mode)
     if s.phase() == Phase::Wired && is_unsettled(s) {
@@ -63,7 +63,7 @@ pub(crate) fn settle(s: &'static Socket, fd: i32) {
 /// The bits that hold now; those of writing only if `want` has them. Where both directions go by a ring the kernel has nothing
 /// to say but news; elsewhere who takes in its events ([`Ask::Told`]) hears of all but of room by them.
 pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
-    let fd = own_fd(s, fd);
+    let fd = s.own_fd(fd);
     let Some(wire) = wire(s) else {
         let kernel = net::ready_now(fd, OUT | libc::POLLRDHUP);
         return if s.phase() == Phase::Opening {
@@ -221,7 +221,7 @@ pub(crate) fn edge(s: &Socket, fd: i32, data: bool, ask: Ask) -> u64 {
         // SAFETY: the lock is held while it is looked at.
         let incoming = unsafe { wire.incoming() };
         let here = if asks {
-            net::unread(own_fd(s, fd)) as u64
+            net::unread(s.own_fd(fd)) as u64
         } else {
             0
         };

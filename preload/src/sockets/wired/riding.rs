@@ -7,7 +7,7 @@
 
 use super::super::{Socket, rouse, wait};
 use super::ending::is_peer_gone;
-use super::{io, own_fd, raising, waiting, wire};
+use super::{io, raising, waiting, wire};
 use crate::epoll::registered;
 use crate::world;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -223,7 +223,7 @@ pub(super) fn is_apart(wire: &Wire) -> bool {
 /// The kernel has told the mover of an end, as when the peer has reset the connection, or shut both directions. Who sends by a ring does
 /// not ask the kernel: from here on that has it, and answers. (What has come by the ring before stays to be read.)
 pub(super) fn note_end(s: &Socket) {
-    let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
     // (the socket may be another connection's by now, and the end this side's own)
     if let Some(ring) = ring(s).filter(|_| fd >= 0 && net::has_peer_ended(fd)) {
         ring.peer_is_gone();
@@ -240,7 +240,7 @@ pub(super) fn rides(s: &Socket) -> bool {
 pub(super) fn part(riders: &[&'static Socket]) {
     let begun = clock::ticks();
     let is_late = |most| clock::ticks() - begun > clock::us(most);
-    let fd = |s: &Socket| own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    let fd = |s: &Socket| s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
     for &s in riders {
         // (what is just being agreed has come to its end first: words of the peer's that nobody reads make a reset)
         while ring(s).is_some_and(|r| !r.is_over() && !r.is_up())
@@ -291,7 +291,7 @@ pub(super) fn await_agreed() {
         for s in agreeing {
             io::available(
                 s,
-                own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed()),
+                s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed()),
             );
         }
         let _ = time::nap(100);

@@ -107,7 +107,7 @@ pub(super) fn take_left() {
     let mut any = false;
     world::lock().pool.each(|s: &'static Socket| {
         if super::is_wired(s) && s.is_shared() {
-            let fd = super::own_fd(s, -1);
+            let fd = s.own_fd(-1);
             let waits = fd >= 0 && super::waiting::waits(s, fd);
             if waits {
                 let _ = parked::keep(s, fd);

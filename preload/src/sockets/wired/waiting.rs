@@ -2,7 +2,7 @@
 
 use super::super::{Phase, Socket, parked, rouse, spin};
 use super::io::{after, available_on};
-use super::{ending, farewell, is_current, is_wired, mover, number, opening, own_fd, riding, wire};
+use super::{ending, farewell, is_current, is_wired, mover, number, opening, riding, wire};
 use crate::epoll::registered;
 use crate::signals::since::Since;
 use crate::world;
@@ -17,7 +17,7 @@ pub(crate) fn post(s: &'static Socket) -> bool {
     // The program may close it meanwhile, and the socket and the number be another connection's: the number belongs to this
     // state if that is current after the look for it, and it is used under a lock of it.
     let Some(wire) = wire(s) else { return false };
-    let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+    let fd = s.own_fd(s.parked_fd.load(Ordering::Relaxed));
     if fd < 0 || !is_current(s, wire) {
         return false;
     }
@@ -310,7 +310,7 @@ pub(crate) fn release(s: &'static Socket) -> bool {
     let Some(wire) = wire(s).filter(|wire| out_of_room_since(wire).is_some()) else {
         return false;
     };
-    let fd = own_fd(s, s.parked_fd.load(Ordering::Relaxed));
+    let fd = s.own_fd(s.parked_fd.load(Ordering::Relaxed));
     if fd < 0 || s.phase() != Phase::Wired {
         return false;
     }
@@ -325,7 +325,7 @@ pub(crate) fn release(s: &'static Socket) -> bool {
 
 /// The same once all that was parked has gone: the peer hears that an end from here on loses nothing.
 pub(super) fn clear(s: &'static Socket) {
-    let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+    let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
     let Some(wire) = wire(s).filter(|_| fd >= 0 && s.phase() == Phase::Wired) else {
         return;
     };
@@ -367,7 +367,7 @@ pub(crate) fn await_answers(asked: &[Option<&'static Socket>]) {
     let begun = clock::ticks();
     for &s in asked.iter().flatten() {
         while wire(s).is_some_and(is_asking) && clock::ticks() - begun < clock::us(ANSWER_US) {
-            let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+            let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
             if fd < 0 || s.phase() != Phase::Wired || ending::is_peer_gone(fd) {
                 break;
             }

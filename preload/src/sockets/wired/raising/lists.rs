@@ -6,7 +6,7 @@
 use super::super::super::lock::Slow;
 use super::super::super::{Phase, Socket};
 use super::super::resting::Pulse;
-use super::super::{connecting, own_fd, riding, wire};
+use super::super::{connecting, riding, wire};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::clock;
@@ -119,7 +119,7 @@ impl Rider {
         if s.generation.load(Ordering::Acquire) != self.generation || s.phase() != Phase::Wired {
             return None;
         }
-        let fd = own_fd(s, s.record.fd.load(Ordering::Relaxed).cast_signed());
+        let fd = s.own_fd(s.record.fd.load(Ordering::Relaxed).cast_signed());
         (fd >= 0).then_some(())?;
         Some((wire(s)?, fd))
     }
