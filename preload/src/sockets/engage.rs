@@ -306,7 +306,13 @@ fn look(
     if s.lowat.load(Ordering::Relaxed) > 1 {
         return become_plain(w, s, fd, Reason::SocketOption);
     }
-    if !diag::carried(fd).is_some_and(|c| is_counted(s, fd, &c)) {
+    let carried = diag::carried(fd);
+    if carried.is_some_and(|c| !c.connected) {
+        // (the client has reset it, and may have connected by the same addresses again)
+        f.put_back(&claim);
+        return become_plain(w, s, fd, Reason::PeerGone);
+    }
+    if !carried.is_some_and(|c| is_counted(s, fd, &c)) {
         return become_plain(w, s, fd, Reason::Uncounted);
     }
     let joining = Joining::begin();

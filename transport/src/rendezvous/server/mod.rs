@@ -264,6 +264,13 @@ impl Family {
         }
     }
 
+    /// What was found is another connection's, which has come by the same addresses since: it is to find it yet.
+    pub fn put_back(&mut self, claim: &Claim) {
+        if let Some(p) = self.peers.iter_mut().find(|p| p.number == claim.peer) {
+            p.fresh.push(claim.slot);
+        }
+    }
+
     /// Says yes to an announcement. With `awake` this side looks for data from the start, and needs no
     /// bell for the first.
     ///
