@@ -63,9 +63,9 @@ impl Set {
             let Some(e) = l.entry(i) else { continue };
             let edge = match e.subject {
                 Subject::Set(inner) => inner.edge(),
-                _ => e
-                    .socket()
-                    .map_or(0, |s| ready::edge(s, e.number(s), e.asks_for_data(), Ask::Told)),
+                _ => e.socket().map_or(0, |s| {
+                    ready::edge(s, e.number(s), e.asks_for_data(), Ask::Told)
+                }),
             };
             sum = sum.wrapping_add(edge);
         }

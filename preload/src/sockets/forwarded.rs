@@ -30,8 +30,7 @@ static SWEPT: AtomicU64 = AtomicU64::new(0);
 
 /// The program is about to pass the socket.
 pub(crate) fn leave(s: &Socket, fd: i32) {
-    // (who holds it beside since fork goes on reading it)
-    if residual::left(s) == 0 || s.is_shared() || signals::is_sandboxed() {
+    if residual::left(s) == 0 || signals::is_sandboxed() {
         return;
     }
     let _w = world::lock();
@@ -45,6 +44,7 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
     }
     if let Ok(file) = noted::make(name, len) {
         match Mapping::shared(&file, 0, len) {
+            // (those who have held it since fork go on there)
             Ok(m) => residual::move_to(s, fd, m, cookie),
             Err(_) => noted::remove(name),
         }

@@ -1,13 +1,15 @@
 //! Bytes that are kept for a connection (`residual`), handed to the program that this process starts or becomes.
 //! They lie in a memory file, which the new program inherits; a variable in its environment says in
-//! which descriptor and where, and the library there takes it away before the program looks. The memory
+//! which descriptor and where, and the library there takes it away before the program looks. Or they lie in a file that others
+//! find (`forwarded`), and the variable says what that is called. The memory
 //! is shared, so whoever goes on in the old program and the new one take each byte once.
 //!
 //! Called by the hooks of exec and by the constructor. Rule: what is found is believed only if the file
 //! cannot shrink and the record names the very connection that a descriptor stands for.
 
-use super::{Phase, Socket, residual};
+use super::{Phase, Socket, forwarded, residual};
 use crate::{table, world};
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -18,7 +20,7 @@ use transport::sys::mem::{Mapping, rlimit, sealed_size};
 use transport::sys::net;
 use transport::syscall;
 
-/// The variable: `DESCRIPTOR:OFFSET:LENGTH,…`.
+/// The variable: `DESCRIPTOR:OFFSET:LENGTH,…`, or `@COOKIE` for what others find.
 pub(crate) const VARIABLE: &str = "SHUNT_UNREAD";
 
 /// Connections announced at most: the kernel limits how long one variable may be.
@@ -94,12 +96,18 @@ pub(crate) fn announce() -> Option<Announcement> {
         return None;
     }
     let _w = world::lock();
-    let mut all: Vec<(i32, usize, usize)> = Vec::new();
+    let (mut all, mut named) = (Vec::<(i32, usize, usize)>::new(), Vec::new());
     table::each(0, u32::MAX, |_, entry| {
-        if let table::Entry::Socket(s) = entry
-            && let Some((record, len)) = residual::record(s)
+        let table::Entry::Socket(s) = entry else {
+            return;
+        };
+        if all.len() + named.len() >= MOST {
+            return;
+        }
+        if let Some(cookie) = residual::named(s) {
+            named.push(cookie);
+        } else if let Some((record, len)) = residual::record(s)
             && let Some((file, offset)) = place(record.cast())
-            && all.len() < MOST
         {
             all.push((file, offset, len));
         }
@@ -107,6 +115,9 @@ pub(crate) fn announce() -> Option<Announcement> {
     all.sort_unstable();
     all.dedup();
     let mut text = format!("{VARIABLE}=");
+    for cookie in &named {
+        let _ = write!(text, "@{cookie},");
+    }
     let mut files = Vec::new();
     for (file, offset, len) in all {
         // One that was closed without our knowledge, by a child that closes all it has, is no help.
@@ -117,7 +128,7 @@ pub(crate) fn announce() -> Option<Announcement> {
         }
     }
     files.dedup();
-    if files.is_empty() {
+    if files.is_empty() && named.is_empty() {
         return None;
     }
     let text = CString::new(text).ok()?;
@@ -137,12 +148,14 @@ pub(crate) fn announce() -> Option<Announcement> {
 
 /// Takes on what the variable announces. Once, at start, before the process knows of any socket.
 pub(crate) fn adopt(value: &CStr) {
-    let mut entries = Vec::new();
+    let (mut entries, mut named) = (Vec::new(), Vec::<u64>::new());
     for entry in value.to_bytes().split(|&b| b == b',').take(MOST) {
-        let mut numbers = std::str::from_utf8(entry)
-            .unwrap_or("")
-            .split(':')
-            .map_while(|n| n.parse::<usize>().ok());
+        let entry = std::str::from_utf8(entry).unwrap_or("");
+        if let Some(cookie) = entry.strip_prefix('@') {
+            named.extend(cookie.parse::<u64>().ok());
+            continue;
+        }
+        let mut numbers = entry.split(':').map_while(|n| n.parse::<usize>().ok());
         if let (Some(file), Some(offset), Some(len)) =
             (numbers.next(), numbers.next(), numbers.next())
             && let Ok(file) = i32::try_from(file)
@@ -150,18 +163,35 @@ pub(crate) fn adopt(value: &CStr) {
             entries.push((file, offset, len));
         }
     }
-    let sockets = if entries.is_empty() {
+    let sockets = if entries.is_empty() && named.is_empty() {
         Vec::new()
     } else {
         connections()
     };
+    for cookie in named {
+        let is_it = |&&(fd, _): &&(i32, u64)| net::cookie(fd) == Ok(cookie);
+        if let Some(&(fd, inode)) = sockets.iter().find(is_it)
+            && let Some(left) = forwarded::find(fd)
+        {
+            let its = sockets.iter().filter(|&&(_, i)| i == inode).copied();
+            let its: Vec<_> = its.collect();
+            let left = Cell::new(Some(left));
+            follow(&its, |s, i| {
+                left.take().is_some_and(|m| residual::join(s, m, i))
+            });
+        }
+    }
     let mut parts = Vec::new();
     let mut files: Vec<i32> = Vec::new();
     for (file, offset, len) in entries {
         let fd = Fd::own(file);
         if let Some(part) = map(&fd, offset, len) {
             files.push(file);
-            if follow(&part, len, &sockets) {
+            let record = std::ptr::with_exposed_provenance_mut::<residual::Residual>(part.at);
+            // SAFETY: mapped for good, aligned, and as long as was checked.
+            if follow(&sockets, |s, inode| unsafe {
+                residual::adopt(record, len, s, inode)
+            }) {
                 parts.push(part);
             } else {
                 // SAFETY: mapped just now, and nothing refers to it.
@@ -217,9 +247,8 @@ fn connections() -> Vec<(i32, u64)> {
     found
 }
 
-/// Follows the connection whose bytes lie there, under all its numbers. False if it is not here.
-fn follow(part: &Part, len: usize, sockets: &[(i32, u64)]) -> bool {
-    let record = std::ptr::with_exposed_provenance_mut::<residual::Residual>(part.at);
+/// Follows the connection for which `reads` takes on what is left, under all its numbers. False if it is not here.
+fn follow(sockets: &[(i32, u64)], reads: impl Fn(&Socket, u64) -> bool) -> bool {
     let mut w = world::lock();
     let mut found: Option<(&'static Socket, u64)> = None;
     for &(fd, inode) in sockets.iter().filter(|&&(fd, _)| table::can_hold(fd)) {
@@ -231,8 +260,7 @@ fn follow(part: &Part, len: usize, sockets: &[(i32, u64)]) -> bool {
             continue;
         }
         let Some(s) = w.pool.take() else { return false };
-        // SAFETY: mapped for good, aligned, and as long as was checked.
-        if !unsafe { residual::adopt(record, len, s, inode) } {
+        if !reads(s, inode) {
             w.pool.give(s);
             continue;
         }

@@ -283,7 +283,9 @@ impl Socket {
             }
         });
         if found >= 0 {
-            self.record.fd.store(found.cast_unsigned(), Ordering::Relaxed);
+            self.record
+                .fd
+                .store(found.cast_unsigned(), Ordering::Relaxed);
         }
         found
     }

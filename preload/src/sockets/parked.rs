@@ -331,10 +331,7 @@ fn post(s: &'static Socket) {
     // or parked them itself.
     if s.tx_leg() == Leg::Last {
         let fd = s.own_fd(s.parked_fd.load(Ordering::Relaxed));
-        if fd >= 0
-            && demote::go_on_settling(s, fd)
-            && keep(s, fd)
-        {
+        if fd >= 0 && demote::go_on_settling(s, fd) && keep(s, fd) {
             keep_awake();
         }
         return;

@@ -3,9 +3,15 @@
 //! with the programs that they become (`handover`), so that each byte is taken once; with others that are passed the
 //! connection it is a file (`forwarded`).
 
+mod moved;
+mod parted;
+
+pub(crate) use parted::Parted;
+
 use super::{Socket, family};
 use crate::epoll::registered;
 use crate::world;
+use parted::OWN;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::noted::{self, Name};
@@ -21,16 +27,19 @@ pub(crate) struct Residual {
     magic: u64,
     /// The connection whose bytes these are, as the kernel numbers it.
     inode: u64,
-    /// What the file is called by that others find it by (`forwarded`); 0 if it is none.
-    cookie: u64,
+    /// What the file is called by that others find it by (`forwarded`), which this is or has gone to; 0 if there is none.
+    cookie: AtomicU64,
     len: usize,
     /// [`BEGIN`] and the bytes that were read. Whoever reads moves it on once he has copied them, if nobody else has: one that
-    /// is killed on the way has taken nothing, and keeps nobody waiting.
+    /// is killed on the way has taken nothing, and keeps nobody waiting. Or [`MOVED`].
     at: AtomicUsize,
 }
 
 /// The position of the first byte. (Memory that was given back is zero: who was on his way to it takes nothing there.)
 const BEGIN: usize = 1;
+
+/// The position in a record that has gone to a file: all who held it go on there ([`Residual::here`]).
+const MOVED: usize = usize::MAX;
 
 impl Residual {
     /// Whether it is one, is of the connection that is numbered so, and lies in so many bytes.
@@ -52,9 +61,19 @@ impl Residual {
 
     /// Its last byte was had here: nobody need find it any more.
     fn unname(&self) {
-        if self.cookie != 0 {
-            noted::remove(Name::of(self.cookie));
+        let cookie = self.cookie.load(Ordering::Acquire);
+        if cookie != 0 {
+            noted::remove(Name::of(cookie));
         }
+    }
+
+    /// The record itself, or where it has gone to. `None`: there nothing is left of it.
+    fn here(&self) -> Option<&Self> {
+        if self.at.load(Ordering::Acquire) != MOVED {
+            return Some(self);
+        }
+        // SAFETY: null, or a mapping of a record, which stays for those who are on their way to it.
+        unsafe { moved::find(self).as_ref() }
     }
 
     /// Takes all that is left, for whoever is to keep it elsewhere: where it begins.
@@ -87,6 +106,7 @@ fn retire(r: *mut Residual) {
     let none = std::ptr::null_mut();
     let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
     OWN.forget(r);
+    moved::forget(r);
     let was_mapped = MAPPED
         .iter()
         .any(|place| place.compare_exchange(r, none, done, lost).is_ok());
@@ -107,64 +127,6 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_any() -> bool {
     ANY.load(Ordering::Relaxed) || family::parted().is_some_and(|p| !p.is_empty())
-}
-
-/// Bytes whose socket may come back by another name (SCM_RIGHTS), by the socket's number in the kernel.
-/// The oldest makes room.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct Parted {
-    next: AtomicUsize,
-    inodes: [AtomicU64; PARTED],
-    bytes: [AtomicPtr<Residual>; PARTED],
-}
-
-const PARTED: usize = 32;
-
-/// Those of sockets that were closed here. What is kept while several hold a stream stands in the family's.
-static OWN: Parted = Parted {
-    next: AtomicUsize::new(0),
-    inodes: [const { AtomicU64::new(0) }; PARTED],
-    bytes: [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTED],
-};
-
-impl Parted {
-    fn note(&self, r: *mut Residual) {
-        // (the record knows its socket; a sandbox may kill for asking)
-        // SAFETY: null, or memory that is never unmapped while a socket refers to it.
-        let inode = unsafe { r.as_ref() }.map_or(0, |r| r.inode);
-        if inode == 0 {
-            return;
-        }
-        let at = self.next.fetch_add(1, Ordering::AcqRel) % PARTED;
-        if let (Some(number), Some(bytes)) = (self.inodes.get(at), self.bytes.get(at)) {
-            number.store(0, Ordering::Release);
-            let oldest = bytes.swap(r, Ordering::AcqRel);
-            number.store(inode, Ordering::Release);
-            if oldest != r {
-                retire(oldest);
-            }
-        }
-    }
-
-    fn forget(&self, r: *mut Residual) {
-        let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
-        for bytes in &self.bytes {
-            let _ = bytes.compare_exchange(r, std::ptr::null_mut(), done, lost);
-        }
-    }
-
-    fn find(&self, inode: u64) -> Option<&'static Residual> {
-        let both = self.inodes.iter().zip(&self.bytes);
-        let bytes = both.filter(|(number, _)| number.load(Ordering::Acquire) == inode);
-        // SAFETY: null, or memory that is never unmapped, at the same address in the whole family.
-        let found = bytes.filter_map(|(_, b)| unsafe { b.load(Ordering::Acquire).as_ref() });
-        found.filter(|r| r.left() > 0).last()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.next.load(Ordering::Acquire) == 0
-    }
 }
 
 /// The last descriptor of the socket is closed here. Another process may pass it back. Under the registry
@@ -237,23 +199,38 @@ unsafe fn fill(r: *mut Residual, fd: i32, bytes: &[u8]) {
     }
 }
 
-/// Moves what is left for the socket into this memory, a file that others find by the cookie. Under the registry lock.
+/// Moves what is left for the socket into this memory, a file that others find by the cookie. All who hold the connection go on
+/// there. Under the registry lock.
 pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
     let old = s.residual.load(Ordering::Acquire);
     // SAFETY: null, or memory that is not unmapped while the socket refers to it.
     let Some(record) = (unsafe { old.as_ref() }) else {
         return;
     };
-    let from = record.take_all();
-    let n = (record.len - from).min(m.len().saturating_sub(size_of::<Residual>()));
     let r = m.base().as_ptr().cast::<Residual>();
-    let bytes = old.wrapping_add(1).cast::<u8>().wrapping_add(from);
-    // SAFETY: the record's bytes lie behind it; `r` is a mapping that has room for them, and that nobody was told of.
-    unsafe {
-        fill(r, fd, std::slice::from_raw_parts(bytes, n));
-        (*r).cookie = cookie;
+    record.cookie.store(cookie, Ordering::Release);
+    loop {
+        let was = record.at.load(Ordering::Acquire);
+        if was == MOVED {
+            return; // (another process has been faster)
+        }
+        let from = record.taken();
+        let n = (record.len - from).min(m.len().saturating_sub(size_of::<Residual>()));
+        let bytes = old.wrapping_add(1).cast::<u8>().wrapping_add(from);
+        // SAFETY: the record's bytes lie behind it; `r` is a mapping that has room for them, and that nobody was told of.
+        unsafe {
+            fill(r, fd, std::slice::from_raw_parts(bytes, n));
+            (*r).cookie = AtomicU64::new(cookie);
+        }
+        let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+        if record.at.compare_exchange(was, MOVED, done, lost).is_ok() {
+            break; // (else others have read meanwhile)
+        }
     }
     let _ = m.leak();
+    if s.is_shared() {
+        return moved::note(record, r);
+    }
     note_mapped(r);
     s.residual.store(r, Ordering::Release);
     retire(old);
@@ -262,7 +239,8 @@ pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
 /// Whether what is left for the socket is in a file already that others find by the cookie.
 pub(super) fn is_left_as(s: &Socket, cookie: u64) -> bool {
     // SAFETY: null, or memory that is not unmapped while the socket refers to it.
-    unsafe { s.residual.load(Ordering::Acquire).as_ref() }.is_some_and(|r| r.cookie == cookie)
+    unsafe { s.residual.load(Ordering::Acquire).as_ref() }
+        .is_some_and(|r| r.cookie.load(Ordering::Acquire) == cookie)
 }
 
 /// Bytes of a record of so many.
@@ -313,13 +291,23 @@ pub(crate) fn record(s: &Socket) -> Option<(*const Residual, usize)> {
     (left(s) > 0).then_some((at.cast_const(), size_of::<Residual>() + len))
 }
 
+/// What the file is called in which what is left for the socket lies, if it lies in one that others find.
+pub(crate) fn named(s: &Socket) -> Option<u64> {
+    // SAFETY: as above.
+    let r = unsafe { s.residual.load(Ordering::Acquire).as_ref() }?;
+    let cookie = r.cookie.load(Ordering::Acquire);
+    (cookie != 0 && left(s) > 0).then_some(cookie)
+}
+
 /// Nobody is to read them any more: the program has ended the connection.
 pub(crate) fn drop_all(s: &Socket) {
     let at = s.residual.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or memory that is never unmapped while a socket refers to it.
     if let Some(r) = unsafe { at.as_ref() } {
         // (for others that hold it)
-        if r.take_all() < r.len {
+        if let Some(r) = r.here()
+            && r.take_all() < r.len
+        {
             r.unname();
         }
         retire(at);
@@ -328,21 +316,46 @@ pub(crate) fn drop_all(s: &Socket) {
 
 /// Bytes left.
 pub(crate) fn left(s: &Socket) -> usize {
+    let at = s.residual.load(Ordering::Acquire);
     // SAFETY: the memory is never unmapped while the socket refers to it.
-    unsafe { s.residual.load(Ordering::Acquire).as_ref() }.map_or(0, Residual::left)
+    let Some(r) = (unsafe { at.as_ref() }) else {
+        return 0;
+    };
+    let Some(here) = r.here() else {
+        forget(s, at);
+        return 0;
+    };
+    here.left()
+}
+
+/// Nothing is left of the record: the socket has none any more. Whether it was this call that found out.
+fn forget(s: &Socket, at: *mut Residual) -> bool {
+    let (none, done) = (std::ptr::null_mut(), Ordering::AcqRel);
+    let first = s
+        .residual
+        .compare_exchange(at, none, done, Ordering::Relaxed)
+        .is_ok();
+    if first {
+        retire(at);
+    }
+    first
 }
 
 /// Reads into the program's buffers. `None` once nothing is left.
 pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Option<usize> {
     let at = s.residual.load(Ordering::Acquire);
     // SAFETY: as above.
-    let r = unsafe { at.as_ref() }?;
+    let first = unsafe { at.as_ref() }?;
     loop {
+        let Some(r) = first.here() else {
+            forget(s, at);
+            return None;
+        };
         let from = r.taken();
         let mut part = walk.part(walk.left().min(r.len - from));
         while part.left() > 0 {
             let (to, n) = part.chunk();
-            let bytes = at
+            let bytes = std::ptr::from_ref(r)
                 .wrapping_add(1)
                 .cast::<u8>()
                 .wrapping_add(from + part.done());
@@ -354,33 +367,21 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
         }
         let n = part.done();
         let to = if peek { from } else { from + n };
-        if r.at
-            .compare_exchange(
-                BEGIN + from,
-                BEGIN + to,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            )
-            .is_err()
-        {
-            if r.left() == 0 {
+        let (was, now) = (BEGIN + from, BEGIN + to);
+        let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+        if r.at.compare_exchange(was, now, done, lost).is_err() {
+            if first.here().is_none_or(|r| r.left() == 0) {
                 return None;
             }
-            continue; // others have read those
+            continue; // others have read those, or it has gone to a file
         }
         walk.skip(n);
         if to == r.len {
-            let (none, done) = (std::ptr::null_mut(), Ordering::AcqRel);
-            if s.residual
-                .compare_exchange(at, none, done, Ordering::Relaxed)
-                .is_ok()
-            {
-                // (where others have had the last of it, another file may be called so by now)
-                if n > 0 {
-                    r.unname();
-                }
-                retire(at);
+            // (where others have had the last of it, another file may be called so by now)
+            if n > 0 {
+                r.unname();
             }
+            forget(s, at);
         }
         return (n > 0 || from < r.len).then_some(n); // (who wants nothing hears that there is something)
     }

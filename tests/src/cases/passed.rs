@@ -22,6 +22,8 @@ pub(super) const CASES: &[Case] = &[
     }),
     Case::moving("pass_on_one_leg_shut", |s| pass_on_both_legs(s, 1000, true)),
     Case::moving("pass_and_read_on", pass_and_read_on),
+    Case::moving("pass_shared_and_read_on", pass_shared_and_read_on),
+    Case::moving("pass_and_execute", pass_and_execute),
     Case::moving("pass_after_a_peek", pass_after_a_peek),
     Case::moving("pass_before_any_byte", |s| pass_before_any_byte(s, 0)),
     Case::moving("pass_long_before_any_byte", |s| {
@@ -287,6 +289,83 @@ fn pass_and_read_on(s: &Side) {
     let (rest, last) = io::recv_exact(fd, ALL - had);
     log!(s, "{} {:x} {last}", rest.len(), hash(&rest));
     log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
+}
+
+/// A connection that a child holds too, and then one that is passed it, who knows neither of them: all three read on, in turns. The
+/// peer has closed.
+fn pass_shared_and_read_on(s: &Side) {
+    const ALL: usize = 60_000;
+    let other = s.a().then(|| {
+        stranger(*s, |side, got| {
+            log!(side, "passed {:x}", hash(&io::recv_exact(got, 3000).0));
+        })
+    });
+    let fd = s.pair();
+    let Some((channel, child)) = other else {
+        log!(s, "{}", text(&io::recv_exact(fd, 4).0));
+        io::send_all(fd, &Random::new(47).bytes(ALL)).ok();
+        net::close(fd).ok();
+        return s.sync("closed");
+    };
+    let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
+    let side = *s;
+    let holder = proc::fork(move || {
+        for _ in 0..2 {
+            io::recv_exact(theirs, 1);
+            log!(side, "held {:x}", hash(&io::recv_exact(fd, 2000).0));
+            io::send_all(theirs, b"x").ok();
+        }
+        0
+    });
+    let held = || {
+        io::send_all(mine, b"x").ok();
+        io::recv_exact(mine, 1);
+    };
+    io::send_all(fd, b"send").ok();
+    s.sync("closed");
+    log!(s, "{:x}", hash(&io::recv_exact(fd, 1000).0));
+    held();
+    pass::send_fd(channel, fd);
+    log!(s, "{}", proc::wait_child(child));
+    held();
+    log!(s, "{}", proc::wait_child(holder));
+    let (rest, last) = io::recv_exact(fd, ALL - 8000);
+    log!(s, "{} {:x} {last}", rest.len(), hash(&rest));
+    log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
+}
+
+/// Whoever is passed the connection reads some and becomes another program, which reads on; and so does who has passed it.
+fn pass_and_execute(s: &Side) {
+    const ALL: usize = 60_000;
+    let sent = Random::new(48).bytes(ALL);
+    let rest = io::memory_file(sent.get(3000..).unwrap_or_default());
+    let other = s.a().then(|| {
+        stranger(*s, |side, got| {
+            log!(side, "{:x}", hash(&io::recv_exact(got, 2000).0));
+            compare(got, rest);
+        })
+    });
+    let fd = s.pair();
+    if let Some((channel, child)) = other {
+        io::send_all(fd, b"send").ok();
+        s.sync("closed");
+        log!(s, "{:x}", hash(&io::recv_exact(fd, 1000).0));
+        pass::send_fd(channel, fd);
+        log!(s, "{}", proc::wait_child(child));
+        log!(s, "end {}", io::recv(fd, &mut [0; 4], 0));
+    } else {
+        log!(s, "{}", text(&io::recv_exact(fd, 4).0));
+        io::send_all(fd, &sent).ok();
+        net::close(fd).ok();
+        s.sync("closed");
+    }
+}
+
+/// Becomes a program that ends with 0 if what follows on the connection is all of this file.
+fn compare(fd: Fd, file: Fd) {
+    net::dup2(fd, 0).ok();
+    net::dup2(file, 9).ok();
+    proc::exec(&["/usr/bin/cmp", "-s", "-", "/proc/self/fd/9"], true);
 }
 
 /// A server that looks at the first byte and passes the stream on to whoever serves such.

@@ -66,7 +66,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("shutdown_wakes_poll", shutdown_wakes_poll),
     Case::pair("shutdown_with_unsent_bulk", shutdown_with_unsent_bulk),
     Case::pair("shutdown_after_peer_closed", shutdown_after_peer_closed),
-    Case::pair("shutdown_after_answered_words", shutdown_after_answered_words),
+    Case::pair(
+        "shutdown_after_answered_words",
+        shutdown_after_answered_words,
+    ),
     Case::pair("end_is_sticky", end_is_sticky),
     Case::pair("data_for_shutdown_read_write", |s| {
         data_for_shut(s, &[SHUT_RD, SHUT_WR])

@@ -6,9 +6,7 @@
 use super::super::demote::go_plain;
 use super::super::ending::Ending;
 use super::super::{Phase, Socket, rouse, seats};
-use super::{
-    farewell, io, is_current, leaving, mover, opening, raising, riding, waiting, wire,
-};
+use super::{farewell, io, is_current, leaving, mover, opening, raising, riding, waiting, wire};
 use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
