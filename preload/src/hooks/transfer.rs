@@ -158,7 +158,10 @@ fn drive_by_kernel(block: *const c_void) {
     if is_good(block.cast(), 4, Access::Read) {
         // SAFETY: probed; the first member is the descriptor.
         let fd = unsafe { block.cast::<c_int>().read_unaligned() };
-        to_kernel(fd, Reason::AsyncIo);
+        if let Some(s) = table::socket(fd) {
+            // (whoever does it reads round the library for certain)
+            demote(s, fd, Reason::AsyncIo, Unread::Ask);
+        }
     }
 }
 
