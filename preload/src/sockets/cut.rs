@@ -172,7 +172,10 @@ fn is_any_rung() -> bool {
             && !s.is_shared()
         {
             demote::attend(s, fd);
-            let Some(p) = s.segment() else { return };
+            // (the segment of one that is the kernel's by now may be mapped no more)
+            let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
+                return;
+            };
             any |= is_rung(s, p, fd);
             if p.stopped() {
                 demote::finish_if_over(s, fd, Reason::PeerDemoted);
