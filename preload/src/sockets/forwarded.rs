@@ -9,7 +9,7 @@
 //! - The file is there before the message goes, and stays until its last byte was had. All that have the connection read the same
 //!   record, as they read one queue in the kernel: each byte is had once, by whoever asks first.
 //! - Only this user's files are believed (`transport::sys::noted`). To another user's process, or one without the library, such
-//!   bytes cannot go.
+//!   bytes cannot go. Where no file can be made the connection is reset.
 
 use super::{Socket, residual};
 use crate::{signals, world};
@@ -42,11 +42,13 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
     if residual::is_left_as(s, cookie) && noted::find(name).is_some() {
         return; // (others that it was passed to read there)
     }
-    if let Ok(file) = noted::make(name, len) {
-        match Mapping::shared(&file, 0, len) {
-            // (those who have held it since fork go on there)
-            Ok(m) => residual::move_to(s, fd, m, cookie),
-            Err(_) => noted::remove(name),
+    let file = noted::make(name, len).and_then(|file| Mapping::shared(&file, 0, len));
+    match file {
+        // (those who have held it since fork go on there)
+        Ok(m) => residual::move_to(s, fd, m, cookie),
+        Err(_) => {
+            noted::remove(name);
+            net::disconnect(fd); // a reset, never a gap
         }
     }
     let now = clock::wall_s();

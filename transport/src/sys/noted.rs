@@ -8,8 +8,8 @@ use super::{Errno, Result, euid, listing};
 use crate::syscall;
 use std::ffi::CStr;
 
-/// Where they lie.
-const FOLDER: &CStr = c"/dev/shm";
+/// Where they lie: in the first of these that there is, and that has room.
+const FOLDERS: [&CStr; 3] = [c"/dev/shm", c"/tmp", c"/var/tmp"];
 /// What their names begin with.
 const PREFIX: &str = "shunt-kept.";
 /// Octets of a name, with the byte that ends it.
@@ -42,14 +42,23 @@ impl Name {
 /// Makes the file, of so many bytes, all of which there is memory for.
 ///
 /// # Errors
-/// As open(2) and fallocate(2): ENOENT without such a folder, ENOSPC if it is full.
+/// As open(2) and fallocate(2), in the last of the folders: ENOENT if there is none, ENOSPC if it is full.
 pub fn make(name: Name, len: usize) -> Result<Fd> {
-    let folder = folder()?;
     if super::mem::rlimit(libc::RLIMIT_FSIZE).is_some_and(|(soft, _)| soft < len as u64) {
         return Err(Errno(libc::EFBIG)); // (the kernel would send SIGXFSZ)
     }
-    // (one that is left of a connection that was called so before)
-    take_away(&folder, &name.0);
+    remove(name); // (one that is left of a connection that was called so before)
+    let mut made = Err(Errno(libc::ENOENT));
+    for folder in FOLDERS {
+        made = folder_at(folder).and_then(|folder| make_in(&folder, name, len));
+        if made.is_ok() {
+            break;
+        }
+    }
+    made
+}
+
+fn make_in(folder: &Fd, name: Name, len: usize) -> Result<Fd> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: a name that ends with a zero.
     let fd = unsafe { syscall!(openat, folder.raw(), name.at(), flags, 0o600) }?;
@@ -57,7 +66,7 @@ pub fn make(name: Name, len: usize) -> Result<Fd> {
     // SAFETY: no pointers.
     let room = unsafe { syscall!(fallocate, file.raw(), 0, 0, len) };
     if let Err(e) = room {
-        take_away(&folder, &name.0);
+        take_away(folder, &name.0);
         return Err(e);
     }
     Ok(file)
@@ -66,8 +75,12 @@ pub fn make(name: Name, len: usize) -> Result<Fd> {
 /// The file of that name, and its size, if it is to be believed.
 #[must_use]
 pub fn find(name: Name) -> Option<(Fd, usize)> {
+    FOLDERS.iter().find_map(|folder| find_in(folder, name))
+}
+
+fn find_in(folder: &CStr, name: Name) -> Option<(Fd, usize)> {
     let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let folder = folder().ok()?;
+    let folder = folder_at(folder).ok()?;
     // SAFETY: a name that ends with a zero.
     let fd = unsafe { syscall!(openat, folder.raw(), name.at(), flags, 0) }.ok()?;
     let file = Fd::own(as_fd(fd));
@@ -79,30 +92,36 @@ pub fn find(name: Name) -> Option<(Fd, usize)> {
 
 /// Takes it out of the folder. Whoever has it mapped keeps it.
 pub fn remove(name: Name) {
-    if let Ok(folder) = folder() {
-        take_away(&folder, &name.0);
+    for folder in FOLDERS {
+        if let Ok(folder) = folder_at(folder) {
+            take_away(&folder, &name.0);
+        }
     }
 }
 
 /// Takes away this user's that are older than so many seconds: nobody has come for them.
 pub fn sweep(seconds: i64) {
-    let Ok(folder) = folder() else { return };
     let now = i64::try_from(crate::clock::wall_s()).unwrap_or(0);
     let user = euid();
-    listing::names(&folder, |name| {
-        if name.starts_with(PREFIX.as_bytes())
-            && let Some(st) = stat_at(&folder, name)
-            && st.st_uid == user
-            && now.saturating_sub(st.st_mtime) > seconds
-        {
-            take_away(&folder, name);
-        }
-        true
-    });
+    for folder in FOLDERS {
+        let Ok(folder) = folder_at(folder) else {
+            continue;
+        };
+        listing::names(&folder, |name| {
+            if name.starts_with(PREFIX.as_bytes())
+                && let Some(st) = stat_at(&folder, name)
+                && st.st_uid == user
+                && now.saturating_sub(st.st_mtime) > seconds
+            {
+                take_away(&folder, name);
+            }
+            true
+        });
+    }
 }
 
-fn folder() -> Result<Fd> {
-    fd::open(FOLDER, libc::O_DIRECTORY)
+fn folder_at(path: &CStr) -> Result<Fd> {
+    fd::open(path, libc::O_DIRECTORY)
 }
 
 /// `name` ends with a zero.
@@ -156,7 +175,7 @@ mod tests {
             assert!(find(name).is_none(), "{mode:o}");
         }
         remove(name);
-        let folder = folder().unwrap();
+        let folder = folder_at(FOLDERS[0]).unwrap();
         // SAFETY: C strings.
         unsafe { syscall!(symlinkat, c"/etc/passwd".as_ptr(), folder.raw(), name.at()) }.unwrap();
         assert!(find(name).is_none());
