@@ -39,7 +39,7 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
         return;
     };
     let (name, len) = (Name::of(cookie), residual::size(left));
-    if residual::is_left_as(s, cookie) && noted::find(name).is_some() {
+    if residual::is_left_as(s, cookie) && noted::find(name).is_ok() {
         return; // (others that it was passed to read there)
     }
     let file = noted::make(name, len).and_then(|file| Mapping::shared(&file, 0, len));
@@ -65,7 +65,7 @@ pub(crate) fn find(fd: i32) -> Option<Mapping> {
     }
     let is_tcp = net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP);
     let name = Name::of(net::cookie(fd).ok().filter(|_| is_tcp)?);
-    let (file, size) = noted::find(name)?;
+    let (file, size) = noted::find(name).ok()?;
     let m = Mapping::shared(&file, 0, size).ok()?;
     // (another network namespace may have a connection of that cookie and the same folder)
     residual::is_of(&m, inode(fd).ok()?).then_some(m)

@@ -15,7 +15,7 @@ use parted::OWN;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::noted::{self, Name};
-use transport::sys::{self, mem::Mapping};
+use transport::sys::{self, Result, mem::Mapping};
 
 /// What a record begins with, when found in a file by another program.
 const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp3");
@@ -68,12 +68,16 @@ impl Residual {
     }
 
     /// The record itself, or where it has gone to. `None`: there nothing is left of it.
-    fn here(&self) -> Option<&Self> {
+    ///
+    /// # Errors
+    /// That is not to be had here.
+    fn here(&self) -> Result<Option<&Self>> {
         if self.at.load(Ordering::Acquire) != MOVED {
-            return Some(self);
+            return Ok(Some(self));
         }
+        let to = moved::find(self)?;
         // SAFETY: null, or a mapping of a record, which stays for those who are on their way to it.
-        unsafe { moved::find(self).as_ref() }
+        Ok(unsafe { to.as_ref() })
     }
 
     /// Takes all that is left, for whoever is to keep it elsewhere: where it begins.
@@ -305,7 +309,7 @@ pub(crate) fn drop_all(s: &Socket) {
     // SAFETY: null, or memory that is never unmapped while a socket refers to it.
     if let Some(r) = unsafe { at.as_ref() } {
         // (for others that hold it)
-        if let Some(r) = r.here()
+        if let Ok(Some(r)) = r.here()
             && r.take_all() < r.len
         {
             r.unname();
@@ -321,24 +325,23 @@ pub(crate) fn left(s: &Socket) -> usize {
     let Some(r) = (unsafe { at.as_ref() }) else {
         return 0;
     };
-    let Some(here) = r.here() else {
-        forget(s, at);
-        return 0;
-    };
-    here.left()
+    match r.here() {
+        Ok(Some(here)) => here.left(),
+        Ok(None) => {
+            forget(s, at);
+            0
+        }
+        Err(_) => 1, // (whoever reads is told)
+    }
 }
 
-/// Nothing is left of the record: the socket has none any more. Whether it was this call that found out.
-fn forget(s: &Socket, at: *mut Residual) -> bool {
-    let (none, done) = (std::ptr::null_mut(), Ordering::AcqRel);
-    let first = s
-        .residual
-        .compare_exchange(at, none, done, Ordering::Relaxed)
-        .is_ok();
-    if first {
+/// Nothing is left of the record: the socket has none any more.
+fn forget(s: &Socket, at: *mut Residual) {
+    let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+    let none = std::ptr::null_mut();
+    if s.residual.compare_exchange(at, none, done, lost).is_ok() {
         retire(at);
     }
-    first
 }
 
 /// Reads into the program's buffers. `None` once nothing is left.
@@ -347,9 +350,17 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
     // SAFETY: as above.
     let first = unsafe { at.as_ref() }?;
     loop {
-        let Some(r) = first.here() else {
-            forget(s, at);
-            return None;
+        let r = match first.here() {
+            Ok(Some(r)) => r,
+            Ok(None) => {
+                forget(s, at);
+                return None;
+            }
+            Err(_) => {
+                s.broken.store(true, Ordering::Release); // a reset, never a gap
+                forget(s, at);
+                return None;
+            }
         };
         let from = r.taken();
         let mut part = walk.part(walk.left().min(r.len - from));
@@ -370,7 +381,7 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
         let (was, now) = (BEGIN + from, BEGIN + to);
         let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
         if r.at.compare_exchange(was, now, done, lost).is_err() {
-            if first.here().is_none_or(|r| r.left() == 0) {
+            if matches!(first.here(), Ok(r) if r.is_none_or(|r| r.left() == 0)) {
                 return None;
             }
             continue; // others have read those, or it has gone to a file

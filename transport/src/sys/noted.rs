@@ -72,22 +72,36 @@ fn make_in(folder: &Fd, name: Name, len: usize) -> Result<Fd> {
     Ok(file)
 }
 
-/// The file of that name, and its size, if it is to be believed.
-#[must_use]
-pub fn find(name: Name) -> Option<(Fd, usize)> {
-    FOLDERS.iter().find_map(|folder| find_in(folder, name))
+/// The file of that name, and its size.
+///
+/// # Errors
+/// ENOENT if there is none that is to be believed; else as open(2).
+pub fn find(name: Name) -> Result<(Fd, usize)> {
+    let mut found = Err(Errno(libc::ENOENT));
+    for folder in FOLDERS {
+        match find_in(folder, name) {
+            Err(Errno(libc::ENOENT)) => {}
+            Err(e) => found = Err(e),
+            there => return there,
+        }
+    }
+    found
 }
 
-fn find_in(folder: &CStr, name: Name) -> Option<(Fd, usize)> {
+fn find_in(folder: &CStr, name: Name) -> Result<(Fd, usize)> {
     let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let folder = folder_at(folder).ok()?;
+    let folder = folder_at(folder)?;
+    let none = Errno(libc::ENOENT);
     // SAFETY: a name that ends with a zero.
-    let fd = unsafe { syscall!(openat, folder.raw(), name.at(), flags, 0) }.ok()?;
+    let fd = match unsafe { syscall!(openat, folder.raw(), name.at(), flags, 0) } {
+        Err(Errno(libc::EACCES | libc::EPERM | libc::ELOOP)) => return Err(none), // (somebody else's)
+        opened => opened?,
+    };
     let file = Fd::own(as_fd(fd));
-    let st = fd::stat(file.raw()).ok()?;
+    let st = fd::stat(file.raw())?;
     let own = st.st_uid == euid() && st.st_mode & (libc::S_IFMT | 0o077) == libc::S_IFREG;
-    let size = usize::try_from(st.st_size).ok()?;
-    own.then_some((file, size))
+    let size = usize::try_from(st.st_size).map_err(|_| none)?;
+    own.then_some((file, size)).ok_or(none)
 }
 
 /// Takes it out of the folder. Whoever has it mapped keeps it.
@@ -152,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_made_is_found_until_it_is_removed() {
         let name = Name::of(number(0));
-        assert!(find(name).is_none());
+        assert!(find(name).is_err());
         let file = make(name, 5000).unwrap();
         let (found, size) = find(name).unwrap();
         assert_eq!(size, 5000);
@@ -160,9 +174,9 @@ mod tests {
         let again = make(name, 6).unwrap();
         assert_ne!(fd::inode(again.raw()), fd::inode(file.raw()));
         sweep(1000);
-        assert!(find(name).is_some());
+        assert!(find(name).is_ok());
         remove(name);
-        assert!(find(name).is_none());
+        assert!(find(name).is_err());
     }
 
     #[test]
@@ -172,13 +186,13 @@ mod tests {
         for mode in [0o640u32, 0o604, 0o620, 0o666] {
             // SAFETY: no pointers.
             unsafe { syscall!(fchmod, file.raw(), mode) }.unwrap();
-            assert!(find(name).is_none(), "{mode:o}");
+            assert!(find(name).is_err(), "{mode:o}");
         }
         remove(name);
         let folder = folder_at(FOLDERS[0]).unwrap();
         // SAFETY: C strings.
         unsafe { syscall!(symlinkat, c"/etc/passwd".as_ptr(), folder.raw(), name.at()) }.unwrap();
-        assert!(find(name).is_none());
+        assert!(find(name).is_err());
         assert!(make(name, 10).is_ok()); // (in the link's place)
         remove(name);
     }

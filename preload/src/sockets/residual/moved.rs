@@ -9,6 +9,7 @@ use crate::signals;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use transport::sys::mem::Mapping;
 use transport::sys::noted::{self, Name};
+use transport::sys::{Errno, Result};
 
 struct Place {
     /// The record that has gone there. (Addresses of records are never used again, but for mappings of their own.)
@@ -26,31 +27,38 @@ static PLACES: [Place; 64] = [const {
     }
 }; 64];
 
-/// Where the record goes on. Null if nobody has left anything of it, or the file is not to be had.
-pub(super) fn find(from: &Residual) -> *mut Residual {
+/// Where the record goes on; null if nobody has left anything of it.
+///
+/// # Errors
+/// The file is not to be had here.
+pub(super) fn find(from: &Residual) -> Result<*mut Residual> {
     let own = std::ptr::from_ref(from).cast_mut();
     let known = PLACES
         .iter()
         .find(|p| p.from.load(Ordering::Acquire) == own)
         .map(|p| p.to.load(Ordering::Acquire))
         .filter(|to| !to.is_null());
-    known.unwrap_or_else(|| look_up(from))
+    known.map_or_else(|| look_up(from), Ok)
 }
 
 #[cold]
-fn look_up(from: &Residual) -> *mut Residual {
+fn look_up(from: &Residual) -> Result<*mut Residual> {
     if signals::is_sandboxed() {
-        return NONE;
+        return Err(Errno(libc::EPERM));
     }
     let name = Name::of(from.cookie.load(Ordering::Acquire));
-    let mapped = noted::find(name)
-        .and_then(|(file, size)| Mapping::shared(&file, 0, size).ok())
-        .filter(|m| super::is_of(m, from.inode));
-    let Some(m) = mapped else { return NONE };
+    let (file, size) = match noted::find(name) {
+        Err(Errno(libc::ENOENT)) => return Ok(NONE),
+        found => found?,
+    };
+    let m = Mapping::shared(&file, 0, size)?;
+    if !super::is_of(&m, from.inode) {
+        return Ok(NONE);
+    }
     sweep();
     let to = m.leak().as_ptr().cast::<Residual>();
     note(from, to);
-    to
+    Ok(to)
 }
 
 /// The record has gone there, which is mapped here.
