@@ -12,9 +12,10 @@ use crate::sockets::{Socket, engage, recv, residual, send};
 use crate::table;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::reason::Reason;
 use transport::sdp::Walk;
-use transport::sys::{Errno, Result, net};
+use transport::sys::{Errno, Result, net, time};
 use transport::syscall;
 
 /// All flags that the kernel knows; with others it refuses the call.
@@ -202,13 +203,32 @@ fn splice_out(
         match write_pipe(to, bytes) {
             Err(Errno::AGAIN) if waits => {} // (somebody else has filled it)
             Ok(written) => {
-                let mut walk = Walk::one(buf.as_mut_ptr(), written);
-                let how = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-                // SAFETY: nothing is written; the buffer is longer.
-                let _ = unsafe { recv::recv(s, from, &mut walk, how) };
+                pass_over(s, from, buf.get_mut(..written).unwrap_or_default());
                 return Some(Ok(written));
             }
             r => return Some(r),
+        }
+    }
+}
+
+/// How long (µs) what has been seen may take to come again, where another process has had the peer take it back meanwhile; and how
+/// often that is looked for.
+const AGAIN_US: u64 = 3_000_000;
+const LOOK_US: u64 = 100;
+
+/// Takes as much as this off the stream, which has gone on already: however it lies by now, here or with the kernel.
+fn pass_over(s: &'static Socket, from: c_int, mut seen: &mut [u8]) {
+    let begun = clock::ticks();
+    while !seen.is_empty() {
+        let mut walk = Walk::one(seen.as_mut_ptr(), seen.len());
+        let how = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: nothing is written.
+        match unsafe { recv::recv(s, from, &mut walk, how) } {
+            Ok(n @ 1..) => seen = seen.get_mut(n..).unwrap_or_default(),
+            Err(Errno::AGAIN | Errno::INTR) if clock::ticks() - begun < clock::us(AGAIN_US) => {
+                let _ = time::nap(LOOK_US);
+            }
+            _ => return,
         }
     }
 }

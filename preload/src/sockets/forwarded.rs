@@ -34,6 +34,8 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
         return;
     }
     let _w = world::lock();
+    // (others who hold it by fork may be about to pass it too)
+    let Ok(_rx) = s.rx.lock() else { return };
     let left = residual::left(s);
     let Some(cookie) = net::cookie(fd).ok().filter(|_| left > 0) else {
         return;
@@ -43,13 +45,11 @@ pub(crate) fn leave(s: &Socket, fd: i32) {
         return; // (others that it was passed to read there)
     }
     let file = noted::make(name, len).and_then(|file| Mapping::shared(&file, 0, len));
-    match file {
-        // (those who have held it since fork go on there)
-        Ok(m) => residual::move_to(s, fd, m, cookie),
-        Err(_) => {
-            noted::remove(name);
-            net::disconnect(fd); // a reset, never a gap
-        }
+    // (those who have held it since fork go on there)
+    let is_there = file.is_ok_and(|m| residual::move_to(s, fd, m, cookie));
+    if !is_there {
+        noted::remove(name);
+        net::disconnect(fd); // a reset, never a gap
     }
     let now = clock::wall_s();
     if now.saturating_sub(SWEPT.load(Ordering::Relaxed)) > SWEEP_S {

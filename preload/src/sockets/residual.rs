@@ -204,19 +204,20 @@ unsafe fn fill(r: *mut Residual, fd: i32, bytes: &[u8]) {
 }
 
 /// Moves what is left for the socket into this memory, a file that others find by the cookie. All who hold the connection go on
-/// there. Under the registry lock.
-pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
+/// there. Under the registry lock, and the lock of the receiving direction, which no other process has meanwhile. False if it has gone
+/// to a file already.
+pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) -> bool {
     let old = s.residual.load(Ordering::Acquire);
     // SAFETY: null, or memory that is not unmapped while the socket refers to it.
     let Some(record) = (unsafe { old.as_ref() }) else {
-        return;
+        return true;
     };
     let r = m.base().as_ptr().cast::<Residual>();
     record.cookie.store(cookie, Ordering::Release);
     loop {
         let was = record.at.load(Ordering::Acquire);
         if was == MOVED {
-            return; // (another process has been faster)
+            return false;
         }
         let from = record.taken();
         let n = (record.len - from).min(m.len().saturating_sub(size_of::<Residual>()));
@@ -233,11 +234,13 @@ pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) {
     }
     let _ = m.leak();
     if s.is_shared() {
-        return moved::note(record, r);
+        moved::note(record, r);
+    } else {
+        note_mapped(r);
+        s.residual.store(r, Ordering::Release);
+        retire(old);
     }
-    note_mapped(r);
-    s.residual.store(r, Ordering::Release);
-    retire(old);
+    true
 }
 
 /// Whether what is left for the socket is in a file already that others find by the cookie.
