@@ -68,8 +68,14 @@ fn forget_socket(s: &'static Socket, fd: i32) {
     if last {
         super::residual::part(s);
         finish(&mut w, s, fd);
-    } else if super::wired::has_begun(s) {
-        // Nor may the library's own thread be at it by this number.
+    } else {
+        await_mover(s);
+    }
+}
+
+/// Nor may the library's own thread be at it by a number that is about to be closed. (Who gets a lock after that asks which is left.)
+fn await_mover(s: &Socket) {
+    if super::wired::has_begun(s) {
         drop(s.tx.lock_soon());
         drop(s.rx.lock_soon());
     }
@@ -108,6 +114,7 @@ fn leave_stream(w: &mut World, s: &'static Socket, fd: i32) {
     if seats.begin_to_leave(seat) && !s.ended.swap(true, Ordering::AcqRel) {
         end(w, s, fd);
     } else {
+        await_mover(s);
         part(w, s);
     }
     // Not before: whoever made the stream uses its place again once nobody has a seat.

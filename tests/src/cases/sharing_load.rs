@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path(CROWD),
     Case::pair("share_server_of_many", share_server_of_many).processes_only(),
+    Case::pair("share_left_to_child_at_once", share_left_to_child).processes_only(),
     Case::pair("share_killed_sleeper", share_killed_sleeper)
         .processes_only()
         .large(0),
@@ -207,6 +208,46 @@ fn share_server_of_many(s: &Side) {
             net::close(fd).ok();
         }
         log!(s, "all answered");
+    }
+    s.sync("done");
+}
+
+/// A server has answered for a while when it forks, and closes its own descriptor at once: the child goes on, whatever the parent was about
+/// with the connection just then. All on one core, where a thread is likely to be interrupted in the middle of that.
+fn share_left_to_child(s: &Side) {
+    const ROUNDS: usize = 20;
+    // SAFETY: plain bits, of which the kernel writes as many as it is told of.
+    unsafe {
+        let mut cores: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&cores), &raw mut cores);
+        let first = (0..libc::CPU_SETSIZE as usize).find(|&core| libc::CPU_ISSET(core, &cores));
+        libc::CPU_ZERO(&mut cores);
+        libc::CPU_SET(first.unwrap_or(0), &mut cores);
+        libc::sched_setaffinity(0, size_of_val(&cores), &raw const cores);
+    }
+    let block = vec![b'k'; 300_000];
+    let sizes = || (0..ROUNDS).map(|round| [1, 1000, 100_000, 7, block.len()][round % 5]);
+    for _ in 0..30 {
+        let fd = s.pair();
+        let answer = || {
+            sizes().all(|n| {
+                io::recv_exact(fd, n).0.len() == n && io::send_all(fd, &block[..n]).0 == n as i64
+            })
+        };
+        let ask = || {
+            sizes().all(|n| {
+                io::send_all(fd, &block[..n]).0 == n as i64 && io::recv_exact(fd, n).0 == block[..n]
+            })
+        };
+        if s.a() {
+            log!(s, "{} {}", ask(), ask());
+            net::close(fd).ok();
+        } else {
+            log!(s, "{}", answer());
+            let child = proc::fork(|| i32::from(!answer()));
+            net::close(fd).ok();
+            log!(s, "{}", proc::wait_child(child));
+        }
     }
     s.sync("done");
 }

@@ -6,7 +6,10 @@
 use super::super::demote::go_plain;
 use super::super::ending::Ending;
 use super::super::{Phase, Socket, rouse, seats};
-use super::{farewell, io, is_current, leaving, mover, opening, raising, riding, waiting, wire};
+use super::{
+    farewell, io, is_current, is_own, leaving, mover, number, opening, raising, riding, waiting,
+    wire,
+};
 use crate::world;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -187,18 +190,23 @@ pub(crate) fn ending(s: &Socket) -> Ending {
 
 /// Once both directions have ended the kernel connection can end as TCP's would.
 pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
-    if s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.load(Ordering::Acquire) {
-        let over = state(s) == Some(State::Eof)
-            && wire(s).is_some_and(|wire| {
-                // SAFETY: the lock is held while it is looked at.
-                let finished = |_tx| unsafe { wire.out() }.is_finished(&wire.common);
-                // (else the end is with whoever has taken out what comes before it)
-                !leaving::is_under_way(wire) && s.tx.lock().is_ok_and(finished)
-            });
-        if over && !s.fin_sent.swap(true, Ordering::AcqRel) {
-            // SAFETY: no pointers.
-            let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
-        }
+    if !s.tx_shut.load(Ordering::Acquire)
+        || s.fin_sent.load(Ordering::Acquire)
+        || state(s) != Some(State::Eof)
+    {
+        return;
+    }
+    let (Some(wire), Ok(_tx)) = (wire(s), s.tx.lock()) else {
+        return;
+    };
+    // (while it leaves the end is with whoever has taken out what comes before it)
+    let over = is_own(s, wire)
+        && !leaving::is_under_way(wire)
+        // SAFETY: the lock is held while it is looked at.
+        && unsafe { wire.out() }.is_finished(&wire.common);
+    if over && !s.fin_sent.swap(true, Ordering::AcqRel) {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, number(s, fd), libc::SHUT_WR) };
     }
 }
 
@@ -371,6 +379,7 @@ fn hand_over(s: &Socket, tx: impl Sized, fd: i32, end: mover::End) {
         .is_ok()
         .then(|| s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel));
     drop(tx);
+    drop(s.rx.lock()); // (nor is anybody at what is received by the number, or finds the state, from here on)
     if let (Ok(copy), Some(at)) = (copy, at.and_then(NonNull::new)) {
         mover::take_over(Fd::own(as_fd(copy)).hide(), at, end);
     }
@@ -403,6 +412,7 @@ pub(crate) fn let_go(s: &Socket) {
     let tx = s.tx.lock();
     let at = s.wire.swap(std::ptr::null_mut(), Ordering::AcqRel);
     drop(tx);
+    drop(s.rx.lock()); // (as above)
     if let Some(at) = NonNull::new(at) {
         // SAFETY: as below.
         raising::drop_of(unsafe { at.as_ref() });
@@ -420,15 +430,17 @@ pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) 
 fn follow(s: &'static Socket, fd: i32, wire: &'static Wire, holds: impl FnOnce() -> bool) {
     riding::end(s, fd);
     resume(s, fd, wire);
-    let plain = s.tx.lock().is_ok_and(|_tx| {
-        if !holds() {
-            return false;
-        }
-        // SAFETY: the lock is held. (What fails shows by the next call.)
-        let gone = unsafe { wire.out().go_plain(&wire.common, fd) };
-        gone == Ok(true)
-    });
-    if plain && s.tx_shut.load(Ordering::Acquire) && !s.fin_sent.swap(true, Ordering::AcqRel) {
+    let Ok(_tx) = s.tx.lock() else { return };
+    if !is_own(s, wire) || !holds() {
+        return;
+    }
+    let fd = number(s, fd);
+    // SAFETY: the lock is held. (What fails shows by the next call.)
+    let gone = unsafe { wire.out().go_plain(&wire.common, fd) };
+    if gone == Ok(true)
+        && s.tx_shut.load(Ordering::Acquire)
+        && !s.fin_sent.swap(true, Ordering::AcqRel)
+    {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
     }
@@ -443,7 +455,7 @@ fn resume(s: &'static Socket, fd: i32, wire: &'static Wire) {
         return;
     };
     // SAFETY: both locks are held. (What fails shows by the next call.)
-    let resumed = unsafe { wire.resume(fd) } == Ok(true);
+    let resumed = is_own(s, wire) && unsafe { wire.resume(number(s, fd)) } == Ok(true);
     drop((tx, rx));
     if resumed && s.sleepers() > 0 {
         rouse::sleepers(s); // there is room, which the kernel does not tell of

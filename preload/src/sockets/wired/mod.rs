@@ -95,7 +95,15 @@ pub(super) fn share(s: &Socket, on: bool) {
 /// follow, and from then on they are the kernel's.
 #[inline]
 fn is_current(s: &Socket, wire: &Wire) -> bool {
-    is_wired(s) && std::ptr::eq(s.wire.load(Ordering::Acquire), wire)
+    is_wired(s) && is_own(s, wire)
+}
+
+/// Whether this is still the connection's state, and this process holds the connection. One that has closed what others go on with
+/// has no number for it any more, and what a look by the old one finds is not to be noted in the state that is theirs too.
+#[inline]
+fn is_own(s: &Socket, wire: &Wire) -> bool {
+    let has_closed = || s.refs.load(Ordering::Acquire) == 0 && s.shadow.load(Ordering::Acquire) < 0;
+    std::ptr::eq(s.wire.load(Ordering::Acquire), wire) && !(s.is_shared() && has_closed())
 }
 
 /// A thread of the program leaves by `pthread_exit`: if it is the first, the process lives until its last thread ends,

@@ -237,7 +237,8 @@ fn answer(s: &'static Socket) {
                     registered::kick_others(s, ptr::null());
                 }
                 let late = clock::ticks() - begun > clock::us(BEHIND_US);
-                if late || wire.common.ring.get().is_none_or(Ring::is_over) {
+                let over = wire.common.ring.get().is_none_or(Ring::is_over);
+                if late || over || !super::is_current(s, wire) {
                     return;
                 }
                 let _ = time::nap(100);

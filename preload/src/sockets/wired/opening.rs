@@ -8,7 +8,7 @@
 
 use super::super::demote::become_plain;
 use super::super::{Phase, Socket, Way, coarse, parked, rouse, seats};
-use super::{is_current, mover, overdue, wire};
+use super::{is_current, mover, number, overdue, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
 use crate::{mapper, rules};
@@ -267,6 +267,7 @@ fn hear_alone(s: &'static Socket, fd: i32, wire: &'static Wire) -> (Heard, bool)
     if s.phase() != Phase::Opening || !is_current(s, wire) {
         return nothing;
     }
+    let fd = number(s, fd);
     // SAFETY: both locks are held.
     let full = unsafe { !wire.out().is_roomy(&wire.common) };
     // SAFETY: as above.

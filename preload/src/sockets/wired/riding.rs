@@ -7,7 +7,7 @@
 
 use super::super::{Socket, rouse, wait};
 use super::ending::is_peer_gone;
-use super::{io, raising, waiting, wire};
+use super::{io, is_own, number, raising, waiting, wire};
 use crate::epoll::registered;
 use crate::world;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,6 +167,10 @@ fn settle_over(s: &'static Socket, fd: i32, wire: &'static Wire) {
         let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
             return;
         };
+        if !is_own(s, wire) {
+            return;
+        }
+        let fd = number(s, fd);
         // SAFETY: both locks are held. (What fails shows by the next call.)
         unsafe {
             wire.end_ring();
