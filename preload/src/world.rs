@@ -56,6 +56,12 @@ pub(crate) fn lock() -> SlowHeld<'static, World> {
     WORLD.lock()
 }
 
+/// The registry, unless another thread keeps it for long: who waits with it for a peer's answer may have that peer in this process, where
+/// the library's own thread answers.
+pub(crate) fn lock_soon() -> Option<SlowHeld<'static, World>> {
+    WORLD.lock_soon()
+}
+
 /// The lock itself, for fork.
 pub(crate) fn raw() -> &'static Slow<World> {
     &WORLD

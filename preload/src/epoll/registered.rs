@@ -8,7 +8,7 @@ mod keeping;
 mod telling;
 
 pub(crate) use keeping::{park, unpark};
-pub(crate) use telling::{kick_others, shut, tell_again, tell_of_data};
+pub(crate) use telling::{kick_others, kick_owed, shut, tell_again, tell_of_data};
 
 use super::callers;
 use super::entry::{Asked, EXCLUSIVE, Entry, ONESHOT, Subject};
@@ -117,8 +117,7 @@ pub(crate) fn manage(m: &Membership) {
 }
 
 /// The octets of a socket may come by a ring now: its sets watch what that wakes by.
-pub(crate) fn rides(s: &'static Socket) {
-    let _w = crate::world::lock();
+pub(crate) fn rides(_w: &mut World, s: &'static Socket) {
     // SAFETY: under the registry lock.
     for m in unsafe { &*s.sets.get() } {
         if let Some(mut l) = m.set.lock() {

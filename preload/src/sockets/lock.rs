@@ -162,6 +162,21 @@ impl SpinLock {
         acquire(&self.0, self.1)
     }
 
+    /// Whether it could be taken at once.
+    fn is_taken_at_once(&self) -> bool {
+        enter();
+        let free = self
+            .0
+            .compare_exchange(0, me(), Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok();
+        if free {
+            order::taken(self.1);
+        } else {
+            leave();
+        }
+        free
+    }
+
     pub(crate) fn release(&self) {
         release(&self.0, self.1);
     }
@@ -341,6 +356,9 @@ impl<T: Shareable + Ranked> DerefMut for Held<'_, T> {
     }
 }
 
+/// How often [`Slow::lock_soon`] looks, with naps between.
+const SOON_NAPS: u32 = 50;
+
 /// A lock for slow paths.
 #[derive(Debug)]
 pub(crate) struct Slow<T> {
@@ -362,6 +380,18 @@ impl<T> Slow<T> {
     pub(crate) fn lock(&self) -> SlowHeld<'_, T> {
         self.lock.acquire();
         SlowHeld { of: self }
+    }
+
+    /// Takes the lock, unless somebody keeps it for longer than a few milliseconds, who may be waiting for this very thread.
+    pub(crate) fn lock_soon(&self) -> Option<SlowHeld<'_, T>> {
+        let taken = (0..SOON_NAPS).any(|_| {
+            let taken = self.lock.is_taken_at_once();
+            if !taken {
+                let _ = time::nap(50);
+            }
+            taken
+        });
+        taken.then_some(SlowHeld { of: self })
     }
 
     /// Around fork, which blocks nothing itself: what was put off would be put off in the child as well.

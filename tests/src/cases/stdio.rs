@@ -2,7 +2,7 @@
 
 use super::{Case, MOVES};
 use crate::log;
-use crate::side::{Side, text};
+use crate::side::{Side, own_pair, text};
 use crate::sys::{Fd, io, net, wait};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path(MOVES),
     Case::pair("dprintf_on_socket", dprintf_on_socket).any_path(MOVES),
+    Case::solo("stdio_on_own_ends", |s| stdio_on_own_ends(s, false)).any_path(MOVES),
+    Case::solo("stdio_on_own_ends_in_a_set", |s| stdio_on_own_ends(s, true)).any_path(MOVES),
 ];
 
 /// fprintf and fgets through a FILE, which libc serves without any call we can see.
@@ -178,4 +180,49 @@ fn waits_in_set(fd: Fd, how: i32) {
     };
     while !has_come(wait::epoll_wait(set, 1, -1)) {}
     net::close(set).ok();
+}
+
+/// Both ends are this thread's, which waits at one for what the library is to answer at the other. That may just be about more: it is
+/// told to be by what has gone before, one message more each time.
+fn stdio_on_own_ends(s: &Side, in_a_set: bool) {
+    for round in 0..24 {
+        let (left, right) = own_pair();
+        let set = wait::epoll();
+        if in_a_set {
+            for fd in [left, right] {
+                wait::add(set, fd, libc::EPOLLIN, fd as u64).ok();
+            }
+        }
+        for _ in 0..round {
+            exchange_some(left, right);
+        }
+        // SAFETY: each FILE is used by this thread only and closed once.
+        let said = unsafe {
+            let files = [left, right].map(|fd| libc::fdopen(fd, c"r+".as_ptr()));
+            let mut line = [0u8; 64];
+            let mut said = String::new();
+            for (from, to) in [(0, 1), (1, 0)] {
+                libc::fprintf(files[from], c"line\n".as_ptr());
+                libc::fflush(files[from]);
+                let came = libc::fgets(line.as_mut_ptr().cast(), 64, files[to]);
+                said += if came.is_null() { "none " } else { "came " };
+            }
+            for file in files {
+                libc::fclose(file);
+            }
+            said
+        };
+        net::close(set).ok();
+        log!(s, "{said}");
+    }
+}
+
+fn exchange_some(left: Fd, right: Fd) {
+    let block = [b'm'; 1000];
+    for _ in 0..3 {
+        for (from, to) in [(left, right), (right, left)] {
+            io::send_all(from, &block).ok();
+            io::recv_exact(to, block.len());
+        }
+    }
 }

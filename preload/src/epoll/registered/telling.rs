@@ -2,9 +2,12 @@
 
 use super::super::entry::Entry;
 use super::super::set::Set;
+use crate::sockets::lock::SlowHeld;
 use crate::sockets::ready::{self, Ask};
+use crate::sockets::wired::{self, mover};
 use crate::sockets::{Phase, Socket, rouse};
-use std::sync::atomic::Ordering;
+use crate::world::{self, World};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bells of this socket have been taken off by somebody: whoever sleeps on a set that holds it may have
 /// been waiting for one of them.
@@ -13,7 +16,43 @@ pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
     if s.set_count.load(Ordering::Acquire) == 0 {
         return;
     }
-    let w = crate::world::lock();
+    if let Some(w) = registry() {
+        kick(&w, s, except);
+    }
+}
+
+/// The library's own thread has found the registry taken where sets were to be told.
+static OWED: AtomicBool = AtomicBool::new(false);
+
+/// The registry, unless this is the library's own thread and somebody keeps it who may be waiting for what that answers: then the sets
+/// are told later ([`kick_owed`]).
+fn registry() -> Option<SlowHeld<'static, World>> {
+    if !mover::is_here() {
+        return Some(world::lock());
+    }
+    let w = world::lock_soon();
+    if w.is_none() {
+        OWED.store(true, Ordering::Relaxed);
+    }
+    w
+}
+
+/// The library's own thread tells sets what it could not before. Whether it is to try again.
+pub(crate) fn kick_owed() -> bool {
+    if OWED.load(Ordering::Relaxed)
+        && let Some(w) = world::lock_soon()
+    {
+        OWED.store(false, Ordering::Relaxed);
+        w.pool.each(|s| {
+            if wired::is_wired(s) {
+                kick(&w, s, std::ptr::null());
+            }
+        });
+    }
+    OWED.load(Ordering::Relaxed)
+}
+
+fn kick(_w: &World, s: &'static Socket, except: *const Set) {
     // SAFETY: under the registry lock.
     for m in unsafe { &*s.sets.get() } {
         if !std::ptr::eq(m.set, except)
@@ -30,7 +69,6 @@ pub(crate) fn kick_others(s: &'static Socket, except: *const Set) {
             }
         }
     }
-    drop(w);
 }
 
 /// The program has shut a half of the socket, or both: the kernel tells edge-triggered sets of each such call, whatever has

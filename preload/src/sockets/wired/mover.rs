@@ -11,7 +11,7 @@
 //!
 //! After fork the child has no such thread, and what lingers is its parent's.
 
-use super::super::lock::Slow;
+use super::super::lock::{self, Slow};
 use super::super::parked::{self, Left};
 use super::super::{Phase, Socket};
 use super::{bell, ending, leaving, overdue, raising, turns};
@@ -87,6 +87,14 @@ static AWAKE: AtomicBool = AtomicBool::new(false);
 /// No thread any more: the process limits its system calls, or its first thread has left.
 static OVER: AtomicBool = AtomicBool::new(false);
 
+/// The thread itself, by its pointer; 0 if there is none.
+static THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// Whether it is this thread.
+pub(crate) fn is_here() -> bool {
+    THREAD.load(Ordering::Relaxed) == lock::thread()
+}
+
 /// Whether the thread is there, or could be started. Not under a lock.
 fn start() -> bool {
     if OVER.load(Ordering::Relaxed) || world::is_foreign() || !bell::prepare() {
@@ -141,6 +149,7 @@ pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>, end: End) {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     service::name(c"shunt-mover");
+    THREAD.store(lock::thread(), Ordering::Relaxed);
     time::be_punctual();
     let mut pause = COURTESY_US;
     let mut waits = false;
@@ -157,6 +166,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             bell::sleep(if waits { 0 } else { patience() })
         };
         if OVER.load(Ordering::SeqCst) {
+            THREAD.store(0, Ordering::Relaxed);
             STARTED.store(false, Ordering::SeqCst);
             return ptr::null_mut();
         }
@@ -176,7 +186,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         let moved = turns::turn(is_over, || {
             (parked::move_wired(YOUNG_US) != Left::Nothing) | linger(WORDS_US)
         });
-        waits = moved.unwrap_or(true);
+        waits = registered::kick_owed() | moved.unwrap_or(true);
         pause = if waits {
             (2 * pause).min(PAUSE_US)
         } else {
@@ -431,6 +441,7 @@ pub(crate) fn in_child() {
     // SAFETY: held since before the fork, and there is no other thread.
     unsafe { LINGERING.held() }.clear(); // (what it closes are its own numbers for the parent's connections)
     STARTED.store(false, Ordering::SeqCst);
+    THREAD.store(0, Ordering::Relaxed);
     overdue::in_child();
     overdue::let_go();
     raising::in_child();

@@ -15,6 +15,7 @@ use super::super::Socket;
 use super::resting::Pulse;
 use super::{bell, connecting, mover, number, riding, wire};
 use crate::epoll::registered;
+use crate::world;
 use lists::{LISTS, Old, Ridden, due_again, is_busy};
 use sizes::{cramped, grow, idle, lacks_room, make_room, note_size, rest, stuck, unblock};
 use std::ptr::NonNull;
@@ -267,6 +268,8 @@ fn serve(rider: Rider) {
         if attach(s, fd, wire, ring) {
             riding.await_answer();
             riding.want(Due::SayOffer);
+        } else {
+            LISTS.lock().try_again(s);
         }
     }
     super::waiting::serve_due(s, fd);
@@ -340,8 +343,12 @@ fn peer_of(wire: &Wire, fd: i32) -> Option<Terms> {
 }
 
 /// The connection has this ring from now on, unless several processes hold it by now: the adapter is this one's. (A fork shares a
-/// stream under the same locks, and ends the ring that it has then: [`super::share`].)
+/// stream under the same locks, and ends the ring that it has then: [`super::share`].) Nor while somebody keeps the registry, who may
+/// be waiting for what this thread is to answer.
 fn attach(s: &'static Socket, fd: i32, wire: &'static Wire, ring: NonNull<Ring>) -> bool {
+    let Some(mut w) = world::lock_soon() else {
+        return false;
+    };
     {
         let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
             return false;
@@ -357,6 +364,6 @@ fn attach(s: &'static Socket, fd: i32, wire: &'static Wire, ring: NonNull<Ring>)
         wire.common.ring.set(ring);
         bell::watch(s, number(s, fd));
     }
-    registered::rides(s);
+    registered::rides(&mut w, s);
     true
 }

@@ -104,8 +104,11 @@ pub(super) fn take_left() {
     if now < NEXT.load(Ordering::Relaxed) || !SHARED.swap(false, Ordering::SeqCst) {
         return;
     }
+    let Some(w) = world::lock_soon() else {
+        return SHARED.store(true, Ordering::SeqCst);
+    };
     let mut any = false;
-    world::lock().pool.each(|s: &'static Socket| {
+    w.pool.each(|s: &'static Socket| {
         if super::is_wired(s) && s.is_shared() {
             let fd = s.own_fd(-1);
             let waits = fd >= 0 && super::waiting::waits(s, fd);
@@ -115,6 +118,7 @@ pub(super) fn take_left() {
             any = any || waits || s.has_others(); // (asks who lives)
         }
     });
+    drop(w);
     SHARED.fetch_or(any, Ordering::SeqCst);
     let pause = SHARE * (clock::ticks() - now);
     let least = clock::us(LEFT_MS.unsigned_abs().into()) * 1000;
