@@ -2,6 +2,8 @@
 //! new, takes the very calls that it makes.
 
 use super::Case;
+use super::sharing::{beside_echo, there_and_back};
+use crate::calls::quiet::bare;
 use crate::log;
 use crate::side::{Side, exchange_alone, own_pair};
 use crate::sys::{Fd, io, net, proc, wait};
@@ -14,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
     Case::solo("sandbox_descriptors", |s| alone(s, descriptors)),
     Case::solo("sandbox_forks", |s| alone(s, forks)),
     Case::solo("sandbox_asked_for", asked_for),
+    Case::pair("sandbox_refuses_many_messages", refuses).processes_only(),
 ];
 
 /// What was made before the sandbox.
@@ -70,19 +73,64 @@ const DEADLY: [libc::c_long; 14] = [
     libc::SYS_socketpair,
 ];
 
-/// A filter that kills for one of these, and for a socket of another family than IPv4.
-fn enter() {
-    const NUMBER: u32 = 0;
-    const FIRST_ARGUMENT: u32 = 16;
-    let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+const fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter {
         code: code as u16,
         jt,
         jf,
         k,
-    };
-    let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
-    let is = |k, jt, jf| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k, jt, jf);
-    let end = |k| step(libc::BPF_RET | libc::BPF_K, k, 0, 0);
+    }
+}
+
+const fn load(at: u32) -> libc::sock_filter {
+    step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0)
+}
+
+const fn is(k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k, jt, jf)
+}
+
+const fn end(k: u32) -> libc::sock_filter {
+    step(libc::BPF_RET | libc::BPF_K, k, 0, 0)
+}
+
+/// A filter that the library has not seen, as one that the program is started under, refuses calls that it makes where processes share a
+/// stream, and the program does not.
+fn refuses(s: &Side) {
+    let Some(fd) = beside_echo(s) else { return };
+    for code in [libc::EPERM, libc::ENOSYS] {
+        let child = proc::fork(|| {
+            let mut filter = [
+                load(0),
+                is(libc::SYS_sendmmsg as u32, 1, 0),
+                is(libc::SYS_recvmmsg as u32, 0, 1),
+                end(libc::SECCOMP_RET_ERRNO | code as u32),
+                end(libc::SECCOMP_RET_ALLOW),
+            ];
+            let program = libc::sock_fprog {
+                len: filter.len() as u16,
+                filter: filter.as_mut_ptr(),
+            };
+            // SAFETY: no pointers.
+            unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+            let r = bare(libc::SYS_seccomp, 1, 0, (&raw const program) as usize);
+            assert_eq!(r, 0);
+            for i in 0..50 {
+                there_and_back(fd, i);
+            }
+            0
+        });
+        log!(s, "{}", proc::wait_child(child));
+        there_and_back(fd, 99);
+    }
+    net::close(fd).ok();
+    s.sync("done");
+}
+
+/// A filter that kills for one of these, and for a socket of another family than IPv4.
+fn enter() {
+    const NUMBER: u32 = 0;
+    const FIRST_ARGUMENT: u32 = 16;
     let mut filter = vec![load(NUMBER)];
     for number in DEADLY {
         filter.push(is(number as u32, 0, 1));

@@ -4,13 +4,21 @@
 //! sendmmsg(2) and recvmmsg(2) of one message: within the call the kernel stores how many octets it has taken or given
 //! to `msg_len`. A process that is killed dies before the call or after it, never in between.
 //!
+//! A filter of system calls that the program was started under may refuse these two and allow sendmsg(2) and recvmsg(2), which then do
+//! the same but for a process that is killed between the call and the note.
+//!
 //! Called by `transport::wire` on streams that processes share.
 
 use super::vec_msg;
-use crate::sys::Result;
+use crate::sys::{Errno, Result};
 use crate::syscall;
 use std::fmt;
 use std::ptr;
+
+/// What filters say of a call that they do not allow; connections know neither.
+fn is_refusal(e: Errno) -> bool {
+    matches!(e.0, libc::EPERM | libc::ENOSYS)
+}
 
 /// The place of one call.
 #[repr(transparent)]
@@ -54,7 +62,14 @@ impl Receipt {
     pub unsafe fn send(&mut self, fd: i32, list: &mut [libc::iovec], flags: i32) -> Result<usize> {
         self.0.msg_hdr = vec_msg(list.as_mut_ptr(), list.len());
         // SAFETY: one message, which describes the caller's list.
-        unsafe { syscall!(sendmmsg, fd, &raw mut self.0, 1, flags) }.map(|_| self.octets())
+        match unsafe { syscall!(sendmmsg, fd, &raw mut self.0, 1, flags) } {
+            Err(e) if is_refusal(e) => {
+                // SAFETY: as above.
+                let done = unsafe { syscall!(sendmsg, fd, &raw mut self.0.msg_hdr, flags) };
+                self.noted(done)
+            }
+            sent => sent.map(|_| self.octets()),
+        }
     }
 
     /// recvmsg(2) to a list of buffers, once after [`Self::clear`]. Unlike there an error that waits on the socket comes
@@ -68,7 +83,20 @@ impl Receipt {
     pub unsafe fn recv(&mut self, fd: i32, list: &mut [libc::iovec], flags: i32) -> Result<usize> {
         self.0.msg_hdr = vec_msg(list.as_mut_ptr(), list.len());
         // SAFETY: one message, which describes the caller's list; no time-out.
-        unsafe { syscall!(recvmmsg, fd, &raw mut self.0, 1, flags, 0) }.map(|_| self.octets())
+        match unsafe { syscall!(recvmmsg, fd, &raw mut self.0, 1, flags, 0) } {
+            Err(e) if is_refusal(e) => {
+                // SAFETY: as above.
+                let done = unsafe { syscall!(recvmsg, fd, &raw mut self.0.msg_hdr, flags) };
+                self.noted(done)
+            }
+            came => came.map(|_| self.octets()),
+        }
+    }
+
+    /// Notes what a call has done that does not do so itself.
+    fn noted(&mut self, done: Result<usize>) -> Result<usize> {
+        self.0.msg_len = u32::try_from(done?).unwrap_or(u32::MAX);
+        Ok(self.octets())
     }
 }
 
