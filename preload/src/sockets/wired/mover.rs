@@ -354,7 +354,10 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
             return true;
         }
         let over = readable && incoming.is_over();
-        // (behind the end of file, too, a peer says that its ring is over, and what it lacks)
+        // Behind the end of file, too, a peer gives credits, and says that its ring begins, or is over, and what it lacks.
+        if incoming.has_end() {
+            incoming.look_for_plain(&wire.common, fd);
+        }
         incoming.quiet(&wire.common, fd);
         let waits = wire.common.is_returning(Return::Waits);
         if waits {
