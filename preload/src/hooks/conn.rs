@@ -190,6 +190,7 @@ unsafe fn accept_by(
         listener::serve(l, fd);
     }
     mapper::attend();
+    let lis = accept::Lis::of(l);
     let mut own = Caller::new();
     let (addr, len) = if addr.is_null() {
         ((&raw mut own.storage).cast(), &raw mut own.len)
@@ -220,7 +221,7 @@ unsafe fn accept_by(
         });
         let mut w = world::lock();
         if let Some(s) = follow(&mut w, new, nonblock) {
-            accept::begin(&mut w, l, s, peer);
+            accept::begin(&mut w, &lis, s, new, peer);
         }
         drop(w);
         wired::overdue::attend();

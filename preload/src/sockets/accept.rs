@@ -4,10 +4,10 @@
 //! looks for a while before it sleeps, like any other wait here. Called by the hooks of accept.
 
 use super::spin;
-use super::{Phase, Socket, Way, apart, operator, wired};
+use super::{Phase, Socket, Way, apart, operator, options, wired};
 use crate::real;
 use crate::signals::since::Since;
-use crate::world::World;
+use crate::world::{self, World};
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
@@ -54,10 +54,34 @@ pub(crate) fn waiting(
     Ok(new)
 }
 
-/// Takes in a connection that was accepted from `l`: what it inherits, and whether anybody with Shunt
-/// can be at its other end.
-pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer: Option<Endpoint>) {
-    s.record.role.store(2, Ordering::Relaxed);
+/// A listener as a call on it begins. The program may close it under the sleep, which the kernel ends with one more connection: its place
+/// may be another socket's by then.
+pub(crate) struct Lis {
+    of: &'static Socket,
+    generation: u32,
+    way: Way,
+}
+
+impl Lis {
+    pub(crate) fn of(l: &'static Socket) -> Self {
+        let _w = world::lock();
+        Self {
+            of: l,
+            generation: l.generation.load(Ordering::Acquire),
+            // SAFETY: under the registry lock.
+            way: unsafe { *l.way.get() },
+        }
+    }
+
+    /// The socket, if it has not been closed. Under the registry lock.
+    fn here(&self) -> Option<&'static Socket> {
+        let here = self.of.generation.load(Ordering::Acquire) == self.generation;
+        here.then_some(self.of)
+    }
+}
+
+/// What a connection inherits from the listener `l`.
+fn inherit(s: &Socket, l: &Socket) {
     s.lowat
         .store(l.lowat.load(Ordering::Relaxed), Ordering::Relaxed);
     for (mine, theirs) in [
@@ -72,11 +96,22 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
     for (mine, theirs) in [(&s.sndbuf, &l.sndbuf), (&s.rcvbuf, &l.rcvbuf)] {
         mine.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
     }
+}
+
+/// Takes in a connection that was accepted from `l` as `fd`: what it inherits, and whether anybody with Shunt
+/// can be at its other end.
+pub(crate) fn begin(w: &mut World, l: &Lis, s: &'static Socket, fd: i32, peer: Option<Endpoint>) {
+    s.record.role.store(2, Ordering::Relaxed);
+    let here = l.here();
+    match here {
+        Some(l) => inherit(s, l),
+        None => options::take_over(s, fd),
+    }
     if let Some(peer) = peer {
         s.record.set_peer(&peer);
     }
     // SAFETY: under the registry lock.
-    let way = unsafe { *l.way.get() };
+    let way = here.map_or(l.way, |l| unsafe { *l.way.get() });
     let why = match way {
         Way::Listener {
             wired: true,
@@ -90,9 +125,10 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
             return wired::begin_as_server(s);
         }
         Way::Listener { .. } if crate::signals::is_sandboxed() => Reason::Seccomp,
+        // (the board of one that is closed is down, and its number another's; a client that asks on the connection itself asks all the same)
         Way::Listener {
             family: Ok(family), ..
-        } => {
+        } if here.is_some() => {
             if let Some(why) = apart::reason() {
                 why
             } else if let Some(f) = w.family(family)
@@ -119,7 +155,7 @@ pub(crate) fn begin(w: &mut World, l: &'static Socket, s: &'static Socket, peer:
             family: Err(why), ..
         } => why,
         _ => {
-            let asked = crate::world::settings().transport;
+            let asked = world::settings().transport;
             asked
                 .shm(Reason::TransportTcp)
                 .err()

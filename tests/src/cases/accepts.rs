@@ -17,6 +17,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("accept_in_other_thread", accept_in_other_thread),
     Case::pair("accept_wakes", accept_wakes),
     Case::pair("accept_after_shutdown", accept_after_shutdown),
+    Case::pair("accept_outlives_listener", accept_outlives_listener)
+        .any_path("the listener is gone by then"),
     Case::pair(
         "close_listener_keeps_connection",
         close_listener_keeps_connection,
@@ -139,6 +141,28 @@ fn accept_after_shutdown(s: &Side) {
     log!(s, "{}", net::accept(lis));
     log!(s, "{}", helper.join().unwrap());
     let fd = s.pair();
+    talk(s, fd);
+}
+
+/// A listener is closed while a thread sleeps in accept, which the kernel still ends with one more connection.
+fn accept_outlives_listener(s: &Side) {
+    let fd = if s.accepts() {
+        let lis = s.listen(8);
+        let side = *s;
+        let helper = once_asleep(move |_| {
+            net::close(lis).ok();
+            side.tell(0);
+        });
+        let fd = net::accept(lis).fd();
+        helper.join().unwrap();
+        fd
+    } else {
+        let to = s.target();
+        s.hear();
+        let fd = net::socket_for(to, 0);
+        net::connect(fd, to).ok();
+        fd
+    };
     talk(s, fd);
 }
 
