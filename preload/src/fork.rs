@@ -119,6 +119,7 @@ pub(crate) extern "C" fn in_child() {
         world::set_pid(sys::pid());
     }
     sys::retired::in_child();
+    crate::service::in_child();
     mover::in_child();
     mapper::in_child();
     guard::in_child();

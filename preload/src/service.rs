@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use transport::sys::{self, time};
 use transport::syscall;
 
@@ -12,6 +12,25 @@ use transport::syscall;
 const STACK: usize = 256 << 10;
 /// libc's own signals, by which it changes users in all threads and cancels them.
 const LIBC_SIGNALS: u64 = 0b11 << 31;
+
+/// How many there are in this process.
+static THERE: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the program has no thread but the calling one: all others are the library's own.
+pub(crate) fn is_program_alone() -> bool {
+    // SAFETY: plain data, for which zeros are values.
+    let mut s: libc::stat = unsafe { std::mem::zeroed() };
+    let tasks = c"/proc/self/task".as_ptr();
+    // SAFETY: a C string, and room for the answer.
+    let asked = unsafe { syscall!(newfstatat, libc::AT_FDCWD, tasks, &raw mut s, 0) };
+    // (a folder's links are its own two, and here one for each thread)
+    asked.is_ok() && s.st_nlink == (3 + THERE.load(Ordering::SeqCst)).into()
+}
+
+/// In a child after fork, which has none.
+pub(crate) fn in_child() {
+    THERE.store(0, Ordering::SeqCst);
+}
 
 /// What a thread runs.
 pub(crate) type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -27,8 +46,11 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: `start` below waits, with it on its stack, until this has said that it has begun.
     let start = unsafe { &*start.cast_const().cast::<Start>() };
     let (routine, argument) = (start.routine, start.argument);
+    THERE.fetch_add(1, Ordering::SeqCst);
     start.begun.store(true, Ordering::Release);
-    routine(argument)
+    let r = routine(argument);
+    THERE.fetch_sub(1, Ordering::SeqCst);
+    r
 }
 
 /// Turns of the core after which who waits for a thread to begin naps, and for how long (µs).

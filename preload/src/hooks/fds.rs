@@ -103,9 +103,10 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
     let apart = flags & libc::CLOSE_RANGE_UNSHARE;
     if apart != 0 && !crate::signals::is_sandboxed() {
         // (the library's own it has too, and closes around)
-        let kernel = || {
+        let kernel = |files: bool| {
+            let flags = if files { libc::CLONE_FILES } else { 0 };
             // SAFETY: no pointers.
-            real::ret_int(unsafe { syscall!(unshare, libc::CLONE_FILES) })
+            real::ret_int(unsafe { syscall!(unshare, flags) })
         };
         if super::process::with_own_files(kernel) != 0 {
             return -1;

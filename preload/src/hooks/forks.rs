@@ -7,11 +7,27 @@ use crate::real::{other, set_errno};
 use crate::sockets::wired;
 use crate::world;
 use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a child made with these flags has memory and descriptors of its own.
 const fn is_fork(flags: usize) -> bool {
     let shared = (libc::CLONE_VM | libc::CLONE_FILES).cast_unsigned() as usize;
     flags & shared == 0
+}
+
+/// Another process may have this one's table of descriptors.
+static SHARES_FILES: AtomicBool = AtomicBool::new(false);
+
+/// Whether a process that was made here may have the same table.
+pub(super) fn may_share_files() -> bool {
+    SHARES_FILES.load(Ordering::Relaxed)
+}
+
+/// A child is made with these flags, round libc's threads and forks.
+fn note_files(flags: usize) {
+    if flags & libc::CLONE_FILES.cast_unsigned() as usize != 0 {
+        SHARES_FILES.store(true, Ordering::Relaxed);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -72,6 +88,7 @@ pub unsafe extern "C" fn clone(
         usize,
     ) -> c_int;
     world::parts();
+    note_files(flags.cast_unsigned() as usize);
     let next = other::clone.get();
     if next.is_null() {
         set_errno(libc::ENOSYS);
@@ -126,6 +143,8 @@ pub(super) fn serve(
     let borrows = false;
     if borrows || matches!(nr, libc::SYS_clone | libc::SYS_clone3) {
         world::parts();
+        // (what clone3 is told stands in memory)
+        note_files(if nr == libc::SYS_clone3 { !0 } else { flags });
     }
     kernel()
 }

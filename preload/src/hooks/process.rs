@@ -1,6 +1,7 @@
 //! Calls that end a program, and those that take the process out of the library's sight: streams go back to
 //! kernel TCP first. (`exec` has those that start another.)
 
+use super::forks;
 use crate::epoll::registered;
 use crate::real::{self, other, set_errno};
 use crate::report::before_leaving;
@@ -8,7 +9,7 @@ use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::lock::is_single_threaded;
 use crate::sockets::{Phase, apart, listener, uring};
-use crate::{guard, report, table, world};
+use crate::{guard, report, service, table, world};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -193,14 +194,19 @@ pub(super) fn goes_round() -> Option<Reason> {
     apart::reason()
 }
 
-/// A call by which this thread gets a table of descriptors of its own, if it is not the only one that has this.
-pub(super) fn with_own_files(kernel: impl FnOnce() -> c_int) -> c_int {
+/// A call by which this thread gets a table of descriptors of its own, if it is not the only one that has this. `kernel` is told whether to
+/// ask for that.
+pub(super) fn with_own_files(kernel: impl FnOnce(bool) -> c_int) -> c_int {
     if !world::is_ready() || is_single_threaded() || apart::is_own() || world::is_foreign() {
-        return kernel();
+        return kernel(true);
+    }
+    // (threads of ours, which work on the program's descriptors, go on with its table; nobody else has that)
+    if !forks::may_share_files() && !crate::signals::is_sandboxed() && service::is_program_alone() {
+        return kernel(false);
     }
     apart::note();
     leave_all(Reason::Unshared);
-    let r = kernel();
+    let r = kernel(true);
     if r == 0 {
         apart::begin();
     }
@@ -209,14 +215,20 @@ pub(super) fn with_own_files(kernel: impl FnOnce() -> c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    let kernel = || {
+    let kernel = |flags: c_int| {
         // SAFETY: no pointers.
         real::ret_int(unsafe { syscall!(unshare, flags) })
     };
     if flags & libc::CLONE_FILES == 0 {
-        return kernel();
+        return kernel(flags);
     }
-    with_own_files(kernel)
+    with_own_files(|files| {
+        kernel(if files {
+            flags
+        } else {
+            flags & !libc::CLONE_FILES
+        })
+    })
 }
 
 /// syscall(2), with its arguments as words. What the library serves by name it serves here too; other

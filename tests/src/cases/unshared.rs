@@ -2,6 +2,7 @@
 //! goes on.
 
 use super::Case;
+use super::attach::talk;
 use crate::log;
 use crate::side::{Side, text};
 use crate::sys::{Fd, Ret, call, io, net, proc, wait};
@@ -10,6 +11,10 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("unshared_descriptors", |s| beside(s, unshare)),
     Case::moving("unshared_by_syscall", |s| beside(s, by_syscall)),
     Case::moving("unshared_by_close_range", |s| beside(s, by_close_range)),
+    Case::moving("unshared_alone", |s| alone(s, unshare)),
+    Case::moving("unshared_alone_by_close_range", |s| {
+        alone(s, by_close_range)
+    }),
 ];
 
 fn unshare(_: Fd) -> Ret {
@@ -24,6 +29,18 @@ fn by_syscall(_: Fd) -> Ret {
 fn by_close_range(spare: Fd) -> Ret {
     let (n, apart) = (spare as u32, libc::CLOSE_RANGE_UNSHARE as i32);
     call!(libc::close_range(n, n, apart))
+}
+
+/// The only thread of a server asks for that before it accepts.
+fn alone(s: &Side, part: fn(Fd) -> Ret) {
+    let fd = if s.accepts() {
+        let lis = s.listen(4);
+        log!(s, "{}", part(proc::eventfd(0)));
+        net::accept(lis).fd()
+    } else {
+        s.connect()
+    };
+    talk(s, fd);
 }
 
 fn beside(s: &Side, part: fn(Fd) -> Ret) {
