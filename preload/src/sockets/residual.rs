@@ -12,13 +12,13 @@ use super::{Socket, family};
 use crate::epoll::registered;
 use crate::world;
 use parted::OWN;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::noted::{self, Name};
 use transport::sys::{self, Result, mem::Mapping};
 
 /// What a record begins with, when found in a file by another program.
-const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp3");
+const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp4");
 
 /// A shared buffer that is only ever read off.
 #[repr(C)]
@@ -33,6 +33,8 @@ pub(crate) struct Residual {
     /// [`BEGIN`] and the bytes that were read. Whoever reads moves it on once he has copied them, if nobody else has: one that
     /// is killed on the way has taken nothing, and keeps nobody waiting. Or [`MOVED`].
     at: AtomicUsize,
+    /// The connection was reset behind these bytes, of which the kernel has told the library: it tells nobody else.
+    resets: AtomicU32,
 }
 
 /// The position of the first byte. (Memory that was given back is zero: who was on his way to it takes nothing there.)
@@ -57,6 +59,13 @@ impl Residual {
 
     fn left(&self) -> usize {
         self.len - self.taken()
+    }
+
+    /// A socket reads it from now on, which ends as the connection has.
+    fn go_on_as(&self, s: &Socket) {
+        if self.resets.load(Ordering::Acquire) != 0 {
+            s.broken.store(true, Ordering::Release);
+        }
     }
 
     /// Its last byte was had here: nobody need find it any more.
@@ -154,6 +163,7 @@ fn find_parted(inode: u64) -> Option<&'static Residual> {
 /// The socket is back: it reads those bytes first. Under the registry lock.
 pub(crate) fn rejoin(s: &Socket, inode: u64) {
     if let Some(r) = find_parted(inode) {
+        r.go_on_as(s);
         s.residual
             .store(std::ptr::from_ref(r).cast_mut(), Ordering::Release);
     }
@@ -186,6 +196,15 @@ pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
         parted.note(r);
     }
     true
+}
+
+/// The connection was reset behind what is kept for the socket: whoever reads that is told so, here or elsewhere. Under the registry lock.
+pub(crate) fn reset_behind(s: &Socket) {
+    s.broken.store(true, Ordering::Release);
+    // SAFETY: null, or memory that is never unmapped while the socket refers to it.
+    if let Some(r) = unsafe { s.residual.load(Ordering::Acquire).as_ref() } {
+        r.resets.store(1, Ordering::Release);
+    }
 }
 
 /// Makes a record of these bytes.
@@ -226,6 +245,7 @@ pub(super) fn move_to(s: &Socket, fd: i32, m: Mapping, cookie: u64) -> bool {
         unsafe {
             fill(r, fd, std::slice::from_raw_parts(bytes, n));
             (*r).cookie = AtomicU64::new(cookie);
+            (*r).resets = record.resets.load(Ordering::Acquire).into();
         }
         let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
         if record.at.compare_exchange(was, MOVED, done, lost).is_ok() {
@@ -282,9 +302,11 @@ pub(crate) fn join(s: &Socket, m: Mapping, inode: u64) -> bool {
 /// `r` is aligned memory of that size that stays mapped; other processes may change it.
 pub(crate) unsafe fn adopt(r: *mut Residual, room: usize, s: &Socket, inode: u64) -> bool {
     // SAFETY: as above; nothing but the position changes once it is made.
-    if !unsafe { &*r }.fits(room, inode) {
+    let record = unsafe { &*r };
+    if !record.fits(room, inode) {
         return false;
     }
+    record.go_on_as(s);
     ANY.store(true, Ordering::Relaxed);
     s.residual.store(r, Ordering::Release);
     true

@@ -29,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("pass_long_before_any_byte", |s| {
         pass_before_any_byte(s, 600)
     }),
+    Case::moving("pass_what_is_reset", pass_what_is_reset),
     Case::moving("pass_before_accepted", pass_before_accepted),
     Case::moving("pass_before_it_listens", pass_before_it_listens),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
@@ -387,6 +388,30 @@ fn pass_after_a_peek(s: &Side) {
     } else {
         io::send_all(fd, b"request").ok();
         answer(s, fd, &[9]);
+    }
+    s.sync("done");
+}
+
+/// The other end has sent something and reset the connection: who is passed it reads the rest of that, and hears of the reset.
+fn pass_what_is_reset(s: &Side) {
+    let child = s.a().then(|| {
+        stranger(*s, |side, got| {
+            let (bytes, end) = io::recv_to_end(got);
+            log!(side, "{} {:x} {end}", bytes.len(), hash(&bytes));
+        })
+    });
+    let fd = s.open();
+    if let Some((channel, child)) = child {
+        s.sync("gone");
+        log!(s, "{:x}", hash(&io::recv_exact(fd, 32).0));
+        pass::send_fd(channel, fd);
+        net::close(fd).ok();
+        log!(s, "{}", proc::wait_child(child));
+    } else {
+        io::send_all(fd, &Random::new(47).bytes(132)).ok();
+        net::linger(fd, true, 0).ok();
+        net::close(fd).ok();
+        s.sync("gone");
     }
     s.sync("done");
 }

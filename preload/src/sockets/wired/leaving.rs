@@ -412,7 +412,7 @@ impl Leaving {
         let whole = residual::keep(self.s, self.fd, &rest);
         let aborted = incoming.is_aborted(&self.wire.common);
         if incoming.has_failed(&self.wire.common) && !aborted {
-            self.s.broken.store(true, Ordering::Release); // a reset behind that: the kernel has told of it
+            residual::reset_behind(self.s); // (the kernel has told of it)
         }
         self.s.set_phase(Phase::Plain);
         Some(whole)

@@ -343,10 +343,19 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
         let readable = incoming.is_readable(&wire.common, fd);
         leaving::forget_ring(&incoming, fd);
         if last.end == End::Aborting {
+            // (what the peer has given back goes once more, too: its kernel is to have it before it hears of the end)
+            let waits = wire.common.is_returning(Return::Waits);
+            if waits {
+                incoming.available(&wire.common, fd);
+            }
+            let over = incoming.is_over();
+            drop(incoming);
+            let failed = waits && wire.resume(fd).is_err();
             let mut out = wire.out();
             let gone = out.flush_all(&wire.common, fd).is_err();
             return gone
-                || incoming.is_over()
+                || failed
+                || over
                 || !out.is_under_way(&wire.common) && net::unsent(fd) == 0;
         }
         if readable && incoming.has_bytes(fd) {
