@@ -3,6 +3,7 @@
 //! with the programs that they become (`handover`), so that each byte is taken once; with others that are passed the
 //! connection it is a file (`forwarded`).
 
+mod mapped;
 mod moved;
 mod parted;
 
@@ -11,8 +12,9 @@ pub(crate) use parted::Parted;
 use super::{Socket, family};
 use crate::epoll::registered;
 use crate::world;
+use mapped::{note_mapped, retire};
 use parted::OWN;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::noted::{self, Name};
 use transport::sys::{self, Result, mem::Mapping};
@@ -99,39 +101,6 @@ impl Residual {
                 return from;
             }
         }
-    }
-}
-
-/// Records that are mappings of their own here, which go once they are empty. One that finds no place stays.
-static MAPPED: [AtomicPtr<Residual>; 128] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 128];
-
-/// `r` is a mapping of its own.
-fn note_mapped(r: *mut Residual) {
-    let none = std::ptr::null_mut();
-    let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
-    let _ = MAPPED
-        .iter()
-        .any(|place| place.compare_exchange(none, r, done, lost).is_ok());
-}
-
-/// Nobody here has a use for it any more.
-fn retire(r: *mut Residual) {
-    let none = std::ptr::null_mut();
-    let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
-    OWN.forget(r);
-    moved::forget(r);
-    let was_mapped = MAPPED
-        .iter()
-        .any(|place| place.compare_exchange(r, none, done, lost).is_ok());
-    // SAFETY: null, or a record that nobody but its users has given back yet.
-    let Some(len) = (unsafe { r.as_ref() }).map(|r| size_of::<Residual>() + r.len) else {
-        return;
-    };
-    if was_mapped && let Some(base) = std::ptr::NonNull::new(r.cast::<u8>()) {
-        // SAFETY: the whole of a mapping; whoever was on his way to it finds that nothing is left.
-        unsafe { transport::sys::retired::retire_at(base, len) };
-    } else if !was_mapped {
-        family::give_back(r.cast(), len);
     }
 }
 
