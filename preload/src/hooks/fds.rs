@@ -236,6 +236,7 @@ pub(super) unsafe fn passing(msg: *const libc::msghdr) {
     each_passed(msg, |fd| match table::find(fd) {
         Entry::Socket(s) => {
             demote(s, fd, Reason::Passed, Unread::GiveBack);
+            wired::await_others(s);
             forwarded::leave(s, fd);
         }
         Entry::Set(set) => set.pass_on(),

@@ -93,6 +93,13 @@ fn reset_error_of(p: &impl Provider, cut: impl FnOnce() -> Option<Errno>) -> Err
     })
 }
 
+/// Whether the other end has said that it sends no more, and this one has not: a reset is a broken pipe then.
+pub(crate) fn ends_first(s: &Socket) -> bool {
+    !s.tx_shut.load(Ordering::Acquire)
+        && s.segment()
+            .is_some_and(|p| matches!(p.finished(), FIN_SHUT | FIN_CLOSED))
+}
+
 /// Whether the other end has no more use for what this side sends.
 pub(crate) fn is_gone(s: &Socket, p: &impl Provider) -> bool {
     s.is_over() || matches!(p.finished(), FIN_RESET | FIN_ABORTED | FIN_CLOSED)

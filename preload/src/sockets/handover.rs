@@ -7,7 +7,7 @@
 //! Called by the hooks of exec and by the constructor. Rule: what is found is believed only if the file
 //! cannot shrink and the record names the very connection that a descriptor stands for.
 
-use super::{Phase, Socket, forwarded, residual};
+use super::{Phase, Socket, forwarded, residual, wired};
 use crate::{table, world};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -92,6 +92,11 @@ impl Drop for Announcement {
 /// Announces whatever is kept in this process to a program that is about to be started. `None` if nothing
 /// is, which is nearly always.
 pub(crate) fn announce() -> Option<Announcement> {
+    table::each(0, u32::MAX, |_, entry| {
+        if let table::Entry::Socket(s) = entry {
+            wired::await_others(s);
+        }
+    });
     if !residual::is_any() {
         return None;
     }

@@ -2,7 +2,7 @@
 //! unread, the low-water mark, non-blocking mode, and options that send the stream back to the kernel.
 
 use super::demote::{Unread, demote};
-use super::ending::{Ending, ending, of_both, reset_error, was_answered};
+use super::ending::{Ending, ending, ends_first, of_both, reset_error, was_answered};
 use super::{Phase, Socket, cut, parked, residual, wired};
 use crate::epoll::registered;
 use crate::{real, table};
@@ -275,7 +275,11 @@ pub(crate) fn correct(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 return 0;
             }
             s.reset_told.store(true, Ordering::Release);
-            reset.map_or(value, |p| of_both(reset_error(s, p), Errno(value)).0)
+            match reset {
+                Some(p) => of_both(reset_error(s, p), Errno(value)).0,
+                None if value == libc::ECONNRESET && ends_first(s) => libc::EPIPE, // (as `send` tells it)
+                None => value,
+            }
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) if s.phase() == Phase::Wired => {
             // (a read or a send of ours may have taken it from the kernel)

@@ -6,7 +6,7 @@ mod spare;
 pub(crate) use source::send_from;
 
 use super::counted::{Counting, What, takes_long};
-use super::ending::{Ending, ending_with, is_gone, reset_error_with, tell_reset};
+use super::ending::{Ending, ending_with, ends_first, is_gone, reset_error_with, tell_reset};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, cut, demote, engage, held, large, operator, parked, stalled, wired};
@@ -473,6 +473,15 @@ fn kernel_said(
             if ending == Some(Ending::Eof) && !s.sent_late.swap(true, Ordering::AcqRel) =>
         {
             Ok(Said::Taken)
+        }
+        // Behind the peer's end the kernel tells of a reset as of a broken pipe. (It may not have heard of that end yet when what was
+        // answered so was sent.)
+        Err(Errno::CONNRESET) if ending == Some(Ending::Eof) && ends_first(s) => {
+            s.reset_told.store(true, Ordering::Release);
+            if !quiet {
+                time::raise(libc::SIGPIPE);
+            }
+            Err(Errno::PIPE)
         }
         Err(e) => {
             if e == Errno::CONNRESET {

@@ -3,7 +3,7 @@
 use super::Case;
 use super::attach::talk;
 use crate::log;
-use crate::side::Side;
+use crate::side::{Side, text};
 use crate::sys::{Fd, io, net, wait};
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -15,6 +15,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("connect_bound_source", connect_bound_source),
     Case::pair("connect_errors", connect_errors),
     Case::pair("connect_again_after_refusal", connect_again_after_refusal),
+    Case::pair("connect_again_after_reset", connect_again_after_reset)
+        .any_path("the first of each two is gone before it could attach"),
 ];
 
 /// A port on which nobody listens, held so that nobody else takes it.
@@ -157,4 +159,41 @@ fn connect_errors(s: &Side) {
     log!(s, "wrong family {}", net::connect(fd, v6).0 < 0);
     let fd = s.pair();
     talk(s, fd);
+}
+
+/// A client resets its connection and makes another by the same port, before the server has accepted either.
+fn connect_again_after_reset(s: &Side) {
+    if s.accepts() {
+        let lis = s.listen(8);
+        for _ in 0..5 {
+            s.hear();
+            let (first, second) = (net::accept(lis).fd(), net::accept(lis).fd());
+            log!(s, "{}", io::recv(first, &mut [0; 9], 0));
+            log!(s, "{}", text(&io::recv_exact(second, 7).0));
+            io::send_all(second, b"reply").ok();
+            log!(s, "{}", io::recv(second, &mut [0; 9], 0));
+            net::close(first).ok();
+            net::close(second).ok();
+        }
+    } else {
+        let to = s.target();
+        let mut own = net::loopback();
+        for _ in 0..5 {
+            for last in [false, true] {
+                let fd = net::socket_for(to, 0);
+                net::setopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).ok();
+                net::bind(fd, own).ok();
+                own = net::getsockname(fd);
+                log!(s, "{}", net::connect(fd, to));
+                if last {
+                    io::send_all(fd, b"request").ok();
+                    s.tell(0);
+                    log!(s, "{}", text(&io::recv_exact(fd, 5).0));
+                }
+                net::linger(fd, true, 0).ok();
+                net::close(fd).ok();
+            }
+        }
+    }
+    s.sync("done");
 }

@@ -222,6 +222,15 @@ pub(super) fn is_under_way(wire: &Wire) -> bool {
     })
 }
 
+/// Waits until no other process has it in hand: one may keep something yet, of what the peer was given back and has not sent once more.
+/// With no lock held.
+pub(crate) fn await_others(s: &Socket) {
+    let others = |wire: &'static Wire| {
+        wire.common.leaver() != Some(family::me()) && is_under_way(wire) && s.is_shared()
+    };
+    wait_until(FOLLOW_US, || !wire(s).is_some_and(others));
+}
+
 /// Takes it in hand, if no other process has: their threads are kept out by the registry lock.
 fn take(wire: &Wire) -> bool {
     let me = family::me();

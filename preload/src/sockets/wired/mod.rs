@@ -46,7 +46,9 @@ pub(crate) use io::{
     available, error_of_nothing, flows, hurry, is_past_mode, is_worth_looking, note, note_sleep,
     receive, room, send, take, taken,
 };
-pub(crate) use leaving::{Held, before_demote, demote, forget_ring_of_plain, leave_all};
+pub(crate) use leaving::{
+    Held, await_others, before_demote, demote, forget_ring_of_plain, leave_all,
+};
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
 pub(crate) use opening::{may_be_asked, step};
 pub(crate) use ready::{
