@@ -5,7 +5,7 @@ use super::attach::talk;
 use crate::log;
 use crate::side::Side;
 use crate::sys::proc::once_asleep;
-use crate::sys::{io, net, wait};
+use crate::sys::{Fd, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("accept_late_data_waiting", accept_late_data_waiting),
@@ -118,6 +118,15 @@ fn accept_in_other_thread(s: &Side) {
     }
 }
 
+/// The client's half of a case whose server says when.
+fn connect_once_told(s: &Side) -> Fd {
+    let to = s.target();
+    s.hear();
+    let fd = net::socket_for(to, 0);
+    net::connect(fd, to).ok();
+    fd
+}
+
 fn accept_wakes(s: &Side) {
     if s.accepts() {
         let lis = s.listen(8);
@@ -126,11 +135,7 @@ fn accept_wakes(s: &Side) {
         helper.join().unwrap();
         talk(s, fd);
     } else {
-        let to = s.target();
-        s.hear();
-        let fd = net::socket_for(to, 0);
-        net::connect(fd, to).ok();
-        talk(s, fd);
+        talk(s, connect_once_told(s));
     }
 }
 
@@ -157,11 +162,7 @@ fn accept_outlives_listener(s: &Side) {
         helper.join().unwrap();
         fd
     } else {
-        let to = s.target();
-        s.hear();
-        let fd = net::socket_for(to, 0);
-        net::connect(fd, to).ok();
-        fd
+        connect_once_told(s)
     };
     talk(s, fd);
 }
