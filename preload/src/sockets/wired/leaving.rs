@@ -32,7 +32,7 @@ use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::records::KNOCK;
 use transport::sys::{diag, net, time};
-use transport::wire::{In, Return, Wire};
+use transport::wire::{Due, In, Return, Wire};
 
 /// How long (µs) to wait for a peer to go back to plain bytes while nothing comes from it, and in all.
 const FOLLOW_US: u64 = 3_000_000;
@@ -331,6 +331,10 @@ impl Leaving {
         if self.wire.common.ring.is_any_due() {
             // (the thread that makes rings is not told of what is heard here, and none is to come of it)
             raising::decline(self.s, self.fd, self.wire);
+            waiting::serve_due(self.s, self.fd);
+        }
+        if self.wire.common.ring.is_due(Due::SayBegin) {
+            // (a peer that had begun before it heard what it was asked says nothing by the kernel until it has this word)
             waiting::serve_due(self.s, self.fd);
         }
         if !self.is_all_here(part) {

@@ -76,8 +76,9 @@ pub(crate) fn leave_all(all: &[Held], goes_on: impl Fn(&Socket) -> bool) -> Vec<
             late = turn_all(std::mem::take(&mut late), &mut w, &mut part);
             let may_end = clock::ticks() - begun > clock::us(GOES_ON_US);
             // (who was waited for in vain before, and has said nothing since, is not again)
+            // (who held it beside the new program may have closed it since)
             let is_let_be =
-                |l: &Leaving| l.goes_on && l.can_be_let_be() && (may_end || l.is_silent());
+                |l: &Leaving| goes_on(l.s) && l.can_be_let_be() && (may_end || l.is_silent());
             late.iter().all(is_let_be)
                 || quiet.lasts(late.iter().map(Leaving::moved).sum()) > clock::us(FOLLOW_US)
         });
@@ -85,7 +86,7 @@ pub(crate) fn leave_all(all: &[Held], goes_on: impl Fn(&Socket) -> bool) -> Vec<
     let mut kept = Vec::new();
     for leaving in late {
         let s = leaving.s;
-        if leaving.goes_on && leaving.let_be() {
+        if goes_on(s) && leaving.let_be() {
             kept.extend(all.iter().filter(|(o, _)| std::ptr::eq(*o, s)));
         } else {
             leaving.close(&mut w, None, Reason::Exec);

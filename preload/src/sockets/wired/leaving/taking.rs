@@ -8,6 +8,7 @@ use super::giving::Giving;
 use crate::signals::is_sandboxed;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
+use transport::ring::Ring;
 use transport::sdp::Walk;
 use transport::sys::diag::{Diag, Owner};
 use transport::sys::net;
@@ -128,7 +129,13 @@ impl Leaving {
                 incoming.available(&self.wire.common, self.fd);
                 incoming.octets() == before && come > before
             }
-            Giving::Asked => come > self.wire.common.asked_at.load(Ordering::Acquire),
+            // (a peer that has been answered may have begun to send by its ring, which it says behind what lies here, and answers nothing
+            // before it hears this side's word for that)
+            Giving::Asked => {
+                let ring = self.wire.common.ring.get();
+                let asked_at = self.wire.common.asked_at.load(Ordering::Acquire);
+                come > asked_at || ring.is_some_and(Ring::is_expected)
+            }
             Giving::Gives(_) | Giving::No => true,
         }
     }
