@@ -246,9 +246,10 @@ fn slotful(ring: &Ring, left: usize) -> usize {
 
 /// Wakes a peer whose program may be elsewhere for long: by an urgent byte. (It stands in the stream if another follows
 /// before its reader has come so far: so it is sent only where that is heard. If there is no room for it, the peer hears of
-/// what follows with its program's next call.)
+/// what follows with its program's next call. What follows is not to go again in one piece with it: of that the kernel marks each
+/// segment as if the urgent byte were its own.)
 fn knock(fd: i32) {
-    let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let flags = libc::MSG_OOB | libc::MSG_EOR | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: one readable byte.
     let _ = unsafe { net::send(fd, [KNOCK].as_ptr(), 1, flags) };
 }

@@ -20,7 +20,7 @@ mod taking;
 
 use super::super::demote::{Unread, go_plain};
 use super::super::{Phase, Socket, family, residual};
-use super::ending::{follow_to_plain, is_all_plain, is_peer_gone};
+use super::ending::{follow_to_plain, is_all_plain, is_near, is_peer_gone};
 use super::{is_current, opening, raising, waiting, wire};
 use crate::world::World;
 use giving::{Giving, taken};
@@ -37,6 +37,8 @@ use transport::wire::{Due, In, Return, Wire};
 /// How long (µs) to wait for a peer to go back to plain bytes while nothing comes from it, and in all.
 const FOLLOW_US: u64 = 3_000_000;
 const FOLLOW_MOST_US: u64 = 15_000_000;
+/// How long (µs) the urgent byte is kept for what is unacknowledged before it: a peer without room for that is not to hear of it late.
+const HOLDS_RING_US: u64 = 1_000_000;
 /// How much (octets) on its way to the peer is little: it hears us soon enough behind that.
 const LITTLE: u64 = 64 * 1024;
 /// How long (µs) more than that may take to reach the peer, and to stand still meanwhile, as its program does not read. A peer that
@@ -99,6 +101,8 @@ struct Leaving {
     giving: Giving,
     kept: Vec<u8>,
     rung: bool,
+    /// Since when (ticks) it could have been, but for what is unacknowledged.
+    holds_ring_since: Option<u64>,
     /// Somebody here goes on with the connection by the library, whatever a new program does with it.
     goes_on: bool,
     /// Then nothing is taken out of the stream as long as nothing has come that may be the peer's answer: it can be let be ([`Self::let_be`]).
@@ -272,6 +276,7 @@ impl Leaving {
             giving,
             kept: Vec::new(),
             rung: false,
+            holds_ring_since: None,
             goes_on: false,
             spares: false,
             taken: None,
@@ -354,6 +359,9 @@ impl Leaving {
         if self.giving == Giving::Asked && self.wire.common.is_returning(Return::Asked) {
             self.giving = Giving::No; // (both have, at once: neither can wait for the other)
         }
+        if self.giving == Giving::Asked && !self.rung {
+            self.rung = self.ring(BACK);
+        }
         let mut plain = false;
         let gives = matches!(self.giving, Giving::Gives(at) if at < self.kept.len());
         if self.giving != Giving::Asked && !gives {
@@ -432,9 +440,20 @@ impl Leaving {
     }
 
     /// Rings the peer, whose program may be elsewhere for long, once what was said has gone. True once that is done.
-    fn ring(&self, byte: u8) -> bool {
+    ///
+    /// Between hosts what was said has arrived by then: the kernel marks what it sends again in front of an urgent byte by segments
+    /// of one mark, and for all but the first of them that names a later octet, which the peer's kernel takes out of the stream
+    /// instead. Nor is what follows to go again with it (MSG_EOR).
+    fn ring(&mut self, byte: u8) -> bool {
         let said = byte == BACK || is_out_plain(self.s, self.wire);
-        let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        if said && net::unsent(self.fd) > 0 && !is_near(self.fd) {
+            let now = clock::ticks();
+            let since = *self.holds_ring_since.get_or_insert(now);
+            if now - since < clock::us(HOLDS_RING_US) {
+                return false;
+            }
+        }
+        let flags = libc::MSG_OOB | libc::MSG_EOR | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.
         match said.then(|| unsafe { net::send(self.fd, [byte].as_ptr(), 1, flags) }) {
             Some(Err(e)) => {
