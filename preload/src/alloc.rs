@@ -1,18 +1,21 @@
 //! The library's own memory: never the program's allocator, which may itself be in the middle of
 //! something (an allocator that reads a file at start, a signal handler, a fork). `dlmalloc` over
-//! anonymous mappings, behind a lock that fork takes.
+//! anonymous mappings ([`kernel`]), behind a lock that fork takes.
 //!
 //! Used only on slow paths (connect, close, epoll_ctl); its lock is a critical section like any other, so
 //! no handler finds it taken by its own thread.
 
+mod kernel;
+
 use crate::sockets::lock::SpinLock;
 use crate::sockets::order::Rank;
+use kernel::Kernel;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 
 pub(crate) struct Own {
     lock: SpinLock,
-    heap: UnsafeCell<dlmalloc::Dlmalloc>,
+    heap: UnsafeCell<dlmalloc::Dlmalloc<Kernel>>,
 }
 
 // SAFETY: the heap is used under the lock only.
@@ -21,11 +24,11 @@ unsafe impl Sync for Own {}
 #[global_allocator]
 pub(crate) static OWN: Own = Own {
     lock: SpinLock::new(Rank::Memory),
-    heap: UnsafeCell::new(dlmalloc::Dlmalloc::new()),
+    heap: UnsafeCell::new(dlmalloc::Dlmalloc::new_with_allocator(Kernel)),
 };
 
 impl Own {
-    fn with<T>(&self, f: impl FnOnce(&mut dlmalloc::Dlmalloc) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut dlmalloc::Dlmalloc<Kernel>) -> T) -> T {
         self.lock.acquire();
         // SAFETY: under the lock.
         let out = f(unsafe { &mut *self.heap.get() });

@@ -44,16 +44,23 @@ static KERNELS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 type Gettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 
 /// Looks for it. Not libc's function of that name, which other preloaded libraries take over (libfaketime): they would be
-/// called before they have begun, and tell of a clock that the kernel does not sleep by.
+/// called before they have begun, and tell of a clock that the kernel does not sleep by. Nor by the `dlopen` of a program that
+/// has its own (clang's thread sanitizer), which may not have begun either.
 fn find() {
+    type Open = unsafe extern "C" fn(*const libc::c_char, libc::c_int) -> *mut c_void;
+    let open = crate::sys::libcs(c"dlopen");
+    if open.is_null() {
+        return;
+    }
     #[cfg(target_arch = "x86_64")]
     const NAME: &std::ffi::CStr = c"__vdso_clock_gettime";
     #[cfg(target_arch = "aarch64")]
     const NAME: &std::ffi::CStr = c"__kernel_clock_gettime";
-    // SAFETY: constant names; a library that is there is not loaded, and this one never goes.
+    // SAFETY: constant names, and a function of this type; a library that is there is not loaded, and this one never goes.
     unsafe {
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-        let here = libc::dlopen(c"linux-vdso.so.1".as_ptr(), flags);
+        let open = std::mem::transmute::<*mut c_void, Open>(open);
+        let here = open(c"linux-vdso.so.1".as_ptr(), flags);
         if !here.is_null() {
             KERNELS.store(libc::dlsym(here, NAME.as_ptr()), Ordering::Relaxed);
         }

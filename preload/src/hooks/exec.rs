@@ -101,9 +101,10 @@ fn before_exec() -> Withheld {
     withheld
 }
 
-/// Makes the call that starts a program with its environment, made complete.
+/// Makes the call that starts a program, or that this process `becomes`, with its environment, made complete.
 fn with_environment<R>(
     envp: Words,
+    becomes: bool,
     is_too_big: impl Fn(&R) -> bool,
     mut call: impl FnMut(Words) -> R,
 ) -> R {
@@ -112,7 +113,7 @@ fn with_environment<R>(
     let kept = plan
         .as_ref()
         .filter(|p| p.has_library())
-        .and_then(|_| handover::announce());
+        .and_then(|_| handover::announce(becomes));
     set_errno(e);
     let r = match plan {
         Some(plan) => {
@@ -132,7 +133,7 @@ fn exec(envp: Words, call: impl FnMut(Words) -> c_int) -> c_int {
     let withheld = before_exec();
     let is_too_big = |r: &c_int| *r < 0 && real::errno() == libc::E2BIG;
     let mut call = call;
-    let r = with_environment(envp, is_too_big, |envp| {
+    let r = with_environment(envp, !world::is_foreign(), is_too_big, |envp| {
         let limits = AsSet::now();
         let r = call(envp);
         let e = real::errno();
@@ -300,7 +301,7 @@ macro_rules! spawns {
             envp: Words,
         ) -> c_int {
             let _withheld = leave_inheritable(true);
-            with_environment(envp, |r| *r == libc::E2BIG, |envp| {
+            with_environment(envp, false, |r| *r == libc::E2BIG, |envp| {
                 libcs!($name(
                     pid => *mut c_int, path => *const c_char, actions => *const c_void,
                     attributes => *const c_void, argv => Words, envp => Words
@@ -342,7 +343,7 @@ fn by_shell<R>(command: *const c_char, call: impl FnOnce(*const c_char) -> R) ->
     let kept = plan
         .as_ref()
         .filter(|p| p.has_library())
-        .and_then(|_| handover::announce());
+        .and_then(|_| handover::announce(false));
     let text = plan.and_then(|plan| {
         let kept = kept.as_ref().map(handover::Announcement::text);
         // SAFETY: the program's command.

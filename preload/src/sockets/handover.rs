@@ -56,6 +56,13 @@ fn place(at: *const u8) -> Option<(i32, usize)> {
     })
 }
 
+/// Whether a new program inherits this descriptor.
+fn stays(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
+    flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0)
+}
+
 fn set_inherited(file: i32, inherited: bool) {
     let flags = if inherited { 0 } else { libc::FD_CLOEXEC };
     // SAFETY: no pointers.
@@ -89,9 +96,9 @@ impl Drop for Announcement {
     }
 }
 
-/// Announces whatever is kept in this process to a program that is about to be started. `None` if nothing
+/// Announces whatever is kept in this process to a program that is about to be started, or that it `becomes`. `None` if nothing
 /// is, which is nearly always.
-pub(crate) fn announce() -> Option<Announcement> {
+pub(crate) fn announce(becomes: bool) -> Option<Announcement> {
     table::each(0, u32::MAX, |_, entry| {
         if let table::Entry::Socket(s) = entry {
             wired::await_others(s);
@@ -102,7 +109,7 @@ pub(crate) fn announce() -> Option<Announcement> {
     }
     let _w = world::lock();
     let (mut all, mut named) = (Vec::<(i32, usize, usize)>::new(), Vec::new());
-    table::each(0, u32::MAX, |_, entry| {
+    table::each(0, u32::MAX, |fd, entry| {
         let table::Entry::Socket(s) = entry else {
             return;
         };
@@ -111,10 +118,15 @@ pub(crate) fn announce() -> Option<Announcement> {
         }
         if let Some(cookie) = residual::named(s) {
             named.push(cookie);
-        } else if let Some((record, len)) = residual::record(s)
-            && let Some((file, offset)) = place(record.cast())
-        {
-            all.push((file, offset, len));
+        } else if let Some((record, len)) = residual::record(s) {
+            match place(record.cast()) {
+                Some((file, offset)) => all.push((file, offset, len)),
+                // (no file could be made for it, as under RLIMIT_FSIZE, and memory does not outlive the program)
+                None if becomes && residual::left(s) > 0 && !s.has_others() && stays(fd) => {
+                    net::disconnect(fd); // a reset, never a gap
+                }
+                None => {}
+            }
         }
     });
     all.sort_unstable();

@@ -11,6 +11,7 @@
 use crate::world;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
+use transport::sys;
 use transport::sys::rings::{self, Use};
 
 /// What this process has is not for files only, or not yet known to be.
@@ -49,9 +50,17 @@ pub(crate) fn init() {
         }
         0
     }
+    type Each = unsafe extern "C" fn(
+        unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut libc::c_void) -> i32,
+        *mut libc::c_void,
+    ) -> i32;
+    let each = sys::libcs(c"dl_iterate_phdr");
+    if each.is_null() {
+        return;
+    }
     let mut found = false;
-    // SAFETY: calls the function above for each object, with a pointer that is good meanwhile.
-    unsafe { libc::dl_iterate_phdr(Some(is_it), (&raw mut found).cast()) };
+    // SAFETY: libc's function has this type; it calls the one above for each object, with a pointer that is good meanwhile.
+    unsafe { std::mem::transmute::<*mut libc::c_void, Each>(each)(is_it, (&raw mut found).cast()) };
     LINKED.store(found, Ordering::Relaxed);
 }
 

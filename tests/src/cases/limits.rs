@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("file_size_zero", file_size_zero)
         .processes_only()
         .any_path("no shared memory to be had"),
+    Case::pair("data_small_and_execute", data_small_and_execute).processes_only(),
     Case::solo("descriptor_count", descriptor_count).conns(300),
 ];
 
@@ -130,15 +131,23 @@ fn twenty_rounds(s: &Side) {
 }
 
 fn address_space_small(s: &Side) {
+    limit_barely(libc::RLIMIT_AS, pages_in_use(0) * 4096 + (1 << 20));
+    twenty_rounds(s);
+}
+
+/// A number of /proc/self/statm.
+fn pages_in_use(what: usize) -> u64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
-    // (by the bare call: as somebody else would set it who counts what the library has mapped)
-    let bytes = pages * 4096 + (1 << 20);
+    status.split(' ').nth(what).unwrap().parse().unwrap()
+}
+
+/// By the bare call: as somebody else would set it who counts what the library has mapped.
+fn limit_barely(what: libc::__rlimit_resource_t, bytes: u64) {
     let new = libc::rlimit {
         rlim_cur: bytes,
         rlim_max: bytes,
     };
-    let what = libc::c_long::from(libc::RLIMIT_AS);
+    let what = libc::c_long::from(what);
     let none = std::ptr::null::<libc::rlimit>();
     crate::sys::call!(libc::syscall(
         libc::SYS_prlimit64,
@@ -148,7 +157,33 @@ fn address_space_small(s: &Side) {
         none
     ))
     .ok();
-    twenty_rounds(s);
+}
+
+/// A program that has next to no memory left becomes another, which finds what it has not read. (Its own output is what is compared.)
+fn data_small_and_execute(s: &Side) {
+    const UNREAD: usize = 60_000;
+    const ENOUGH: u64 = 8 << 20;
+    let fd = s.pair();
+    for _ in 0..20 {
+        io::send_all(fd, b"works").ok();
+        assert_eq!(io::recv_exact(fd, 5).0, b"works");
+    }
+    if s.a() {
+        let bytes: Vec<u8> = (0..UNREAD).map(|i| (i / 7) as u8).collect();
+        io::send_all(fd, &bytes).ok();
+        s.sync("sent");
+        s.wait_gone();
+        return;
+    }
+    s.sync("sent");
+    wait::wait_queued(fd, UNREAD as i32);
+    net::dup2(fd, 0).ok();
+    // (no more than what comes next takes of the heap, and enough for the other program)
+    let data = pages_in_use(5) * 4096;
+    limit_barely(libc::RLIMIT_DATA, ENOUGH.max(data + 32 * 1024));
+    let script = format!("echo B $(head -c {UNREAD} | cksum)");
+    proc::exec(&["/bin/bash", "--norc", "-c", &script], true);
+    log!(s, "exec failed");
 }
 
 /// A program that limits itself, by what it uses: it gets what it has allowed itself, and is told what it has set.

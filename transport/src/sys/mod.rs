@@ -126,6 +126,14 @@ macro_rules! words {
     };
 }
 
+/// libc's function of this name, past a program that has its own of it: that may not have begun yet (a sanitizer's). Null if there is
+/// none.
+#[must_use]
+pub fn libcs(name: &std::ffi::CStr) -> *mut std::ffi::c_void {
+    // SAFETY: a lookup by C string.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
 /// The effective user id of this process.
 pub fn euid() -> u32 {
     // SAFETY: takes no pointer.

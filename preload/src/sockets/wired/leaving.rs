@@ -37,8 +37,6 @@ use transport::wire::{Due, In, Return, Wire};
 /// How long (µs) to wait for a peer to go back to plain bytes while nothing comes from it, and in all.
 const FOLLOW_US: u64 = 3_000_000;
 const FOLLOW_MOST_US: u64 = 15_000_000;
-/// How long (µs) the urgent byte is kept for what is unacknowledged before it: a peer without room for that is not to hear of it late.
-const HOLDS_RING_US: u64 = 1_000_000;
 /// How much (octets) on its way to the peer is little: it hears us soon enough behind that.
 const LITTLE: u64 = 64 * 1024;
 /// How long (µs) more than that may take to reach the peer, and to stand still meanwhile, as its program does not read. A peer that
@@ -101,8 +99,6 @@ struct Leaving {
     giving: Giving,
     kept: Vec<u8>,
     rung: bool,
-    /// Since when (ticks) it could have been, but for what is unacknowledged.
-    holds_ring_since: Option<u64>,
     /// Somebody here goes on with the connection by the library, whatever a new program does with it.
     goes_on: bool,
     /// Then nothing is taken out of the stream as long as nothing has come that may be the peer's answer: it can be let be ([`Self::let_be`]).
@@ -276,7 +272,6 @@ impl Leaving {
             giving,
             kept: Vec::new(),
             rung: false,
-            holds_ring_since: None,
             goes_on: false,
             spares: false,
             taken: None,
@@ -414,7 +409,7 @@ impl Leaving {
         let mut rest = Vec::new();
         self.taken = taken(self.fd);
         let of = (self.wire, self.fd);
-        drain_all(&mut incoming, of, over, part, &mut rest);
+        let mut whole = drain_all(&mut incoming, of, over, part, &mut rest);
         // Who was given something back has died: what comes once more is a part of that at most.
         let again = rest.len() + net::unread(self.fd);
         if dead && self.gives() && again < self.kept.len() {
@@ -427,10 +422,13 @@ impl Leaving {
             while matches!(net::discard(self.fd, PART), Ok(1..)) {}
         }
         if !self.gives() {
-            self.kept.append(&mut rest);
+            whole &= self.kept.try_reserve_exact(rest.len()).is_ok();
+            if whole {
+                self.kept.append(&mut rest);
+            }
             rest = std::mem::take(&mut self.kept);
         }
-        let whole = residual::keep(self.s, self.fd, &rest);
+        whole &= residual::keep(self.s, self.fd, &rest);
         let aborted = incoming.is_aborted(&self.wire.common);
         if incoming.has_failed(&self.wire.common) && !aborted {
             residual::reset_behind(self.s); // (the kernel has told of it)
@@ -443,15 +441,11 @@ impl Leaving {
     ///
     /// Between hosts what was said has arrived by then: the kernel marks what it sends again in front of an urgent byte by segments
     /// of one mark, and for all but the first of them that names a later octet, which the peer's kernel takes out of the stream
-    /// instead. Nor is what follows to go again with it (MSG_EOR).
-    fn ring(&mut self, byte: u8) -> bool {
+    /// instead. (What a peer without room keeps back does not count, which it is to be rung for.) Nor is what follows to go again with it (MSG_EOR).
+    fn ring(&self, byte: u8) -> bool {
         let said = byte == BACK || is_out_plain(self.s, self.wire);
-        if said && net::unsent(self.fd) > 0 && !is_near(self.fd) {
-            let now = clock::ticks();
-            let since = *self.holds_ring_since.get_or_insert(now);
-            if now - since < clock::us(HOLDS_RING_US) {
-                return false;
-            }
+        if said && net::is_any_under_way(self.fd) && !is_near(self.fd) {
+            return false;
         }
         let flags = libc::MSG_OOB | libc::MSG_EOR | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: one readable byte.

@@ -176,14 +176,26 @@ pub fn unsent(fd: i32) -> usize {
     r.map_or(0, |_| usize::try_from(n).unwrap_or(0))
 }
 
-/// Whether the kernel keeps none of what it was given: all is under way, or has come.
-#[must_use]
-pub fn is_all_under_way(fd: i32) -> bool {
+/// Bytes of those that it has not sent yet (SIOCOUTQNSD).
+fn kept_back(fd: i32) -> Option<usize> {
     const SIOCOUTQNSD: u64 = 0x894b;
     let mut n: i32 = 0;
     // SAFETY: SIOCOUTQNSD writes one int.
-    let r = unsafe { syscall!(ioctl, fd, SIOCOUTQNSD, &raw mut n) };
-    r.is_ok() && n == 0
+    unsafe { syscall!(ioctl, fd, SIOCOUTQNSD, &raw mut n) }.ok()?;
+    usize::try_from(n).ok()
+}
+
+/// Whether the kernel keeps none of what it was given: all is under way, or has come.
+#[must_use]
+pub fn is_all_under_way(fd: i32) -> bool {
+    kept_back(fd) == Some(0)
+}
+
+/// Whether some of what it has sent has not been acknowledged, and may have to go again.
+#[must_use]
+pub fn is_any_under_way(fd: i32) -> bool {
+    let unsent = unsent(fd); // (before: what is acknowledged meanwhile counts as under way)
+    unsent > 0 && kept_back(fd).is_none_or(|kept| unsent > kept)
 }
 
 /// Whether the connection is no more, in either direction.

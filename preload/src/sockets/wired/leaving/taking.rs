@@ -106,7 +106,8 @@ impl Leaving {
             return is_over(&incoming, self.wire);
         }
         let asked = self.giving != Giving::Wanted; // (the sooner its last word is read)
-        drain_all(&mut incoming, of, asked, part, &mut self.kept);
+        // (without memory it is here still, and lacks in the end)
+        let _ = drain_all(&mut incoming, of, asked, part, &mut self.kept);
         is_over(&incoming, self.wire)
     }
 }
@@ -142,32 +143,37 @@ impl Leaving {
 }
 
 /// Reads what has come, frame by frame, up to the end of RDMA mode; of one that does not know yet that it is to end no more than so much
-/// in one go, since what is drawn from it has to find room in the kernels again.
+/// in one go, since what is drawn from it has to find room in the kernels again. False if there is no memory for what is here.
 pub(super) fn drain_all(
     incoming: &mut In,
     (wire, fd): (&Wire, i32),
     ends: bool,
     part: &mut [u8],
     kept: &mut Vec<u8>,
-) {
+) -> bool {
     let at_once = if ends { 4 * 1024 * 1024 } else { 64 * 1024 };
     let begun = kept.len();
     loop {
         let before = kept.len();
         incoming.look_for_plain(&wire.common, fd);
-        drain(incoming, wire, fd, part, kept);
+        if !drain(incoming, wire, fd, part, kept) {
+            return false;
+        }
         // (behind the end of RDMA mode only what is here already, so that one who goes on sending keeps nobody)
         let enough = before - begun > at_once && !incoming.is_over();
         if kept.len() == before || enough || incoming.is_past_mode() {
-            break;
+            return true;
         }
     }
 }
 
-/// Reads what is here, and no more: of plain bytes the rest is the kernel's.
-fn drain(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Vec<u8>) {
+/// Reads what is here, and no more: of plain bytes the rest is the kernel's. False without memory for it.
+fn drain(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Vec<u8>) -> bool {
     while incoming.held() > 0 {
         let want = part.len().min(incoming.held());
+        if kept.try_reserve(want).is_err() && kept.try_reserve_exact(want).is_err() {
+            return false;
+        }
         let mut walk = Walk::one(part.as_mut_ptr(), want);
         // SAFETY: our own buffer.
         let n = unsafe { incoming.read(&wire.common, fd, &mut walk, false) };
@@ -176,4 +182,5 @@ fn drain(incoming: &mut In, wire: &Wire, fd: i32, part: &mut [u8], kept: &mut Ve
             break;
         }
     }
+    true
 }
