@@ -258,9 +258,16 @@ pub(super) fn is_near(fd: i32) -> bool {
     net::peer(fd).is_some_and(|peer| net::is_here(fd, &peer))
 }
 
+/// Whether the peer is on another host, by the addresses with which RDMA mode began: what it says there (to go back to plain bytes) may
+/// cross this side's last octets and its end.
+pub(super) fn is_far(s: &Socket) -> bool {
+    let (own, peer) = s.record.names();
+    own.ip != peer.ip && !peer.is_loopback()
+}
+
 /// The process ends, and nothing waits to go any more: ends this direction in the kernel, so that a reset behind that is no reader's
 /// loss: the peer may still be saying something that nobody waits for. Whether it is sure to have heard of the end only when it has
-/// ended too.
+/// ended too, or when its kernel has acknowledged that.
 pub(super) fn ends_first(s: &Socket, fd: i32) -> bool {
     let may = fd >= 0
         && s.phase() == Phase::Wired
@@ -272,7 +279,7 @@ pub(super) fn ends_first(s: &Socket, fd: i32) -> bool {
         // SAFETY: no pointers.
         let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
     }
-    may && wire(s).is_some_and(is_to_hear)
+    may && (is_far(s) || wire(s).is_some_and(is_to_hear))
 }
 
 /// Takes in what the peer has said. Whether there may be more: neither has it ended, nor does it say what makes the end a
@@ -341,14 +348,33 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let has_connected = s.record.role.load(Ordering::Relaxed) == raising::CONNECTED;
     let answers = !has_connected && wire.common.ring.is_wanted();
     let lacks = answers && may_lack(wire);
-    if finished.is_err() || !(is_lasting(wire, &out, fd) || is_to_hear(wire) || lacks) {
+    let lasts = is_lasting(wire, &out, fd) || is_to_hear(wire) || lacks;
+    let is_far = is_far(s);
+    // (a close that waits for the peer by the program's wish, SO_LINGER, has to be the last one)
+    let stays = lasts || is_far && net::option(fd, libc::SOL_SOCKET, libc::SO_LINGER) == Ok(0);
+    if finished.is_err() || !stays {
         return;
     }
     drop(out);
+    if !lasts {
+        end_here(s, fd);
+        if net::unsent(fd) > 0 {
+            hand_over(s, tx, fd, mover::End::Said);
+        }
+        return;
+    }
     // (the kernel's close would send what is kept back for an acknowledgement, which may take 40 ms, and does not come yet)
     net::uncork(fd);
     // The kernel's close leaves what it has to the kernel; what it has not goes on here.
-    hand_over(s, tx, fd, mover::End::Orderly { answers });
+    hand_over(s, tx, fd, mover::End::Orderly { answers, is_far });
+}
+
+/// Ends this direction in the kernel, if nobody has.
+fn end_here(s: &Socket, fd: i32) {
+    if !s.fin_sent.swap(true, Ordering::AcqRel) {
+        // SAFETY: no pointers.
+        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+    }
 }
 
 /// An aborting close (SO_LINGER with 0 seconds): the peer reads what the kernel would have sent by now, then a reset. What

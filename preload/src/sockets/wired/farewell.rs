@@ -7,21 +7,23 @@
 
 use super::super::parked;
 use super::super::{Phase, Socket, rouse};
-use super::ending::{has_unread, is_peer_gone, shut_here};
+use super::ending::{has_unread, is_far, is_peer_gone, shut_here};
 use super::{is_current, mover, number, waiting};
 use crate::epoll::registered;
 use std::sync::atomic::Ordering;
 use transport::sys::{Errno, net};
 use transport::wire::Wire;
 
-/// Octets. With no more than that on their way all has reached the peer's kernel, or is just about to, and it hears of the end with its
-/// next look.
+/// Octets. With no more than that on their way to a peer on this host all has reached its kernel, or is just about to, and it hears of
+/// the end with its next look.
 const MUCH: usize = 4096;
 
 /// Both directions are shut, and nothing waits here. What the kernel is to be told of it, if anything yet.
 pub(super) fn begin(s: &'static Socket, fd: i32, wire: &'static Wire) -> Option<i32> {
     s.fin_sent.store(true, Ordering::Release);
-    if net::unsent(fd) > MUCH && mover::is_there() && !has_unread(s, wire, fd) {
+    let unsent = net::unsent(fd);
+    let much = unsent > MUCH || unsent > 0 && is_far(s);
+    if much && mover::is_there() && !has_unread(s, wire, fd) {
         rouse::all(s);
         // (who sleeps in the kernel on this very socket hears of it only there)
         let waits = s.sleepers() == 0 && parked::keep(s, fd);

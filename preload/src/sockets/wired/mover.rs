@@ -56,8 +56,11 @@ const ASK_EVERY: u32 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// With everything that was sent, and the end of file. `answers`: there may be rings, and this side has accepted, so
-    /// the other may end one at will.
-    Orderly { answers: bool },
+    /// the other may end one at will. `is_far`: all is to be acknowledged, too ([`End::Said`]).
+    Orderly { answers: bool, is_far: bool },
+    /// The kernel has everything, and was told of the end. A word of the peer's that crosses that would be answered with a reset, which
+    /// drops what has not been acknowledged.
+    Said,
     /// By a reset, once what was sent early has gone.
     Aborting,
 }
@@ -73,6 +76,8 @@ struct Last {
     gone: u64,
     /// When the kernel was told that this side has ended, in ticks; 0 before.
     ended: u64,
+    /// Octets that the peer's kernel had not acknowledged behind that, and since when it is so, in ticks.
+    unsent: (usize, u64),
 }
 
 // SAFETY: the state is reached by whoever holds the list, and by nobody else.
@@ -143,6 +148,7 @@ pub(super) fn take_over(fd: Fd, wire: NonNull<Wire>, end: End) {
         since: clock::ticks(),
         gone: 0,
         ended: 0,
+        unsent: (0, 0),
     });
     wake();
 }
@@ -184,7 +190,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         let _ = time::nap(pause);
         // (both: one that is stuck is not to keep others from their last octets)
         let moved = turns::turn(is_over, || {
-            (parked::move_wired(YOUNG_US) != Left::Nothing) | linger(WORDS_US)
+            (parked::move_wired(YOUNG_US) != Left::Nothing) | linger(STAY)
         });
         waits = registered::kick_owed() | moved.unwrap_or(true);
         pause = if waits {
@@ -263,15 +269,28 @@ fn answer(s: &'static Socket) {
     }
 }
 
-/// Goes on with what lingers; who may yet say something has so many microseconds to. True if anything still does.
-pub(super) fn linger(words_us: u64) -> bool {
+/// How long (µs) what lingers stays: who may yet say something has `words` to, and what has been said goes while anything of it is
+/// acknowledged within `still`.
+#[derive(Clone, Copy)]
+pub(super) struct Stay {
+    pub(super) words: u64,
+    pub(super) still: u64,
+}
+
+const STAY: Stay = Stay {
+    words: WORDS_US,
+    still: LINGER_US,
+};
+
+/// Goes on with what lingers. True if anything still does.
+pub(super) fn linger(stay: Stay) -> bool {
     let mut all = LINGERING.lock();
     all.retain_mut(|last| {
         let patience = match last.end {
-            End::Orderly { .. } => LINGER_US,
+            End::Orderly { .. } | End::Said => LINGER_US,
             End::Aborting => ABORT_US,
         };
-        let done = is_done(last, words_us);
+        let done = is_done(last, stay);
         let late = !done && clock::ticks() - last.since > clock::us(patience);
         if late {
             give_up_one(last);
@@ -330,7 +349,7 @@ pub(super) fn rings_of_lingering() -> Vec<NonNull<Ring>> {
     all.iter().filter_map(ring).map(NonNull::from).collect()
 }
 
-fn is_done(last: &mut Last, words_us: u64) -> bool {
+fn is_done(last: &mut Last, stay: Stay) -> bool {
     // SAFETY: as in `linger`: whoever holds the list has both halves, which no other process has any more.
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
     // SAFETY: as above.
@@ -362,6 +381,10 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
             net::reset_on_close(fd);
             return true;
         }
+        if last.end == End::Said {
+            drop(incoming);
+            return is_acknowledged(last, stay);
+        }
         let over = readable && incoming.is_over();
         // Behind the end of file, too, a peer gives credits, and says that its ring begins, or is over, and what it lacks.
         if incoming.has_end() {
@@ -390,24 +413,47 @@ fn is_done(last: &mut Last, words_us: u64) -> bool {
             return net::is_dead(fd); // (and what the kernel has will go no more)
         }
     }
-    let answers = last.end == End::Orderly { answers: true };
+    let (answers, is_far) = match last.end {
+        End::Orderly { answers, is_far } => (answers, is_far),
+        End::Said | End::Aborting => (false, false),
+    };
     if !answers && !ending::is_to_hear(wire) {
-        return true;
+        if is_far {
+            end_here(last);
+            last.end = End::Said;
+        }
+        return !is_far;
     }
     let now = clock::ticks();
     if last.gone == 0 {
         last.gone = now;
     }
-    if answers && ending::may_lack(wire) && now - last.gone < clock::us(words_us) {
+    if answers && ending::may_lack(wire) && now - last.gone < clock::us(stay.words) {
         return ending::is_peer_gone(fd);
     }
     // What the peer is just saying would be answered with a reset: it hears of the end first.
     if last.ended == 0 {
-        // SAFETY: no pointers.
-        let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_WR) };
+        end_here(last);
         last.ended = now;
     }
-    ending::is_peer_gone(fd) || now - last.ended > clock::us(words_us)
+    ending::is_peer_gone(fd) || now - last.ended > clock::us(stay.words)
+}
+
+/// Tells the kernel that this side has ended.
+fn end_here(last: &Last) {
+    // SAFETY: no pointers.
+    let _ = unsafe { transport::syscall!(shutdown, last.fd.raw(), libc::SHUT_WR) };
+}
+
+/// Whether the peer's kernel has all of one whose end was said, or nothing is to be hoped for.
+fn is_acknowledged(last: &mut Last, stay: Stay) -> bool {
+    let (unsent, now) = (net::unsent(last.fd.raw()), clock::ticks());
+    let (before, mut since) = last.unsent;
+    if unsent != before {
+        since = now;
+    }
+    last.unsent = (unsent, since);
+    unsent == 0 || net::is_dead(last.fd.raw()) || now - since > clock::us(stay.still)
 }
 
 fn is_over() -> bool {

@@ -16,6 +16,10 @@ use transport::wire::Return;
 
 /// How long (µs) a peer may take, where the end of the program waits for it, to hear that this side has ended (as the mover's `WORDS_US`).
 const LAST_WORDS_US: u64 = 20_000;
+/// The same of a peer on another host whose kernel has to acknowledge that first: how long it may acknowledge nothing, and how long the
+/// program's end waits at most while it does. (What comes from such a peer too late is answered with a reset, and that drops the rest.)
+const UNHEARD_US: u64 = 200_000;
+const UNHEARD_MOST_US: u64 = 5_000_000;
 /// How long (µs) the end of a process that kills itself waits for what is under way.
 const KILLED_US: u64 = 5_000_000;
 /// How long (µs) an end that is none of haste waits while nothing moves, since what has not gone then is lost: for a reader that
@@ -183,11 +187,16 @@ fn let_all_go(ends: bool, signalled: Option<u64>) {
         open.retain(|s| ending::is_parting(s, s.own_fd(-1), ends));
         !open.is_empty()
     };
+    let begun = clock::ticks();
     // (each time: the mover may just have one in its hands)
     let mut is_under_way = || {
         let found = note_under_way(true).any;
-        found | (parked::move_wired(0) != Left::Nothing) | mover::linger(LAST_WORDS_US)
-            || is_leaving()
+        let late = clock::ticks() - begun > clock::us(UNHEARD_MOST_US);
+        let stay = mover::Stay {
+            words: LAST_WORDS_US,
+            still: if late { 0 } else { UNHEARD_US },
+        };
+        found | (parked::move_wired(0) != Left::Nothing) | mover::linger(stay) || is_leaving()
     };
     let mut patience = Patience::new(signalled);
     while is_under_way() {
@@ -200,7 +209,7 @@ fn let_all_go(ends: bool, signalled: Option<u64>) {
     }
     world::lock().pool.each(super::waiting::clear);
     if ends {
-        say_farewell();
+        say_farewell(signalled);
     }
 }
 
@@ -276,7 +285,7 @@ fn give_up(s: &'static Socket) {
 
 /// The process ends with connections open whose peers may just be saying something, which would be answered with a reset:
 /// they hear of the end first, as in `is_done`.
-fn say_farewell() {
+fn say_farewell(signalled: Option<u64>) {
     let mut open = Vec::new();
     world::lock().pool.each(|s| {
         if super::is_wired(s) {
@@ -290,13 +299,24 @@ fn say_farewell() {
         let fd = s.own_fd(-1);
         ending::ends_first(s, fd) && waits(fd)
     });
+    let (still, most) = match signalled {
+        Some(_) => (SIGNALLED_US, SIGNALLED_MOST_US),
+        None => (UNHEARD_US, UNHEARD_MOST_US),
+    };
     let begun = clock::ticks();
-    while !open.is_empty() && clock::ticks() - begun < clock::us(LAST_WORDS_US) {
-        let _ = time::nap(200);
+    let (mut left, mut moved, mut now) = (0, begun, begun);
+    while !open.is_empty() && now - moved < clock::us(still) && now - begun < clock::us(most) {
+        let _ = time::nap((clock::ns(now - begun) / 32_000).clamp(200, 10_000));
+        now = clock::ticks();
+        let mut unsent = 0;
         open.retain(|s| {
             let fd = s.own_fd(-1);
+            unsent += net::unsent(fd);
             ending::may_hear(s, fd) && waits(fd)
         });
+        if unsent != left {
+            (left, moved) = (unsent, now);
+        }
     }
 }
 
