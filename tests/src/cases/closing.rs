@@ -19,6 +19,8 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("close_right_after_send", close_right_after_send),
     Case::pair("close_after_bulk_send", close_after_bulk_send),
     Case::pair("write_to_closed_peer", write_to_closed_peer),
+    Case::pair("write_twice_to_closed_peer", write_twice_to_closed_peer)
+        .any_path("few messages are worth no ring"),
     Case::pair("sigpipe_kills", sigpipe_kills).processes_only(),
     Case::pair("reset_wakes_reader", reset_wakes_reader),
     Case::pair("reset_wakes_writer", reset_wakes_writer),
@@ -258,6 +260,25 @@ fn write_to_closed_peer(s: &Side) {
         log!(s, "signals {}", proc::caught(libc::SIGPIPE));
         log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
         log!(s, "{}", net::so_error(fd));
+    }
+    s.sync("done");
+}
+
+/// The second write fails however soon it comes, as the answer to the first is the kernel's. (A server that ends a kept connection.)
+fn write_twice_to_closed_peer(s: &Side) {
+    let fd = s.open();
+    if s.a() {
+        io::recv_exact(fd, 3);
+        io::send_all(fd, b"answer").ok();
+        net::close(fd).ok();
+        s.sync("closed");
+    } else {
+        io::send_all(fd, b"ask").ok();
+        s.sync("closed");
+        log!(s, "{:?}", io::recv_to_end(fd));
+        for _ in 0..3 {
+            log!(s, "{}", io::send(fd, b"more", libc::MSG_NOSIGNAL));
+        }
     }
     s.sync("done");
 }

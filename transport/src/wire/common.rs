@@ -258,8 +258,13 @@ impl Common {
     /// and the rest be lost.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.ring.is_spoken_of()
-            || self.few.load(Ordering::Relaxed)
+        self.ring.is_spoken_of() || self.is_answered_beside_ring()
+    }
+
+    /// The same, but for what it may have to say of a ring.
+    #[must_use]
+    pub fn is_answered_beside_ring(&self) -> bool {
+        self.few.load(Ordering::Relaxed)
             || self.are_slots_asked()
             || self.adverts.were_used()
             || self.words.is_asked()

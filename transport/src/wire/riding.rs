@@ -86,6 +86,13 @@ impl Riding {
         self.is_wanted() && !silent
     }
 
+    /// Whether there is one, or one was offered: else all that the peer may have to say of one is an offer.
+    #[must_use]
+    pub fn is_agreed_on(&self) -> bool {
+        let open = self.get().is_some() || self.awaits_answer();
+        open || self.due.load(Ordering::Acquire) != 0
+    }
+
     /// It is this side that offers one. Before anything else.
     pub fn let_offer(&self) {
         self.offers.store(true, Ordering::Relaxed);

@@ -338,27 +338,31 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let Ok(tx) = s.tx.lock() else { return };
     // SAFETY: the lock is held.
     let mut out = unsafe { wire.out() };
-    // (an end of which the peer may have something to say is waited for)
-    let goes = !wire.common.is_answered();
-    let finished = if goes {
-        out.finish_and_close(&wire.common, fd)
-    } else {
+    // (an end of which the peer may have something to say is waited for; what its program sends is to be answered at once)
+    let is_far = is_far(s);
+    let silent = || !may_speak(wire, is_far) && net::is_all_under_way(fd);
+    let answered = wire.common.is_answered() && !silent();
+    let finished = if answered {
         out.finish(&wire.common, fd)
+    } else {
+        out.finish_and_close(&wire.common, fd)
     };
     let has_connected = s.record.role.load(Ordering::Relaxed) == raising::CONNECTED;
     let answers = !has_connected && wire.common.ring.is_wanted();
     let lacks = answers && may_lack(wire);
-    let lasts = is_lasting(wire, &out, fd) || is_to_hear(wire) || lacks;
-    let is_far = is_far(s);
-    // (a close that waits for the peer by the program's wish, SO_LINGER, has to be the last one)
-    let stays = lasts || is_far && net::option(fd, libc::SOL_SOCKET, libc::SO_LINGER) == Ok(0);
-    if finished.is_err() || !stays {
+    let hears = || is_lasting(wire, &out, fd) || is_to_hear(wire);
+    let lasts = out.is_under_way(&wire.common) || answered && hears() || lacks;
+    if finished.is_err() {
         return;
     }
     drop(out);
     if !lasts {
-        end_here(s, fd);
-        if net::unsent(fd) > 0 {
+        // (a close that waits for the peer by the program's wish, SO_LINGER, has to be the last one)
+        let stays = is_far && net::option(fd, libc::SOL_SOCKET, libc::SO_LINGER) == Ok(0);
+        if stays || wire.common.is_answered() {
+            end_here(s, fd); // (an offer that is here before the kernel's close would take the place of the end)
+        }
+        if stays && net::unsent(fd) > 0 {
             hand_over(s, tx, fd, mover::End::Said);
         }
         return;
@@ -367,6 +371,13 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     net::uncork(fd);
     // The kernel's close leaves what it has to the kernel; what it has not goes on here.
     hand_over(s, tx, fd, mover::End::Orderly { answers, is_far });
+}
+
+/// Whether the peer may have a word for a side that has ended which must not be answered with a reset. On this host, where all that was sent is
+/// there, none without a ring, or talk of one: it offers none to who has ended, and an offer that crosses the end costs it nothing.
+pub(super) fn may_speak(wire: &Wire, is_far: bool) -> bool {
+    let common = &wire.common;
+    is_far && common.is_answered() || common.ring.is_agreed_on() || common.is_answered_beside_ring()
 }
 
 /// Ends this direction in the kernel, if nobody has.

@@ -352,6 +352,10 @@ pub(super) fn rings_of_lingering() -> Vec<NonNull<Ring>> {
 fn is_done(last: &mut Last, stay: Stay) -> bool {
     // SAFETY: as in `linger`: whoever holds the list has both halves, which no other process has any more.
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
+    let (answers, is_far) = match last.end {
+        End::Orderly { answers, is_far } => (answers, is_far),
+        End::Said | End::Aborting => (false, false),
+    };
     // SAFETY: as above.
     unsafe {
         if wire.is_asking() && matches!(wire.hear(fd, false), Heard::Nothing | Heard::Part) {
@@ -409,14 +413,11 @@ fn is_done(last: &mut Last, stay: Stay) -> bool {
         if failed || over && !owes {
             return true;
         }
-        if ending::is_lasting(wire, &out, fd) {
+        // (of a peer on this host its kernel may acknowledge the end late)
+        if (is_far || last.ended == 0) && ending::is_lasting(wire, &out, fd) {
             return net::is_dead(fd); // (and what the kernel has will go no more)
         }
     }
-    let (answers, is_far) = match last.end {
-        End::Orderly { answers, is_far } => (answers, is_far),
-        End::Said | End::Aborting => (false, false),
-    };
     if !answers && !ending::is_to_hear(wire) {
         if is_far {
             end_here(last);
@@ -436,7 +437,12 @@ fn is_done(last: &mut Last, stay: Stay) -> bool {
         end_here(last);
         last.ended = now;
     }
-    ending::is_peer_gone(fd) || now - last.ended > clock::us(stay.words)
+    let words = if ending::may_speak(wire, is_far) {
+        stay.words
+    } else {
+        0
+    };
+    ending::is_peer_gone(fd) || now - last.ended > clock::us(words)
 }
 
 /// Tells the kernel that this side has ended.
