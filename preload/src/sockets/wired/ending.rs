@@ -21,6 +21,8 @@ use transport::wire::{Out, Return, State, Wire};
 
 /// Octets that a kernel has room for in any case.
 const LITTLE: usize = 4096;
+/// Bytes. A connection on this host that has sent no more has none in this side's kernel, whether the peer reads or not.
+const MUCH: u64 = 32 * 1024;
 
 /// The program shuts a half. What the kernel is to be told of it, if anything.
 pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
@@ -357,13 +359,14 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     }
     drop(out);
     if !lasts {
-        // (a close that waits for the peer by the program's wish, SO_LINGER, has to be the last one)
-        let stays = is_far && net::option(fd, libc::SOL_SOCKET, libc::SO_LINGER) == Ok(0);
-        if stays || wire.common.is_answered() {
-            end_here(s, fd); // (an offer that is here before the kernel's close would take the place of the end)
+        let much = s.record.bytes_sent.load(Ordering::Relaxed) > MUCH;
+        if is_far || much || wire.common.is_answered() {
+            end_here(s, fd); // (a word that is here before the kernel's close would take the place of the end)
         }
-        if stays && net::unsent(fd) > 0 {
-            hand_over(s, tx, fd, mover::End::Said);
+        let loses = is_far && net::unsent(fd) > 0 || much && !net::is_all_under_way(fd);
+        // (a close that waits for the peer by the program's wish, SO_LINGER, has to be the last one)
+        if loses && net::option(fd, libc::SOL_SOCKET, libc::SO_LINGER) == Ok(0) {
+            hand_over(s, tx, fd, mover::End::Said { is_far });
         }
         return;
     }

@@ -59,8 +59,8 @@ pub(super) enum End {
     /// the other may end one at will. `is_far`: all is to be acknowledged, too ([`End::Said`]).
     Orderly { answers: bool, is_far: bool },
     /// The kernel has everything, and was told of the end. A word of the peer's that crosses that would be answered with a reset, which
-    /// drops what has not been acknowledged.
-    Said,
+    /// drops what has not been acknowledged. (One on this host sees the end before it says anything else, and takes in what comes before that.)
+    Said { is_far: bool },
     /// By a reset, once what was sent early has gone.
     Aborting,
 }
@@ -269,8 +269,8 @@ fn answer(s: &'static Socket) {
     }
 }
 
-/// How long (µs) what lingers stays: who may yet say something has `words` to, and what has been said goes while anything of it is
-/// acknowledged within `still`.
+/// How long (µs) what lingers stays: who may yet say something has `words` to, and what has been said to another host goes while anything of
+/// it is acknowledged within `still`.
 #[derive(Clone, Copy)]
 pub(super) struct Stay {
     pub(super) words: u64,
@@ -287,7 +287,7 @@ pub(super) fn linger(stay: Stay) -> bool {
     let mut all = LINGERING.lock();
     all.retain_mut(|last| {
         let patience = match last.end {
-            End::Orderly { .. } | End::Said => LINGER_US,
+            End::Orderly { .. } | End::Said { .. } => LINGER_US,
             End::Aborting => ABORT_US,
         };
         let done = is_done(last, stay);
@@ -354,7 +354,8 @@ fn is_done(last: &mut Last, stay: Stay) -> bool {
     let (wire, fd) = (unsafe { last.wire.as_ref() }, last.fd.raw());
     let (answers, is_far) = match last.end {
         End::Orderly { answers, is_far } => (answers, is_far),
-        End::Said | End::Aborting => (false, false),
+        End::Said { is_far } => (false, is_far),
+        End::Aborting => (false, false),
     };
     // SAFETY: as above.
     unsafe {
@@ -385,9 +386,9 @@ fn is_done(last: &mut Last, stay: Stay) -> bool {
             net::reset_on_close(fd);
             return true;
         }
-        if last.end == End::Said {
+        if matches!(last.end, End::Said { .. }) {
             drop(incoming);
-            return is_acknowledged(last, stay);
+            return is_acknowledged(last, if is_far { stay.still } else { stay.words });
         }
         let over = readable && incoming.is_over();
         // Behind the end of file, too, a peer gives credits, and says that its ring begins, or is over, and what it lacks.
@@ -421,7 +422,7 @@ fn is_done(last: &mut Last, stay: Stay) -> bool {
     if !answers && !ending::is_to_hear(wire) {
         if is_far {
             end_here(last);
-            last.end = End::Said;
+            last.end = End::Said { is_far };
         }
         return !is_far;
     }
@@ -452,14 +453,14 @@ fn end_here(last: &Last) {
 }
 
 /// Whether the peer's kernel has all of one whose end was said, or nothing is to be hoped for.
-fn is_acknowledged(last: &mut Last, stay: Stay) -> bool {
+fn is_acknowledged(last: &mut Last, still_us: u64) -> bool {
     let (unsent, now) = (net::unsent(last.fd.raw()), clock::ticks());
     let (before, mut since) = last.unsent;
     if unsent != before {
         since = now;
     }
     last.unsent = (unsent, since);
-    unsent == 0 || net::is_dead(last.fd.raw()) || now - since > clock::us(stay.still)
+    unsent == 0 || net::is_dead(last.fd.raw()) || now - since > clock::us(still_us)
 }
 
 fn is_over() -> bool {
