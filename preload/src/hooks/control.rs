@@ -224,7 +224,7 @@ fn drive(s: &'static Socket, fd: c_int) {
     if s.phase() == Phase::Idle {
         DRIVEN.store(true, Ordering::Relaxed);
     }
-    if s.declines.swap(true, Ordering::AcqRel) && s.phase() == Phase::Opening {
+    if s.decline() && s.phase() == Phase::Opening {
         return; // it has waited for a request to decline
     }
     demote(s, fd, Reason::AsyncIo, Unread::GiveBack);

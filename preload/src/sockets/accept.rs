@@ -120,8 +120,9 @@ pub(crate) fn begin(w: &mut World, l: &Lis, s: &'static Socket, fd: i32, peer: O
         } if wired::may_be_asked(s, family.is_ok(), peer) => {
             // SAFETY: under the registry lock.
             unsafe { *s.way.get() = Way::Callee { rides } };
-            let declines = apart::reason().is_some() || crate::signals::is_sandboxed();
-            s.declines.store(declines, Ordering::Release);
+            if apart::reason().is_some() || crate::signals::is_sandboxed() {
+                s.decline();
+            }
             return wired::begin_as_server(s);
         }
         Way::Listener { .. } if crate::signals::is_sandboxed() => Reason::Seccomp,

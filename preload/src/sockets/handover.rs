@@ -4,6 +4,8 @@
 //! find (`forwarded`), and the variable says what that is called. The memory
 //! is shared, so whoever goes on in the old program and the new one take each byte once.
 //!
+//! The variable also says which connections may be asked for software iWARP yet: the request is not for the new program to see.
+//!
 //! Called by the hooks of exec and by the constructor. Rule: what is found is believed only if the file
 //! cannot shrink and the record names the very connection that a descriptor stands for.
 
@@ -20,7 +22,8 @@ use transport::sys::mem::{Mapping, rlimit, sealed_size};
 use transport::sys::net;
 use transport::syscall;
 
-/// The variable: `DESCRIPTOR:OFFSET:LENGTH,…`, or `@COOKIE` for what others find.
+/// The variable: `DESCRIPTOR:OFFSET:LENGTH,…`, or `@COOKIE` for what others find; `?COOKIE` for what may be asked yet, `!COOKIE` if others
+/// hold that too.
 pub(crate) const VARIABLE: &str = "SHUNT_UNREAD";
 
 /// Connections announced at most: the kernel limits how long one variable may be.
@@ -99,15 +102,22 @@ impl Drop for Announcement {
 /// Announces whatever is kept in this process to a program that is about to be started, or that it `becomes`. `None` if nothing
 /// is, which is nearly always.
 pub(crate) fn announce(becomes: bool) -> Option<Announcement> {
+    let mut is_any_unasked = false;
     table::each(0, u32::MAX, |_, entry| {
         if let table::Entry::Socket(s) = entry {
             wired::await_others(s);
+            is_any_unasked |= wired::is_unasked(s).is_some();
         }
     });
-    if !residual::is_any() {
+    if !residual::is_any() && !is_any_unasked {
         return None;
     }
     let _w = world::lock();
+    let unasked = if is_any_unasked {
+        unasked()
+    } else {
+        Vec::new()
+    };
     let (mut all, mut named) = (Vec::<(i32, usize, usize)>::new(), Vec::new());
     table::each(0, u32::MAX, |fd, entry| {
         let table::Entry::Socket(s) = entry else {
@@ -135,6 +145,9 @@ pub(crate) fn announce(becomes: bool) -> Option<Announcement> {
     for cookie in &named {
         let _ = write!(text, "@{cookie},");
     }
+    for (cookie, handed) in &unasked {
+        let _ = write!(text, "{}{cookie},", if *handed { '!' } else { '?' });
+    }
     let mut files = Vec::new();
     for (file, offset, len) in all {
         // One that was closed without our knowledge, by a child that closes all it has, is no help.
@@ -145,7 +158,7 @@ pub(crate) fn announce(becomes: bool) -> Option<Announcement> {
         }
     }
     files.dedup();
-    if files.is_empty() && named.is_empty() {
+    if files.is_empty() && named.is_empty() && unasked.is_empty() {
         return None;
     }
     let text = CString::new(text).ok()?;
@@ -163,13 +176,44 @@ pub(crate) fn announce(becomes: bool) -> Option<Announcement> {
     })
 }
 
+/// What may be asked yet, by the kernel's cookies, and whether others hold it beside the new program.
+fn unasked() -> Vec<(u64, bool)> {
+    let mut found = Vec::new();
+    if world::is_foreign() {
+        // (a child that borrows this memory has moved what it leaves to the new program to numbers of which nothing is known here)
+        let unread = connections()
+            .into_iter()
+            .filter(|&(fd, _)| wired::is_unread(fd));
+        let cookies = unread.filter_map(|(fd, _)| net::cookie(fd).ok());
+        found.extend(cookies.take(MOST).map(|cookie| (cookie, true)));
+    } else {
+        table::each(0, u32::MAX, |fd, entry| {
+            if let table::Entry::Socket(s) = entry
+                && let Some(handed) = wired::is_unasked(s)
+                && found.len() < MOST
+            {
+                found.extend(net::cookie(fd).map(|cookie| (cookie, handed)));
+            }
+        });
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// Takes on what the variable announces. Once, at start, before the process knows of any socket.
 pub(crate) fn adopt(value: &CStr) {
     let (mut entries, mut named) = (Vec::new(), Vec::<u64>::new());
-    for entry in value.to_bytes().split(|&b| b == b',').take(MOST) {
+    let mut unasked = Vec::<(u64, bool)>::new();
+    for entry in value.to_bytes().split(|&b| b == b',').take(2 * MOST) {
         let entry = std::str::from_utf8(entry).unwrap_or("");
         if let Some(cookie) = entry.strip_prefix('@') {
             named.extend(cookie.parse::<u64>().ok());
+            continue;
+        }
+        if let Some(cookie) = entry.strip_prefix(['?', '!']) {
+            let cookie = cookie.parse::<u64>().ok();
+            unasked.extend(cookie.map(|cookie| (cookie, entry.starts_with('!'))));
             continue;
         }
         let mut numbers = entry.split(':').map_while(|n| n.parse::<usize>().ok());
@@ -180,11 +224,22 @@ pub(crate) fn adopt(value: &CStr) {
             entries.push((file, offset, len));
         }
     }
-    let sockets = if entries.is_empty() && named.is_empty() {
+    let sockets = if entries.is_empty() && named.is_empty() && unasked.is_empty() {
         Vec::new()
     } else {
         connections()
     };
+    for (cookie, handed) in unasked {
+        let is_it = |&&(fd, _): &&(i32, u64)| net::cookie(fd) == Ok(cookie) && wired::is_unread(fd);
+        let its: Vec<_> = sockets.iter().filter(is_it).copied().collect();
+        if follow(&its, |_, _| true)
+            && let Some(&(fd, _)) = its.first()
+            && let Some(s) = table::socket(fd)
+        {
+            let _w = world::lock();
+            wired::begin_inherited(s, fd, handed);
+        }
+    }
     for cookie in named {
         let is_it = |&&(fd, _): &&(i32, u64)| net::cookie(fd) == Ok(cookie);
         if let Some(&(fd, inode)) = sockets.iter().find(is_it)

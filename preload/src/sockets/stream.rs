@@ -19,6 +19,11 @@ use transport::shm::layout::{State, generation};
 use transport::shm::segment::Segment;
 use transport::wire::Wire;
 
+/// A request is declined.
+const DECLINES: u8 = 1;
+/// A program that was started before any came holds the connection too, and declines it as well.
+const HANDED: u8 = 2;
+
 /// One connection, for all that hold it.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -65,8 +70,8 @@ pub(crate) struct Stream {
     pub(crate) pulls: AtomicU8,
     /// A sender on software iWARP waits for a word of the peer's, not for room in the kernel.
     pub(crate) hungry: AtomicBool,
-    /// A request for software iWARP, if one comes yet, is declined.
-    pub(crate) declines: AtomicBool,
+    /// How a request for software iWARP is met, if one comes yet ([`DECLINES`], [`HANDED`]).
+    unasked: AtomicU8,
     /// Mirror of the receiving leg, for looks without the lock.
     rx_leg: AtomicU8,
     tx_leg: AtomicU8,
@@ -124,7 +129,7 @@ impl Stream {
             ended: false.into(),
             pulls: 0.into(),
             hungry: false.into(),
-            declines: false.into(),
+            unasked: 0.into(),
             rx_leg: 0.into(),
             tx_leg: 0.into(),
             answer_open: 0.into(),
@@ -152,6 +157,24 @@ impl Stream {
 
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// A request for software iWARP, if one comes yet, is declined from now on. Whether it was before.
+    pub(crate) fn decline(&self) -> bool {
+        self.unasked.fetch_or(DECLINES, Ordering::AcqRel) & DECLINES != 0
+    }
+
+    /// [`Self::decline`], where a program that is started holds the connection too, of which nothing is known here.
+    pub(crate) fn hand_on(&self) {
+        self.unasked.fetch_or(DECLINES | HANDED, Ordering::AcqRel);
+    }
+
+    pub(crate) fn declines(&self) -> bool {
+        self.unasked.load(Ordering::Acquire) & DECLINES != 0
+    }
+
+    pub(crate) fn is_handed(&self) -> bool {
+        self.unasked.load(Ordering::Acquire) & HANDED != 0
     }
 
     /// The segment, from `Announced` on.

@@ -170,7 +170,7 @@ fn shared_before(s: &Side) {
     s.sync("done");
 }
 
-fn strings(words: &'static [&'static std::ffi::CStr]) -> Vec<*mut libc::c_char> {
+pub(super) fn strings(words: &'static [&'static std::ffi::CStr]) -> Vec<*mut libc::c_char> {
     let mut all: Vec<_> = words.iter().map(|w| w.as_ptr().cast_mut()).collect();
     all.push(std::ptr::null_mut());
     all

@@ -36,6 +36,7 @@ mod held_stream;
 mod io_calls;
 mod iovecs;
 mod jumps;
+mod late;
 mod legs;
 mod limits;
 mod little;
@@ -223,6 +224,7 @@ pub fn all() -> Vec<Case> {
         partings::CASES,
         passed::CASES,
         firsts::CASES,
+        late::CASES,
         stdio::CASES,
         executed::CASES,
         executed_amid::CASES,

@@ -97,7 +97,7 @@ fn by_kernel(s: &Socket, how: i32) -> Option<i32> {
 /// another thread.
 fn refuse(s: &Socket) -> bool {
     s.rx.lock().is_ok_and(|_rx| {
-        s.declines.store(true, Ordering::Release);
+        s.decline();
         wire(s).is_some()
     })
 }
@@ -300,6 +300,9 @@ pub(super) fn may_hear(s: &Socket, fd: i32) -> bool {
 /// A connection ends that nobody has asked to move, or whose request was not looked at. A request that comes between here
 /// and the kernel's close makes a reset of that: the end of file is said first, so that the peer's program reads that.
 fn end_unasked(s: &Socket, fd: i32) {
+    if s.is_handed() {
+        return; // (another program may just begin to use it)
+    }
     let nothing_left = opening::swallow(fd);
     if nothing_left && !s.has_others() && !s.linger_zero.load(Ordering::Acquire) {
         // SAFETY: no pointers.

@@ -44,7 +44,7 @@ const LITTLE: u64 = 64 * 1024;
 const GOES_US: u64 = 60_000_000;
 const STILL_US: u64 = 3_000_000;
 /// How long (µs) to wait for a request that may be under way, and where a rule says that there will be one: what comes
-/// later is seen by a program without the library.
+/// later is seen by a program without the library, and by who reads round it.
 const UNASKED_US: u64 = 20_000;
 const NAMED_US: u64 = 200_000;
 /// How long (µs) what was given back may take to come once more: who saw it readable finds it readable.
@@ -468,11 +468,22 @@ fn unasked_us(fd: i32) -> u64 {
     }
 }
 
-/// A server that may be asked yet, and from now on cannot answer.
+/// A server that may be asked yet, and from now on does not agree.
 fn demote_unasked(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
-    let asked = wait_until(unasked_us(fd), || net::ready_now(fd, libc::POLLIN) != 0);
-    if !asked && why == Reason::AsyncIo && s.declines.load(Ordering::Acquire) {
-        return; // its program goes on calling us, so that a request can be looked for; and what comes then signals
+    let declines = s.declines();
+    // (its program goes on calling us, so that a request can be looked for; or a new one will, which is told)
+    let comes_again = matches!(why, Reason::Stdio | Reason::RawSyscall | Reason::Exec)
+        && !crate::signals::is_sandboxed();
+    let signals = why == Reason::AsyncIo && declines; // (what comes then)
+    let waited = comes_again && declines;
+    let most = if waited { 0 } else { unasked_us(fd) };
+    let asked = wait_until(most, || net::ready_now(fd, libc::POLLIN) != 0);
+    if asked || !(comes_again || signals) {
+        return opening::decline(w, s, fd, why);
     }
-    opening::decline(w, s, fd, why);
+    if why == Reason::Exec {
+        s.hand_on(); // (by a number of its own)
+    } else {
+        s.decline();
+    }
 }

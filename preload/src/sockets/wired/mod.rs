@@ -50,7 +50,7 @@ pub(crate) use leaving::{
     Held, await_others, before_demote, demote, forget_ring_of_plain, leave_all,
 };
 pub(crate) use opening::{ask, begin_as_server, is_accepted, is_named_at, is_wanted_at};
-pub(crate) use opening::{may_be_asked, step};
+pub(crate) use opening::{begin_inherited, is_unasked, is_unread, may_be_asked, step};
 pub(crate) use ready::{
     bits, edge, event, is_before_kernel, is_still, is_unsettled, nap, settle, tells_by_kernel,
 };

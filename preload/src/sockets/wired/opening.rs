@@ -98,6 +98,70 @@ pub(crate) fn begin_as_server(s: &'static Socket) {
     overdue::note(s);
 }
 
+/// A connection has come with this program that nobody had asked to move when it was started: a request that comes yet is declined. `handed`:
+/// others may hold it too. Under the registry lock.
+pub(crate) fn begin_inherited(s: &'static Socket, fd: i32, handed: bool) {
+    let Some(peer) = net::peer(fd) else { return };
+    s.record.begin(fd, 2, Reason::Undecided);
+    s.record.set_peer(&peer);
+    // SAFETY: under the registry lock.
+    unsafe { *s.way.get() = Way::Passed };
+    if handed {
+        s.hand_on();
+    }
+    s.decline();
+    begin_as_server(s);
+}
+
+/// Whether a program that is about to be started is to be told of this connection, since it may be asked yet; and whether others hold that
+/// too.
+pub(crate) fn is_unasked(s: &Socket) -> Option<bool> {
+    let is = s.phase() == Phase::Opening
+        && wire(s).is_none()
+        && s.declines()
+        && !s.tx_shut.load(Ordering::Acquire);
+    is.then(|| s.is_handed())
+}
+
+/// Whether the other end of a connection may have a request to make yet: it is there, and all that it has said lies here. (That is asked in
+/// this order, since more may come meanwhile; and the kernel counts an end as an octet.)
+pub(crate) fn is_unread(fd: i32) -> bool {
+    net::peer(fd).is_some()
+        && diag::carried(fd).is_some_and(|c| c.received <= net::unread(fd) as u64 + 1)
+}
+
+/// What has gone by a connection that others may have used too, or this program round the library: whether the other end has said more than
+/// lies here, so that no request can come, and whether anything was sent.
+fn used_elsewhere(s: &Socket, fd: i32) -> (bool, bool) {
+    let is_ours = !s.declines() && super::super::demote::way(s) != Way::Passed;
+    if is_ours || crate::signals::is_sandboxed() {
+        return (false, false);
+    }
+    diag::carried(fd).map_or((false, false), |c| {
+        (c.received > net::unread(fd) as u64 + 1, c.sent > 0)
+    })
+}
+
+/// Takes a request out of the stream. Another process that holds the connection may be about the same: whoever comes second finds nothing. If
+/// it finds what the other end has said since the connection is reset, never a gap.
+fn take_out(fd: i32, request: &[u8]) -> bool {
+    let mut took = [0; LONGEST];
+    // SAFETY: the buffer is as long as any request.
+    let n = unsafe {
+        net::recv(
+            fd,
+            took.as_mut_ptr(),
+            request.len().min(LONGEST),
+            libc::MSG_DONTWAIT,
+        )
+    };
+    let took = took.get(..n.unwrap_or(0)).unwrap_or_default();
+    if took != request && !took.is_empty() {
+        net::disconnect(fd);
+    }
+    took == request
+}
+
 /// Whether the port mapper of the other host has accepted, where that has to be so; not known before the connection
 /// is there.
 pub(crate) fn is_accepted(fd: i32) -> Option<bool> {
@@ -300,14 +364,17 @@ fn hear_alone(s: &'static Socket, fd: i32, wire: &'static Wire) -> (Heard, bool)
 pub(super) fn decline(w: &mut World, s: &'static Socket, fd: i32, why: Reason) {
     let spoke = has_spoken(s);
     let Ok(rx) = s.rx.lock() else { return };
+    let (over, said) = used_elsewhere(s, fd);
+    let spoke = spoke || said;
     let mut came = [0; LONGEST];
     let (n, _) = net::peek(fd, &mut came);
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
     if let set_up::Verdict::Declined { used, reply: len } =
         set_up::answer(came, want(false), true, &mut reply)
+        && !over
+        && take_out(fd, came.get(..used).unwrap_or_default())
     {
-        let _ = net::discard(fd, used);
         // (where the peer has gone an answer would be told so, in the program's place)
         if !spoke && !net::has_only_error(fd) {
             let _ = answer(fd, reply.get(..len).unwrap_or_default());
@@ -382,6 +449,12 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
     if s.phase() != Phase::Opening || wire(s).is_some() {
         return;
     }
+    let (past, said) = used_elsewhere(s, fd);
+    if past {
+        drop(rx);
+        return become_plain(&mut w, s, fd, Reason::Declined);
+    }
+    let spoke = spoke || said;
     let mut came = [0; LONGEST];
     let (n, over) = net::peek(fd, &mut came);
     if n == 0 {
@@ -394,7 +467,7 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
     let way = super::super::demote::way(s);
     let passed = matches!(way, Way::Passed);
     let rides = matches!(way, Way::Callee { rides: true });
-    let declines = s.declines.load(Ordering::Acquire) || s.lowat.load(Ordering::Relaxed) > 1;
+    let declines = s.declines() || s.lowat.load(Ordering::Relaxed) > 1;
     let unfit = passed || spoke || !alone || s.is_shared() || declines;
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();
@@ -417,7 +490,10 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
             reply,
         } => (used, reply, Some(agreed)),
     };
-    let _ = net::discard(fd, used);
+    if !take_out(fd, came.get(..used).unwrap_or_default()) {
+        drop(rx);
+        return become_plain(&mut w, s, fd, Reason::Declined);
+    }
     if net::has_only_error(fd) {
         drop(rx);
         return become_plain(&mut w, s, fd, Reason::PeerGone); // whatever it is, the kernel tells it

@@ -14,7 +14,6 @@ use super::{
     wait_until,
 };
 use crate::world::{self, World};
-use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::reason::Reason;
 use transport::sys::net;
@@ -97,7 +96,8 @@ pub(crate) fn leave_all(all: &[Held], goes_on: impl Fn(&Socket) -> bool) -> Vec<
 
 /// Who may be asked yet may have been by now: waits for all of these requests together.
 fn await_requests(all: &[Held]) {
-    let unasked = |&&(s, _): &&Held| wire(s).is_none();
+    // (once: one that declines by now was waited for before)
+    let unasked = |&&(s, _): &&Held| wire(s).is_none() && !s.declines();
     let Some(most) = all
         .iter()
         .filter(unasked)
@@ -110,13 +110,18 @@ fn await_requests(all: &[Held]) {
     wait_until(most, || all.iter().filter(unasked).all(has_come));
 }
 
-/// A server that has not been asked. One that goes on with the library answers whenever it is: it does not want that any more.
+/// A server that has not been asked. Whoever goes on with the library answers whenever it is, as the new program does, which is told of it
+/// (`handover`): neither wants that any more.
 fn leave_unasked(w: &mut World, s: &'static Socket, fd: i32, goes_on: bool) {
     if s.phase() != Phase::Opening {
         return; // (it was closed meanwhile, or its peer has gone back)
     }
-    if goes_on && net::ready_now(fd, libc::POLLIN) == 0 {
-        s.declines.store(true, Ordering::Release);
+    if net::ready_now(fd, libc::POLLIN) == 0 {
+        if goes_on {
+            s.hand_on();
+        } else {
+            s.decline();
+        }
     } else {
         opening::decline(w, s, fd, Reason::Exec);
     }
