@@ -249,15 +249,18 @@ pub(super) unsafe fn passing(msg: *const libc::msghdr) {
 /// # Safety
 /// `msg` was filled by the kernel.
 pub(super) unsafe fn received(msg: *const libc::msghdr) {
-    each_passed(msg, |fd| {
-        made(fd);
-        rejoin(fd);
-        // (before what may be a connection: a listener that nobody has asked anything looks like one that is unused)
-        if world::is_ready() {
-            listener::note(fd);
-        }
-        take_in_unasked(fd);
-    });
+    each_passed(msg, arrived);
+}
+
+/// A descriptor has come from elsewhere.
+pub(super) fn arrived(fd: c_int) {
+    made(fd);
+    rejoin(fd);
+    // (before what may be a connection: a listener that nobody has asked anything looks like one that is unused)
+    if world::is_ready() {
+        listener::note(fd);
+    }
+    take_in_unasked(fd);
 }
 
 /// A stream that comes back to a process that has it already is the same one: bytes of it that are kept

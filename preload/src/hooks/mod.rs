@@ -13,6 +13,7 @@ mod deaths;
 pub(crate) mod epoll;
 pub(crate) mod exec;
 pub(crate) mod fds;
+mod fetched;
 mod forks;
 pub(crate) mod io;
 mod limits;

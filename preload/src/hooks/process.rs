@@ -257,6 +257,11 @@ pub unsafe extern "C" fn syscall(
         // SAFETY: no pointers.
         #[allow(clippy::cast_possible_truncation)]
         libc::SYS_unshare => return unsafe { unshare(a as c_int) }.into(),
+        #[allow(clippy::cast_possible_truncation)]
+        libc::SYS_pidfd_getfd => {
+            // SAFETY: no pointers.
+            return unsafe { super::fetched::pidfd_getfd(a as c_int, b as c_int, c as u32) }.into();
+        }
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the program's words for this call.
             if let Some(r) = unsafe { super::exec::raw(nr, [a, b, c, d, e]) } {

@@ -1,10 +1,10 @@
 //! Aliases of a connected descriptor, and descriptors that change while somebody uses them.
 
-use super::Case;
+use super::{Case, MOVES};
 use crate::log;
 use crate::side::{Random, Side, text};
 use crate::sys::proc::once_asleep;
-use crate::sys::{Fd, io, net, wait};
+use crate::sys::{Fd, call, io, net, proc, wait};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,6 +21,11 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("f_dupfd_cloexec_alias", |s| {
         alias(s, |fd| net::fcntl(fd, libc::F_DUPFD_CLOEXEC, 600).fd());
     }),
+    Case::pair("pidfd_getfd_of_own", |s| alias(s, |fd| fetch(s, 0, fd))),
+    Case::pair("pidfd_getfd_of_own_set", fetched_set),
+    Case::pair("pidfd_getfd_of_child", fetched_from_child)
+        .processes_only()
+        .any_path(MOVES),
     Case::pair("alias_closed_beside_stream", alias_closed_beside_stream),
     Case::pair("dup_errors", dup_errors),
     Case::pair("dup2_onto_itself", dup2_onto_itself),
@@ -45,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Two names for one stream: either may send, either may read, one may close.
-fn alias(s: &Side, make: fn(Fd) -> Fd) {
+fn alias(s: &Side, make: impl Fn(Fd) -> Fd) {
     let fd = s.pair();
     if s.a() {
         let other = make(fd);
@@ -67,6 +72,62 @@ fn alias(s: &Side, make: fn(Fd) -> Fd) {
         log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
     }
     s.sync("done");
+}
+
+/// A duplicate of what a process has by this number (0: this one), by its pidfd. Where that cannot be had, by dup.
+fn fetch(s: &Side, process: i32, fd: Fd) -> Fd {
+    let process = if process == 0 {
+        std::process::id().cast_signed()
+    } else {
+        process
+    };
+    let pidfd = call!(libc::syscall(libc::SYS_pidfd_open, process, 0));
+    if pidfd.0 < 0 {
+        log!(s, "skipped: pidfd_open says {pidfd}");
+        return net::dup(fd).fd();
+    }
+    let copy = call!(libc::syscall(libc::SYS_pidfd_getfd, pidfd.fd(), fd, 0));
+    net::close(pidfd.fd()).ok();
+    if [libc::ENOSYS, libc::EPERM].into_iter().any(|e| copy.is(e)) {
+        log!(s, "skipped: pidfd_getfd says {copy}");
+        return net::dup(fd).fd();
+    }
+    copy.fd()
+}
+
+/// A set goes on by the duplicate's number.
+fn fetched_set(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        let set = wait::epoll();
+        wait::add(set, fd, libc::EPOLLIN, 7).ok();
+        let copy = fetch(s, 0, set);
+        net::close(set).ok();
+        s.tell_once_asleep();
+        log!(s, "{}", wait::epoll_wait(copy, 4, 10_000));
+        log!(s, "{}", text(&io::recv_exact(fd, 4).0));
+        net::close(copy).ok();
+    } else {
+        s.hear();
+        io::send_all(fd, b"late").ok();
+    }
+    s.sync("done");
+}
+
+/// What a child has is its parent's too.
+fn fetched_from_child(s: &Side) {
+    alias(s, |fd| {
+        let (end, hold) = net::pipe();
+        let child = proc::fork(|| {
+            net::close(hold).ok();
+            io::read(end, &mut [0]).ok();
+            0
+        });
+        let copy = fetch(s, child, fd);
+        net::close(hold).ok();
+        log!(s, "{}", proc::wait_child(child));
+        copy
+    });
 }
 
 fn dup_errors(s: &Side) {

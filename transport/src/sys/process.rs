@@ -1,10 +1,11 @@
 //! Which process is which, and whether it lives, by /proc/PID/stat (proc(5)), which every user may read. A process id alone
 //! says neither: it is used again, and means another process in another PID namespace.
 //!
-//! Called by `shm::owner`. No memory is taken.
+//! Called by `shm::owner`, for which no memory is taken, and by the hook of pidfd_getfd.
 
 use super::fd;
 use crate::syscall;
+use std::ffi::CString;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +25,23 @@ pub enum Fate {
     Ends,
     /// It cannot be told.
     Unknown,
+}
+
+/// Whether this pidfd is this process's own, as far as /proc tells. (One of another PID namespace tells of other numbers.)
+#[must_use]
+pub fn is_own(pidfd: i32) -> bool {
+    pid_of(pidfd) == Some(super::pid())
+}
+
+fn pid_of(pidfd: i32) -> Option<i32> {
+    let mut text = [0u8; 512];
+    let path = CString::new(format!("/proc/self/fdinfo/{pidfd}")).ok()?;
+    let file = fd::open(&path, 0).ok()?;
+    // SAFETY: room for as many bytes.
+    let n = unsafe { syscall!(read, file.raw(), text.as_mut_ptr(), text.len()) }.ok()?;
+    let text = text.get(..n)?.utf8_chunks().next()?.valid();
+    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    pid.trim().parse().ok()
 }
 
 impl Life {
