@@ -288,6 +288,13 @@ pub(crate) unsafe fn send(
             Ok(Sent::NoCredit) if turn == 0 && s.phase() == Phase::Wired => {
                 available(s, fd); // what it grants may lie behind bytes that nobody has read
             }
+            // (nobody grants any more)
+            Ok(Sent::NoCredit) if ending::has_failed(s) && walk.done() > 0 => {
+                return Err(Errno::PIPE);
+            }
+            Ok(Sent::NoCredit) if ending::has_failed(s) => {
+                return Err(told(s, Errno::PIPE, flags));
+            }
             Ok(Sent::NoCredit) => {
                 if let Some(n) = park(s, fd, wire, walk, since) {
                     return Ok(Some(n));
