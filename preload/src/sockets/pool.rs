@@ -18,7 +18,7 @@ use transport::sys;
 use transport::sys::mem::{self, Mapping, memory_file, rlimit};
 
 /// Sockets at most, and with little address space.
-const SIZES: [usize; 3] = [1 << 20, 1 << 16, 1 << 12];
+const SIZES: [usize; 4] = [1 << 20, 1 << 16, 1 << 12, 1 << 8];
 
 /// The pool. Under the registry lock.
 #[derive(Debug)]

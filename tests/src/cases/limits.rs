@@ -161,8 +161,9 @@ fn limit_barely(what: libc::__rlimit_resource_t, bytes: u64) {
 
 /// A program that has next to no memory left becomes another, which finds what it has not read. (Its own output is what is compared.)
 fn data_small_and_execute(s: &Side) {
-    const UNREAD: usize = 60_000;
-    const ENOUGH: u64 = 8 << 20;
+    const UNREAD: usize = 400_000;
+    const HERE: i32 = 60_000;
+    const ENOUGH: u64 = 4 << 20;
     let fd = s.pair();
     for _ in 0..20 {
         io::send_all(fd, b"works").ok();
@@ -171,16 +172,13 @@ fn data_small_and_execute(s: &Side) {
     if s.a() {
         let bytes: Vec<u8> = (0..UNREAD).map(|i| (i / 7) as u8).collect();
         io::send_all(fd, &bytes).ok();
-        s.sync("sent");
         s.wait_gone();
         return;
     }
-    s.sync("sent");
-    wait::wait_queued(fd, UNREAD as i32);
+    wait::wait_queued(fd, HERE);
     net::dup2(fd, 0).ok();
-    // (no more than what comes next takes of the heap, and enough for the other program)
-    let data = pages_in_use(5) * 4096;
-    limit_barely(libc::RLIMIT_DATA, ENOUGH.max(data + 32 * 1024));
+    // (less than a process under the library has by then, so that it gets no more, and enough for the other program)
+    limit_barely(libc::RLIMIT_DATA, ENOUGH);
     let script = format!("echo B $(head -c {UNREAD} | cksum)");
     proc::exec(&["/bin/bash", "--norc", "-c", &script], true);
     log!(s, "exec failed");
