@@ -175,4 +175,18 @@ impl Set {
         }
         new
     }
+
+    /// Whether nothing is sure to wake for something in it, as of its last wish: so it is not for who sleeps around it. (Such entries stay
+    /// hot.)
+    pub(super) fn is_unsure(&'static self) -> bool {
+        let Some(mut l) = self.lock() else {
+            return false;
+        };
+        (0..l.hot.len()).any(|at| {
+            let index = l.hot.get(at).copied();
+            index
+                .and_then(|i| l.entry(i))
+                .is_some_and(|e| e.is_unsure())
+        })
+    }
 }

@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_nested_edge_after_edge", edge_after_edge),
     Case::pair("sets_nested_sleeper", sets_nested_sleeper),
     Case::pair("sets_nested_silent", sets_nested_silent),
+    Case::pair("sets_nested_two_of_one", sets_nested_two_of_one),
     Case::pair("sets_in_poll_and_select", sets_in_poll_and_select),
     Case::pair("sets_poll_on_set_sleeps", sets_poll_on_set_sleeps),
     Case::pair("sets_loops", sets_loops),
@@ -322,6 +323,47 @@ fn sets_nested_sleeper(s: &Side) {
     } else {
         s.hear();
         io::send_all(fd, b"x").ok();
+    }
+    s.sync("done");
+}
+
+/// A connection in two sets, both of them in a third, which is slept on for so long that it is left to what wakes for it.
+fn sets_nested_two_of_one(s: &Side) {
+    let fd = super::sharing::warm_pair(s);
+    let (one, two, outer) = (wait::epoll(), wait::epoll(), wait::epoll());
+    add(one, fd, EPOLLIN, 1).ok();
+    add(two, fd, EPOLLIN | EPOLLET, 2).ok();
+    add(outer, one, EPOLLIN, 3).ok();
+    add(outer, two, EPOLLIN, 4).ok();
+    // (so many that it is worth a ring, where there are adapters)
+    for _ in 0..40 {
+        if s.a() {
+            io::send_all(fd, b"p").ok();
+            io::recv_exact(fd, 1);
+        } else {
+            io::recv_exact(fd, 1);
+            io::send_all(fd, b"p").ok();
+        }
+    }
+    epoll_wait(two, 4, 0);
+    s.sync("quiet");
+    for _ in 0..3 {
+        if s.a() {
+            let helper = s.tell_once_asleep();
+            log!(s, "{}", epoll_wait(outer, 4, 5000).ret.ok() > 0);
+            log!(
+                s,
+                "{} | {}",
+                epoll_wait(one, 4, 1000),
+                epoll_wait(two, 4, 1000)
+            );
+            io::recv_exact(fd, 1);
+            helper.join().unwrap();
+        } else {
+            s.hear();
+            std::thread::sleep(wait::millis(300));
+            io::send_all(fd, b"x").ok();
+        }
     }
     s.sync("done");
 }

@@ -64,7 +64,13 @@ impl Entry {
                 });
         }
         match self.subject {
-            Subject::Set(inner) => inner.wish_all(),
+            Subject::Set(inner) => {
+                let new = inner.wish_all();
+                if inner.is_unsure() {
+                    self.waker = Waker::None; // (whoever found that out has sleeps be naps)
+                }
+                new
+            }
             _ => false,
         }
     }
