@@ -304,7 +304,9 @@ impl Entry {
                 }
                 if edges {
                     let room = hit & ROOM != 0;
-                    let over = hit & libc::EPOLLHUP.cast_unsigned() != 0;
+                    let ended = hit & libc::EPOLLRDHUP.cast_unsigned() != 0
+                        && !s.rx_shut.load(Ordering::Relaxed);
+                    let over = ended || hit & libc::EPOLLHUP.cast_unsigned() != 0;
                     // (the kernel's connection, which may be over long after the end of file, or fail behind both, tells of that by itself)
                     let wired = u64::from(s.phase() == Phase::Wired);
                     let there = (wired * u64::from(hit & ALWAYS)) << 58 | self.seen_edge & FAILED;
@@ -312,7 +314,7 @@ impl Entry {
                     if !(self.fresh || new || room && lack != self.seen_lack) {
                         return None;
                     }
-                    // (behind both ends nothing comes any more; the look itself may have heard of them)
+                    // (behind the peer's end, or both, nothing comes any more; the look itself may have heard of it)
                     self.seen_edge = there
                         ^ if over {
                             ready::edge(s, fd, data, ask)

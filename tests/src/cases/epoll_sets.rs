@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("sets_nested_sleeper", sets_nested_sleeper),
     Case::pair("sets_nested_silent", sets_nested_silent),
     Case::pair("sets_nested_two_of_one", sets_nested_two_of_one),
+    Case::pair("sets_half_close_once", sets_half_close_once),
     Case::pair("sets_in_poll_and_select", sets_in_poll_and_select),
     Case::pair("sets_poll_on_set_sleeps", sets_poll_on_set_sleeps),
     Case::pair("sets_loops", sets_loops),
@@ -364,6 +365,28 @@ fn sets_nested_two_of_one(s: &Side) {
             std::thread::sleep(wait::millis(300));
             io::send_all(fd, b"x").ok();
         }
+    }
+    s.sync("done");
+}
+
+/// An edge-triggered set that asks for the peer's end alone is told of it once, whatever has come before.
+fn sets_half_close_once(s: &Side) {
+    let fd = super::sharing::warm_pair(s);
+    if s.a() {
+        let set = wait::epoll();
+        add(set, fd, EPOLLRDHUP | EPOLLET, 1).ok();
+        let helper = s.tell_once_asleep();
+        log!(s, "{}", epoll_wait(set, 4, -1));
+        helper.join().unwrap();
+        log!(s, "{}", epoll_wait(set, 4, 0));
+        log!(s, "{}", epoll_wait(set, 4, 20));
+        io::recv_exact(fd, 3);
+        log!(s, "{}", epoll_wait(set, 4, 0));
+    } else {
+        s.hear();
+        io::send_all(fd, b"abc").ok();
+        std::thread::sleep(wait::millis(20));
+        net::shutdown(fd, libc::SHUT_WR).ok();
     }
     s.sync("done");
 }
