@@ -21,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .any_path("no shared memory to be had"),
     Case::pair("data_small_and_execute", data_small_and_execute).processes_only(),
+    Case::pair("stack_smallest", stack_smallest),
     Case::solo("descriptor_count", descriptor_count).conns(300),
 ];
 
@@ -200,6 +201,82 @@ fn address_space_of_its_own(s: &Side) {
 fn file_size_zero(s: &Side) {
     proc::limit(libc::RLIMIT_FSIZE, 0);
     twenty_rounds(s);
+}
+
+const PIECE: usize = 60_000;
+
+/// What the thread of [`stack_smallest`] works with, and how much of each piece has gone.
+struct Moves {
+    fd: Fd,
+    file: Fd,
+    pipe: [Fd; 2],
+    gone: [usize; 3],
+}
+
+extern "C" fn move_all(moves: *mut libc::c_void) -> *mut libc::c_void {
+    static BYTES: [u8; PIECE] = [7; PIECE];
+    // SAFETY: the test's, which waits for this thread; the descriptors are open, and the bytes there.
+    unsafe {
+        let m = &mut *moves.cast::<Moves>();
+        let (mut at, null) = (0, std::ptr::null_mut());
+        while m.gone[0] < PIECE {
+            let n = libc::sendfile(m.fd, m.file, &raw mut at, PIECE - m.gone[0]);
+            m.gone[0] += usize::try_from(n).unwrap_or(PIECE);
+        }
+        let mut at = 0;
+        while m.gone[1] < PIECE {
+            let left = PIECE - m.gone[1];
+            let mut n = libc::splice(m.file, &raw mut at, m.pipe[1], null, left, 0);
+            m.gone[1] += usize::try_from(n).unwrap_or(PIECE);
+            while n > 0 {
+                n -= libc::splice(m.pipe[0], null, m.fd, null, n as usize, 0).max(1);
+            }
+        }
+        while m.gone[2] < PIECE {
+            let rest = &BYTES[m.gone[2]..];
+            let n = libc::send(m.fd, rest.as_ptr().cast(), rest.len(), 0);
+            m.gone[2] += usize::try_from(n).unwrap_or(PIECE);
+        }
+        libc::recv(m.fd, (&raw mut at).cast(), 1, 0);
+    }
+    std::ptr::null_mut()
+}
+
+/// A thread with the smallest stack that there is moves bytes in all ways.
+fn stack_smallest(s: &Side) {
+    const LEAST: usize = 16 * 1024;
+    let fd = s.pair();
+    if !s.a() {
+        let (got, _) = io::recv_exact(fd, 3 * PIECE);
+        log!(s, "{} {}", got.len(), got.iter().all(|b| *b == 7));
+        io::send_all(fd, b"x").ok();
+        s.sync("done");
+        return;
+    }
+    let file = io::memory_file(&[7; PIECE]);
+    let pipe = net::pipe();
+    let mut m = Moves {
+        fd,
+        file,
+        pipe: pipe.into(),
+        gone: [0; 3],
+    };
+    // SAFETY: attributes and a thread of this function's, which it waits for.
+    unsafe {
+        let (mut attributes, mut thread) = std::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstacksize(&raw mut attributes, LEAST);
+        let r = libc::pthread_create(
+            &raw mut thread,
+            &raw const attributes,
+            move_all,
+            (&raw mut m).cast(),
+        );
+        log!(s, "made {r}");
+        libc::pthread_join(thread, std::ptr::null_mut());
+    }
+    log!(s, "{:?}", m.gone);
+    s.sync("done");
 }
 
 /// What a connection leaves behind in descriptors once it is closed.

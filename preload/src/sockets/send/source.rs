@@ -65,8 +65,7 @@ pub(crate) fn send_from(
                     Said::Sent(n) => moved(walk, Ok(n)),
                     Said::NoRoom => Ok(Step::NoRoom),
                     Said::Taken => {
-                        let mut buf = [0u8; 16384];
-                        let n = fill(buf.as_mut_ptr(), walk.left().min(buf.len()));
+                        let n = take_in_vain(&mut fill, walk.left());
                         moved(walk, n)
                     }
                 };
@@ -86,6 +85,17 @@ pub(crate) fn send_from(
             }
         },
     )
+}
+
+/// Takes a piece of what nobody will read. (A frame of its own: a program's stacks may be as small as 16 KiB.)
+#[cold]
+#[inline(never)]
+fn take_in_vain(
+    fill: &mut impl FnMut(*mut u8, usize) -> Result<usize>,
+    most: usize,
+) -> Result<usize> {
+    let mut buf = [0u8; 4096];
+    fill(buf.as_mut_ptr(), most.min(buf.len()))
 }
 
 /// A piece of a file to a connection on software iWARP. What finds no room goes back.

@@ -1,6 +1,6 @@
 //! Messages that are put together here, in one copy: small ones, all that carry a sum, and SDP's own words.
 
-use super::{Common, From, HEAD, LENGTH, Out, PENDING, Sent};
+use super::{Common, From, HEAD, LENGTH, Numbers, Out, PENDING, Sent};
 use crate::iwarp::ddp::{self, Untagged};
 use crate::iwarp::mpa::Parts;
 use crate::iwarp::rdmap::{Opcode, queue};
@@ -18,6 +18,9 @@ const SHORT: usize = 4 * 1024;
 
 /// Octets of an FPDU, at most: its length is a word of 16 bits; a marker in each 512, pad and sum.
 const LONGEST: usize = LENGTH + (1 << 16) + (1 << 16) / 512 * 4 + 8;
+
+/// What an FPDU ends with: where it ends here, the bytes and the numbers up to there.
+type End = (usize, usize, Numbers);
 
 /// What stands in front of a payload, behind the length.
 #[derive(Clone, Copy)]
@@ -62,39 +65,41 @@ impl Out {
         answers: bool,
     ) -> Result<Sent> {
         let alone = keep || self.from == From::Early || self.noted.is_on();
-        // SAFETY: passed on to the caller.
-        unsafe {
-            if alone {
-                self.send_together::<1>(common, fd, walk, more, (keep, answers))
-            } else if self.is_short() && walk.left() > AT_ONCE * self.most {
-                self.send_together::<SHORT_AT_ONCE>(common, fd, walk, more, (keep, answers))
-            } else {
-                self.send_together::<AT_ONCE>(common, fd, walk, more, (keep, answers))
-            }
+        let none = (self.end, 0, self.numbers);
+        let is_short = self.is_short() && walk.left() > AT_ONCE * self.most;
+        // (not on the stack, of which a program may have 16 KiB)
+        let mut many = Vec::new();
+        if !alone && is_short && many.try_reserve_exact(SHORT_AT_ONCE).is_ok() {
+            many.resize(SHORT_AT_ONCE, none);
         }
+        let mut few = [none; AT_ONCE];
+        let ends = match (alone, many.is_empty()) {
+            (true, _) => few.get_mut(..1).unwrap_or_default(),
+            (false, true) => &mut few,
+            (false, false) => &mut many,
+        };
+        // SAFETY: passed on to the caller.
+        unsafe { self.send_together(common, fd, walk, more, (keep, answers), ends) }
     }
 
-    /// [`Self::send_small`] of up to so many FPDUs. (A frame of its own: a program's stacks may be as small as 16 KiB, and only the
-    /// last of these takes much of one.)
+    /// [`Self::send_small`] of as many FPDUs as there are places for what each ends with.
     ///
     /// # Safety
     /// As there.
-    #[inline(never)]
-    unsafe fn send_together<const MOST: usize>(
+    unsafe fn send_together(
         &mut self,
         common: &Common,
         fd: i32,
         walk: &mut Walk,
         more: i32,
         (keep, answers): (bool, bool),
+        ends: &mut [End],
     ) -> Result<Sent> {
         let before = self.numbers;
         let at = self.end;
         let mut ahead = walk.part(walk.left());
-        // What each ends with: where it ends here, the bytes and the numbers up to there.
-        let mut ends = [(at, 0, before); MOST];
         let mut count = 0;
-        for end in &mut ends {
+        for end in ends.iter_mut() {
             let head = if answers {
                 self.answer_head(common)
             } else {
