@@ -6,7 +6,7 @@
 
 use dlmalloc::Allocator;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use transport::sys::mem::rlimit;
+use transport::sys::mem::{Mapping, rlimit};
 use transport::syscall;
 
 /// What the reserve is handed out in: as `dlmalloc` asks for it.
@@ -70,9 +70,9 @@ fn is_limited() -> bool {
 }
 
 /// Fresh memory of the kernel's.
-fn map(size: usize, more: i32) -> Option<*mut u8> {
+fn map(size: usize) -> Option<*mut u8> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a fresh mapping where the kernel wants it.
     let at = unsafe { syscall!(mmap, 0, size, prot, flags, -1i32, 0) }.ok()?;
     Some(std::ptr::with_exposed_provenance_mut(at))
@@ -88,11 +88,11 @@ unsafe impl Allocator for Kernel {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         if !IS_MAPPED.swap(true, Ordering::Relaxed)
             && !is_limited()
-            && let Some(at) = map(BLOCKS * BLOCK, libc::MAP_NORESERVE)
+            && let Ok(m) = Mapping::private(BLOCKS * BLOCK)
         {
-            RESERVE.store(at, Ordering::Relaxed);
+            RESERVE.store(m.leak().as_ptr(), Ordering::Relaxed); // (counted: what a program allows itself stays its own)
         }
-        let own = map(size, 0).map(|at| (at, size, 0));
+        let own = map(size).map(|at| (at, size, 0));
         own.or_else(|| take(size).map(|(at, size)| (at, size, OF_RESERVE)))
             .unwrap_or((std::ptr::null_mut(), 0, 0))
     }

@@ -66,10 +66,7 @@ fn leave_inheritable(starts: bool) -> Withheld {
     let mut carried = Vec::new();
     table::each(0, u32::MAX, |fd, entry| {
         if let table::Entry::Socket(s) = entry {
-            // SAFETY: no pointers.
-            let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
-            let stays = flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize != 0);
-            if stays || !is_it(fd) {
+            if !handover::stays(fd) || !is_it(fd) {
                 return;
             }
             if wired::is_wired(s) {

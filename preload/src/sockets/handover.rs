@@ -60,7 +60,7 @@ fn place(at: *const u8) -> Option<(i32, usize)> {
 }
 
 /// Whether a new program inherits this descriptor.
-fn stays(fd: i32) -> bool {
+pub(crate) fn stays(fd: i32) -> bool {
     // SAFETY: no pointers.
     let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFD) };
     flags.is_ok_and(|f| f & libc::FD_CLOEXEC.cast_unsigned() as usize == 0)
