@@ -351,6 +351,10 @@ fn hear_alone(s: &'static Socket, fd: i32, wire: &'static Wire) -> (Heard, bool)
         let (_, peer) = s.record.names();
         mapper::refused(&peer);
         s.record.set_kernel(Reason::PeerPlain);
+        // SAFETY: as above.
+        if unsafe { wire.out() }.pending() == 0 {
+            forget_reset_behind_end(wire, fd);
+        }
     }
     s.set_phase(Phase::Wired);
     // SAFETY: as above.
@@ -358,6 +362,19 @@ fn hear_alone(s: &'static Socket, fd: i32, wire: &'static Wire) -> (Heard, bool)
         wire.common.fail(e); // the kernel says so once, and the program's next call tells
     }
     (heard, full)
+}
+
+/// A request that meets a peer's end on its way is answered with a reset behind that, which nothing that the program has said has caused:
+/// it is to find the end alone. (A reset without an end may be somebody's wish.)
+fn forget_reset_behind_end(wire: &Wire, fd: i32) {
+    let has_ended = || diag::carried(fd).is_some_and(|c| c.received > 0); // (the kernel counts an end as an octet)
+    if net::has_only_error(fd)
+        && has_ended()
+        && let Ok(e @ 1..) = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR)
+        && e != libc::EPIPE
+    {
+        wire.common.fail(Errno(e)); // told from here
+    }
 }
 
 /// A server that has not been asked will not agree any more.
