@@ -23,6 +23,8 @@ pub struct Side {
     name: char,
     channel: Fd,
     setup: Setup,
+    /// The process of the other end, if it is another.
+    other: Option<i32>,
 }
 
 /// Writes one line of this side's transcript.
@@ -39,7 +41,16 @@ impl Side {
             name,
             channel,
             setup,
+            other: None,
         }
+    }
+
+    /// The same where the other end is another process, which has begun.
+    pub fn of_two(name: char, channel: Fd, setup: Setup) -> Self {
+        let side = Self::new(name, channel, setup);
+        side.tell(std::process::id().into());
+        let other = Some(side.hear() as i32);
+        Self { other, ..side }
     }
 
     /// Whether this is end A, the one a case names first.
@@ -100,10 +111,13 @@ impl Side {
         );
     }
 
-    /// Waits until the other end's process has closed the channel, which it does by ending.
+    /// Waits until the other end's process has closed the channel, which it does by ending, and the rest of what it had.
     pub fn wait_gone(&self) {
         let mut word = [0u8; 8];
         while io::read(self.channel, &mut word).0 > 0 {}
+        if let Some(pid) = self.other {
+            proc::wait_ended(pid);
+        }
     }
 
     /// Listens on a port of 127.0.0.1, which the other end takes by [`Self::target`].

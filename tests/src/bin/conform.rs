@@ -57,7 +57,7 @@ fn play(case: Case, side: &str, setup: Setup, channel: i32) -> ExitCode {
         }
         (Body::Pair(body), side) => {
             net::fcntl(channel, libc::F_SETFD, libc::FD_CLOEXEC).ok();
-            body(&Side::new(side.chars().next().unwrap(), channel, setup));
+            body(&Side::of_two(side.chars().next().unwrap(), channel, setup));
         }
     }
     ExitCode::SUCCESS

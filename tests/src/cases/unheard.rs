@@ -215,7 +215,6 @@ fn killed_beside_what_is_ready(s: &Side) {
     }
     s.wait_gone();
     wait::wait_for(other, libc::POLLIN);
-    sleep(wait::millis(20)); // the kernel tells of the ends of one process in no order: the other's may be on its way yet
     for watched in [
         &[(fd, libc::POLLRDHUP), (other, libc::POLLIN)][..],
         &[(other, libc::POLLIN | libc::POLLRDHUP)],

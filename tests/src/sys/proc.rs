@@ -239,7 +239,6 @@ pub fn fork(body: impl FnOnce() -> i32) -> i32 {
     pid
 }
 
-/// Waits for a child; "exit N" or "signal N".
 /// Whether a child has ended; it is left to be waited for.
 pub fn has_ended(pid: i32) -> bool {
     // SAFETY: a structure of zeros is one, and writable.
@@ -256,6 +255,17 @@ pub fn has_ended(pid: i32) -> bool {
     unsafe { info.si_pid() != 0 }
 }
 
+/// Waits until all threads of a process have ended, and with them what it had open; it may be anybody's child.
+pub fn wait_ended(pid: i32) {
+    let fd = call!(libc::syscall(libc::SYS_pidfd_open, pid, 0));
+    if fd.is(libc::ESRCH) {
+        return; // somebody has waited for it
+    }
+    super::wait::wait_for(fd.fd(), libc::POLLIN);
+    super::net::close(fd.fd()).ok();
+}
+
+/// Waits for a child; "exit N" or "signal N".
 pub fn wait_child(pid: i32) -> String {
     let mut status = 0;
     loop {
