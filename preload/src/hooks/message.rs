@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering;
 use transport::reason::Reason;
 use transport::sys::Errno;
 
+/// MSG_CMSG_COMPAT: the kernel's own, with which it takes no message from a program.
+const REFUSED: c_int = c_int::MIN;
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int) -> isize {
     let asked = Cell::new(false);
@@ -36,7 +39,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
     if !is_good(msg.cast(), size_of::<libc::msghdr>(), Access::Write) {
         return fail(Errno::FAULT);
     }
-    if flags & libc::MSG_ERRQUEUE != 0 {
+    if flags & (libc::MSG_ERRQUEUE | REFUSED) != 0 {
         return kernel();
     }
     // SAFETY: probed.

@@ -91,7 +91,7 @@ unsafe fn receive(
     flags: i32,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    if flags & !recv::FLAGS != 0 {
+    if flags & recv::APART != 0 {
         return kernel();
     }
     let _point = threads::point();

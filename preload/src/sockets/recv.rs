@@ -19,13 +19,9 @@ use transport::sdp::rx::{Due, How};
 use transport::sdp::{Ended, Got, Leg, Walk};
 use transport::sys::{Errno, Result, net};
 
-/// Flags that are served here; any other goes to the kernel.
-pub(crate) const FLAGS: i32 = libc::MSG_DONTWAIT
-    | libc::MSG_PEEK
-    | libc::MSG_WAITALL
-    | libc::MSG_TRUNC
-    | libc::MSG_NOSIGNAL
-    | libc::MSG_CMSG_CLOEXEC;
+/// Flags of calls that ask for something else than the stream's next bytes. Of all others a TCP socket's reader has a use for a few, which
+/// are served here, and passes over the rest.
+pub(crate) const APART: i32 = libc::MSG_OOB | libc::MSG_ERRQUEUE;
 
 /// How often a call looks again because bytes may have come as it looked.
 const LOOKS: u32 = 64;

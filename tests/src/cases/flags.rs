@@ -32,7 +32,32 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("oob_empty", oob_empty).any_path("urgent data may go by the kernel"),
     Case::pair("errqueue_empty", errqueue_empty),
     Case::pair("confirm_and_eor", confirm_and_eor),
+    Case::pair("flags_without_a_use", flags_without_a_use),
 ];
+
+/// Flags that a reader has no use for: the kernel passes over them.
+fn flags_without_a_use(s: &Side) {
+    let fd = s.pair();
+    let known = [
+        libc::MSG_EOR,
+        libc::MSG_CONFIRM,
+        libc::MSG_DONTROUTE,
+        libc::MSG_CTRUNC,
+        libc::MSG_MORE,
+        libc::MSG_WAITFORONE,
+        libc::MSG_ZEROCOPY,
+    ];
+    for flag in known.into_iter().chain([0x4_0000, 0x1000_0000]) {
+        io::send_all(fd, b"0123456789").ok();
+        let (mut first, mut rest) = ([b'.'; 4], [b'.'; 4]);
+        log!(s, "{} {}", io::recv(fd, &mut first, flag), text(&first));
+        wait::wait_queued(fd, 6);
+        let (r, _) = io::recvmsg(fd, &mut [&mut rest], flag | libc::MSG_DONTWAIT);
+        log!(s, "{r} {}", text(&rest));
+        log!(s, "{}", text(&io::recv_exact(fd, 2).0));
+        s.sync("read");
+    }
+}
 
 fn peek_repeated(s: &Side) {
     let fd = s.pair();

@@ -171,8 +171,17 @@ impl Asker {
                 // It is in RDMA mode, and speaks something else there: nothing can follow.
                 Err(_) => Reply::Foreign,
             },
-            Err(_) => Reply::Foreign,
+            Err(_) => crossed(bytes),
         }
+    }
+}
+
+/// A request in place of an answer: both have connected to each other at once, and each declines so what the other has asked.
+fn crossed(bytes: &[u8]) -> Reply {
+    match Responder::hear(bytes) {
+        Ok(Heard::Partial(_)) => Reply::Partial,
+        Ok(Heard::Whole { used, .. }) => Reply::Declined(used),
+        Err(_) => Reply::Foreign,
     }
 }
 

@@ -518,4 +518,7 @@ fn what_is_no_request_is_left_alone() {
     };
     assert_eq!((used, asker.hear(&reply[..n])), (len, Reply::Declined(n)));
     assert_eq!(asker.hear(b"220 mail.example ESMTP"), Reply::Foreign);
+    // Both have asked: each declines.
+    assert_eq!(asker.hear(&request[..len]), Reply::Declined(len));
+    assert_eq!(asker.hear(&request[..len - 1]), Reply::Partial);
 }

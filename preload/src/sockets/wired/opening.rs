@@ -197,7 +197,8 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         return become_plain(w, s, fd, Reason::Uncounted);
     }
     if carried.received > 0 {
-        return become_plain(w, s, fd, Reason::PeerPlain); // it spoke first
+        // It spoke first. (Who has connected to this side at the same time may have asked.)
+        return decline(w, s, fd, Reason::PeerPlain);
     }
     if s.lowat.load(Ordering::Relaxed) > 1 {
         return become_plain(w, s, fd, Reason::SocketOption);
