@@ -3,13 +3,14 @@
 //! A look at an entry that has nothing costs little, and a bell costs both sides a call of the kernel: so
 //! an entry is looked at in vain about as often as makes up for one bell. The more entries are hot the
 //! dearer is a look at each, since they no longer lie in the caches, and every wait goes past all of
-//! them: the idle ones must not slow down those that have something.
+//! them: the idle ones must not slow down those that have something. Whether they are idle is tried out (`trial`).
 
 use super::entry::{Asked, Entry, Heed};
 use super::set::{Inner, Set};
 use super::ticket;
 use crate::sockets::wired;
 use std::sync::atomic::Ordering;
+use transport::clock;
 use transport::doorbell::Ticket;
 use transport::sys::barrier;
 
@@ -45,10 +46,16 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Among so many hot ones.
+    /// With the hot ones of this set.
+    pub(super) fn of(l: &Inner) -> Self {
+        Self::among(l.hot.len(), l.trial.is_long())
+    }
+
+    /// Among so many hot ones. `long`: as if they were few.
     #[allow(clippy::cast_possible_truncation)]
-    pub(super) fn among(hot: usize) -> Self {
-        let with_bells = (MOST * FEW / hot.max(FEW)).max(LEAST) as u16;
+    fn among(hot: usize, long: bool) -> Self {
+        let crowd = if long { FEW } else { hot.max(FEW) };
+        let with_bells = (MOST * FEW / crowd).max(LEAST) as u16;
         let with_told = if hot > FEW_TOLD { 0 } else { with_bells };
         Self {
             with_bells,
@@ -118,7 +125,7 @@ pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
     if set.waiters.load(Ordering::SeqCst) > 0 {
         return;
     }
-    let patience = Patience::among(l.hot.len()).asleep();
+    let patience = Patience::of(&l).asleep();
     keep(&mut l, |e| {
         if e.asked != Asked::Ours && !e.has_bell() {
             return true;
@@ -134,6 +141,13 @@ pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
         // (others may have had it looked at since the sleep began)
         e.heed == Heed::Asked || e.is_ready() || e.is_unsure()
     });
+}
+
+/// A call begins: where many are hot, it may be time to try how patient to be.
+pub(super) fn begin(l: &mut Inner) {
+    if l.hot.len() > FEW {
+        l.trial.turn(clock::ticks());
+    }
 }
 
 /// Drops from the hot list all that `stays` does not hold of.
@@ -157,9 +171,10 @@ mod tests {
 
     #[test]
     fn patience_shrinks_with_the_crowd() {
-        let looks = |hot| Patience::among(hot).with_bells / weight(hot, false);
+        let looks = |hot| Patience::among(hot, false).with_bells / weight(hot, false);
         assert_eq!([0, 1, 64].map(looks), [512; 3]);
         assert_eq!([128, 1024, 4096, 100_000].map(looks), [256, 32, 8, 8]);
         assert_eq!([64, 65].map(|hot| weight(hot, true)), [1, 16]);
+        assert_eq!(Patience::among(100_000, true).with_bells, MOST as u16);
     }
 }

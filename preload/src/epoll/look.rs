@@ -70,7 +70,7 @@ fn look(
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
     let start = if len > out.room { l.next % len } else { 0 };
-    let (patience, weight) = (hot::Patience::among(len), hot::weight(len, spinning));
+    let (patience, weight) = (hot::Patience::of(l), hot::weight(len, spinning));
     let mut tired = false;
     for turn in 0..len {
         let Some(&index) = l.hot.get((start + turn) % len) else {
@@ -110,6 +110,7 @@ fn look(
                 e.reported_in = call;
                 let (data, s) = (e.data, e.socket());
                 out.push_ours(events, data, s);
+                l.trial.told();
                 l.next = start + turn + 1;
             }
             None => {

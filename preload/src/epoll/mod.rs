@@ -12,5 +12,6 @@ pub(crate) mod registered;
 pub(crate) mod set;
 mod shared;
 pub(crate) mod ticket;
+mod trial;
 pub(crate) mod wait;
 mod waking;

@@ -9,6 +9,7 @@
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
 use super::entry::{EXCLUSIVE, Entry, Heed};
+use super::trial::Trial;
 use crate::sockets::lock::{self, SpinLock};
 use crate::sockets::order::Rank;
 use crate::sockets::spin::{Budget, Company};
@@ -73,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) calls: u32,
     /// Among the hot ones, as of the last look, are some of which the kernel tells: to ask it once is cheaper than to ask it about each.
     pub(super) by_kernel: bool,
+    /// How patient it is with the hot ones, where they are many.
+    pub(super) trial: Trial,
     /// Where among the hot ones the next call begins, if the program's array is smaller.
     pub(crate) next: usize,
     /// Those that ask at their first use, which a wait is ([`super::callers`]).

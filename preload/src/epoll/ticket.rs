@@ -67,7 +67,7 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
     if let Some(t) = ticket {
         set.ticket.store(t.number(), Ordering::SeqCst);
     }
-    let patience = hot::Patience::among(l.hot.len()).asleep();
+    let patience = hot::Patience::of(&l).asleep();
     let (mut new, mut used) = (false, false);
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)

@@ -157,6 +157,7 @@ fn run(
 fn begin(set: &'static Set) -> Result<(u32, bool)> {
     // In a handler that interrupted this very set: nothing can be said, as after a signal.
     let mut l = set.lock().ok_or(Errno::INTR)?;
+    hot::begin(&mut l);
     Ok((l.next_call(), l.by_kernel))
 }
 
