@@ -10,11 +10,23 @@ use super::out::Out;
 use super::set::{Inner, OTHERS, RING, Set, TAG, TAG_MASK, WAKING, index_of_tag, is_of};
 use crate::real;
 use crate::sockets::{Socket, operator, ready, rouse, shows, wired};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use transport::sys::{Errno, Result};
 
 /// Events handled of one look at the kernel, beyond which it is asked again.
 const BATCH: usize = 64;
+/// Of these, under the set's lock at a time. (What they are told of stands on the stack, of which a handler may have 8 KiB.)
+const PART: usize = 16;
+
+/// What a look at the kernel's events has come upon.
+#[derive(Default)]
+struct Found {
+    /// Streams, or sets around them.
+    ours: bool,
+    others: bool,
+    look_again: bool,
+}
 
 /// Sockets that have to be brought up to date, outside the set's lock.
 type Unsettled = [Option<(&'static Socket, i32)>; 16];
@@ -186,12 +198,39 @@ fn translate_to(
     call: u32,
     asleep: bool,
 ) {
-    let mut ours = [(Subject::Other, -1, 0); BATCH];
+    let mut found = Found::default();
+    for first in (0..n).step_by(PART) {
+        let part = first..n.min(first + PART);
+        if !take_part(set, at, part, out, call, asleep, &mut found) {
+            return;
+        }
+    }
+    if found.others {
+        rouse::heard(set);
+    }
+    if found.ours || found.others || found.look_again {
+        from_user(set, out, call);
+    }
+}
+
+/// Some of the events of [`translate_to`]. False if the set cannot be looked at: this thread has it.
+#[inline(never)]
+fn take_part(
+    set: &'static Set,
+    at: *mut libc::epoll_event,
+    part: Range<usize>,
+    out: &mut Out,
+    call: u32,
+    asleep: bool,
+    found: &mut Found,
+) -> bool {
+    let mut ours = [None; PART];
     let mut count = 0;
-    let (mut others, mut look_again) = (false, false);
     {
-        let Some(mut l) = set.lock() else { return };
-        for i in 0..n {
+        let Some(mut l) = set.lock() else {
+            return false;
+        };
+        for i in part {
             // SAFETY: the kernel filled this many entries.
             let ev = unsafe { at.add(i).read_unaligned() };
             let (events, data) = (ev.events, ev.u64);
@@ -205,8 +244,8 @@ fn translate_to(
                 out.push(events, data);
                 continue;
             };
-            others |= index == OTHERS;
-            look_again |= index == WAKING;
+            found.others |= index == OTHERS;
+            found.look_again |= index == WAKING;
             let Some(e) = l.entry(index) else { continue };
             if tagged && (data & RING != 0 && !e.has_ring() || !is_of(e, data)) {
                 continue; // it stood for another
@@ -225,7 +264,7 @@ fn translate_to(
                 continue;
             }
             if e.asked == Asked::Beside {
-                look_again = true; // (what the kernel says of it is for the program, and no news of a stream of ours)
+                found.look_again = true; // (what the kernel says of it is for the program, and no news of a stream of ours)
             } else if let Some(slot) = ours.get_mut(count) {
                 #[allow(clippy::cast_possible_truncation)]
                 let bits = if !tagged || data & RING == 0 {
@@ -238,24 +277,18 @@ fn translate_to(
                 if let Some(s) = e.socket().filter(|s| s.shows_end(bits)) {
                     s.over.store(true, Ordering::Release);
                 }
-                *slot = (e.subject, e.socket().map_or(e.fd, |s| e.number(s)), bits);
+                found.ours = true;
+                *slot = e.socket().map(|s| (s, e.number(s), bits));
                 count += 1;
             }
             l.heat(index);
         }
     }
-    for (subject, fd, bits) in ours.into_iter().take(count) {
+    for (s, fd, bits) in ours.into_iter().take(count).flatten() {
         // (unless it was closed meanwhile)
-        if let Some(s) = subject.socket() {
-            shows::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep), false);
-        }
+        shows::kernel_shows_to(s, fd, bits, Some(set).filter(|_| asleep), false);
     }
-    if others {
-        rouse::heard(set);
-    }
-    if count > 0 || others || look_again {
-        from_user(set, out, call);
-    }
+    true
 }
 
 /// Waits in the kernel, through libc where a mask or the time-out allows it.

@@ -87,9 +87,13 @@ impl Out {
     /// Puts events in the order in which their peers have put, as far as those say. The others stay
     /// where they are.
     pub(super) fn put_in_order(&mut self) {
-        if self.count < 2 {
-            return;
+        if self.count > 1 {
+            self.sort();
         }
+    }
+
+    #[inline(never)]
+    fn sort(&mut self) {
         let mut list = [(0u64, 0usize); ORDERED];
         let mut n = 0;
         for (s, place) in self.ours.iter().take(self.count).flatten() {

@@ -3,7 +3,9 @@
 use super::Case;
 use crate::log;
 use crate::side::{Side, own_pair};
-use crate::sys::{Fd, io, net, proc, wait};
+use crate::sys::{Fd, call, io, net, proc, wait};
+use libc::{SA_ONSTACK, SA_SIGINFO, SIGUSR2};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("nofile_reached", nofile_reached)
@@ -22,6 +24,7 @@ pub(super) const CASES: &[Case] = &[
         .any_path("no shared memory to be had"),
     Case::pair("data_small_and_execute", data_small_and_execute).processes_only(),
     Case::pair("stack_smallest", stack_smallest),
+    Case::pair("stack_of_a_handler", stack_of_a_handler).processes_only(),
     Case::solo("descriptor_count", descriptor_count).conns(300),
 ];
 
@@ -276,6 +279,87 @@ fn stack_smallest(s: &Side) {
         libc::pthread_join(thread, std::ptr::null_mut());
     }
     log!(s, "{:?}", m.gone);
+    s.sync("done");
+}
+
+/// Bytes that [`stack_of_a_handler`]'s handler sends at once.
+const ASKED: usize = 20_000;
+
+static ASKING: AtomicI32 = AtomicI32::new(-1);
+
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+static SET: AtomicI32 = AtomicI32::new(-1);
+
+/// Says something and waits for the answer in each of the ways, with next to no stack of its own.
+extern "C" fn ask(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    static BYTES: [u8; ASKED] = [1; ASKED];
+    let (fd, set) = (ASKING.load(SeqCst), SET.load(SeqCst));
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    let mut entry = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut byte = 0u8;
+    // SAFETY: locals, and bytes that stay.
+    unsafe {
+        for way in 0..4 {
+            let mut left = if way == 0 { ASKED } else { 1 };
+            while left > 0 {
+                let n = libc::send(fd, BYTES.as_ptr().cast(), left, 0);
+                left -= usize::try_from(n).unwrap_or(left);
+            }
+            match way {
+                1 => _ = libc::poll(&raw mut entry, 1, -1),
+                2 => _ = libc::epoll_wait(set, &raw mut event, 1, -1),
+                _ => {}
+            }
+            let n = libc::recv(fd, (&raw mut byte).cast(), 1, 0);
+            TAKEN.fetch_add(n.unsigned_abs() as u64, SeqCst);
+        }
+    }
+}
+
+/// A handler has 8 KiB for itself, of which the kernel's frame takes about 3, and needs no more.
+fn stack_of_a_handler(s: &Side) {
+    const ROUNDS: usize = 40;
+    let fd = s.pair();
+    if s.a() {
+        for _ in 0..3 * ROUNDS {
+            io::send_all(fd, b"x").ok();
+            io::recv_exact(fd, 1); // (by an adapter, where there is one)
+        }
+        ASKING.store(fd, SeqCst);
+        SET.store(wait::epoll(), SeqCst);
+        wait::add(SET.load(SeqCst), fd, libc::EPOLLIN, 0).ok();
+        // SAFETY: always allowed.
+        let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+        let size = 8192.max(frame + 4608);
+        let memory = Box::leak(vec![0xa5u8; 3 * size].into_boxed_slice());
+        let (below, stack) = memory.split_at_mut(2 * size);
+        let given = libc::stack_t {
+            ss_sp: stack.as_mut_ptr().cast(),
+            ss_flags: 0,
+            ss_size: size,
+        };
+        call!(libc::sigaltstack(&raw const given, std::ptr::null_mut())).ok();
+        proc::detailed(SIGUSR2, ask, SA_SIGINFO | SA_ONSTACK);
+        for _ in 0..ROUNDS {
+            proc::Thread::current().signal(SIGUSR2);
+        }
+        let taken = TAKEN.load(SeqCst);
+        log!(s, "{taken} more {}", below.iter().any(|b| *b != 0xa5));
+    } else {
+        for _ in 0..3 * ROUNDS {
+            io::recv_exact(fd, 1);
+            io::send_all(fd, b"y").ok();
+        }
+        for n in [ASKED, 1, 1, 1].into_iter().cycle().take(4 * ROUNDS) {
+            io::recv_exact(fd, n);
+            io::send_all(fd, b"z").ok();
+        }
+    }
     s.sync("done");
 }
 

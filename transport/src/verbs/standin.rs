@@ -253,6 +253,7 @@ impl StandIn {
     }
 
     /// Carries one work request out.
+    #[inline(never)] // (for a small frame of `post`)
     fn carry_out(&self, work: &Work, seen: &Seen, (pid, at): (u32, u64)) -> Result<(), u32> {
         let Work {
             operation,
@@ -384,6 +385,7 @@ impl StandIn {
     }
 }
 
+#[inline(never)] // (for a small frame of `post`)
 fn read_door(pid: u32, at: u64) -> Option<Seen> {
     let mut seen = Seen::default();
     // SAFETY: `seen` is writable for its size, and plain numbers.

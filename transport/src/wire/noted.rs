@@ -47,32 +47,33 @@ impl<F: Clone> Noted<F> {
         self.on
     }
 
-    /// From now on states are noted, this one first; or none any more.
-    pub(super) fn turn(&mut self, on: bool, state: F) {
-        if on {
-            self.write(state);
-        }
+    /// From now on states are noted, and one has been; or none any more.
+    pub(super) fn turn(&mut self, on: bool) {
         self.on = on;
         self.works.store(false, Ordering::Relaxed);
     }
 
-    /// Notes a state, if it is on. No call to the kernel has been made since.
-    #[inline]
-    pub(super) fn note(&mut self, state: impl FnOnce() -> F) {
-        if self.on {
-            self.write(state());
-        }
+    /// Where the next state is written by `write_state`, straight: it is large, and whoever notes it may have little stack.
+    pub(super) fn place(&mut self) -> *mut F {
+        self.next().state.as_mut_ptr()
     }
 
-    fn write(&mut self, state: F) {
+    /// What has been written there counts. No call to the kernel has been made since.
+    pub(super) fn written(&mut self) {
+        self.next().receipt.clear();
+        // (stores of one thread are done in their order; only the compiler has to be told)
+        compiler_fence(Ordering::SeqCst);
         let next = 1 - (self.current.load(Ordering::Relaxed) & 1);
-        if let Some(place) = self.places.get_mut(next) {
-            place.state.write(state);
-            place.receipt.clear();
-            // (stores of one thread are done in their order; only the compiler has to be told)
-            compiler_fence(Ordering::SeqCst);
-            self.current.store(next, Ordering::Release);
-            compiler_fence(Ordering::SeqCst);
+        self.current.store(next, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn next(&mut self) -> &mut Place<F> {
+        let [first, second] = &mut self.places;
+        if *self.current.get_mut() & 1 == 0 {
+            second
+        } else {
+            first
         }
     }
 
@@ -110,6 +111,28 @@ impl<F: Clone> Noted<F> {
         let state = self.on.then(|| unsafe { place.state.assume_init_ref() });
         state.map(|state| (state.clone(), place.receipt.octets()))
     }
+}
+
+/// Writes all fields of a state to where it is kept, each from what the reference refers to.
+macro_rules! write_state {
+    ($state:ident at $at:expr, { $($field:ident: $from:expr),* $(,)? }) => {{
+        let at: *mut $state = $at;
+        let _ = |$state { $($field: _),* }: &$state| {}; // (none is left out)
+        // SAFETY: the caller's place for one, and nobody else's.
+        unsafe { $($crate::wire::noted::copy($from, &raw mut (*at).$field);)* }
+    }};
+}
+pub(super) use write_state;
+
+/// Copies what nothing has to be done for when it goes, so there may be two of it.
+///
+/// # Safety
+/// `to` is writable.
+#[inline]
+pub(super) const unsafe fn copy<T>(from: &T, to: *mut T) {
+    const { assert!(!std::mem::needs_drop::<T>()) };
+    // SAFETY: the caller's promise, for one that is not initialized or needs no drop.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, 1) };
 }
 
 /// A half of a connection.

@@ -11,7 +11,7 @@ use crate::iwarp::rdmap::Stream;
 use crate::ring::Borrowed;
 use crate::sdp_wire::sequence::Sequence;
 use crate::sys::{Errno, Result};
-use crate::wire::noted::Half;
+use crate::wire::noted::{Half, write_state};
 use crate::wire::window::Takes;
 use std::sync::atomic::Ordering;
 
@@ -63,44 +63,6 @@ pub(super) struct State {
 }
 
 impl In {
-    fn state_for(&self, target: Target) -> State {
-        State {
-            stream: self.stream.clone(),
-            deframer: self.deframer,
-            seq: self.seq,
-            stage: self.stage,
-            message: self.message,
-            ends_message: self.ends_message,
-            ends_mode: self.ends_mode,
-            fin: self.fin,
-            reset: self.reset,
-            over: self.over,
-            failed: self.failed,
-            error: self.error,
-            terminate: self.terminate,
-            begins_ring: self.begins_ring,
-            brings_back: self.brings_back,
-            given_start: self.given_start,
-            given_end: self.given_end,
-            passed: self.passed,
-            octets: self.octets,
-            last: self.last,
-            start: self.start,
-            end: self.end,
-            ready_start: self.ready_start,
-            ready_end: self.ready_end,
-            ahead: self.ahead,
-            read: self.read,
-            sink: self.sink,
-            ends_read: self.ends_read,
-            writes: self.writes,
-            takes: self.takes.clone(),
-            borrowed: self.borrowed,
-            leaves_out: self.leaves_out,
-            target,
-        }
-    }
-
     /// Notes the half as it is, which is whole.
     #[inline]
     pub(in crate::wire) fn note(&mut self) {
@@ -110,14 +72,51 @@ impl In {
     }
 
     fn note_for(&mut self, target: Target) {
-        let state = self.state_for(target);
-        self.noted.note(|| state);
+        let place = self.noted.place();
+        write_state!(State at place, {
+            stream: &self.stream,
+            deframer: &self.deframer,
+            seq: &self.seq,
+            stage: &self.stage,
+            message: &self.message,
+            ends_message: &self.ends_message,
+            ends_mode: &self.ends_mode,
+            fin: &self.fin,
+            reset: &self.reset,
+            over: &self.over,
+            failed: &self.failed,
+            error: &self.error,
+            terminate: &self.terminate,
+            begins_ring: &self.begins_ring,
+            brings_back: &self.brings_back,
+            given_start: &self.given_start,
+            given_end: &self.given_end,
+            passed: &self.passed,
+            octets: &self.octets,
+            last: &self.last,
+            start: &self.start,
+            end: &self.end,
+            ready_start: &self.ready_start,
+            ready_end: &self.ready_end,
+            ahead: &self.ahead,
+            read: &self.read,
+            sink: &self.sink,
+            ends_read: &self.ends_read,
+            writes: &self.writes,
+            takes: &self.takes,
+            borrowed: &self.borrowed,
+            leaves_out: &self.leaves_out,
+            target: &target,
+        });
+        self.noted.written();
     }
 
     /// From now on several processes use the half, or one alone again.
     pub(in crate::wire) fn share(&mut self, on: bool) {
-        let state = self.state_for(Target::Raw);
-        self.noted.turn(on, state);
+        if on {
+            self.note_for(Target::Raw);
+        }
+        self.noted.turn(on);
     }
 
     /// Whoever worked on the half has died: it goes on from what was noted last.

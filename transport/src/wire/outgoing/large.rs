@@ -13,7 +13,7 @@ const ENTRIES: usize = 64;
 const TAIL: usize = 3 + CRC;
 
 /// One FPDU of a write.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Framed {
     head: [u8; HEAD],
     head_len: usize,
@@ -22,6 +22,25 @@ struct Framed {
     payload: usize,
     /// What the numbers are once it has gone.
     after: Numbers,
+}
+
+impl Framed {
+    /// Places for those of one write; none without memory. (Not on the stack, of which a handler may have 8 KiB.)
+    #[inline(never)]
+    fn places(numbers: &Numbers) -> Option<Vec<Self>> {
+        let mut places = Vec::new();
+        places.try_reserve_exact(FPDUS).ok()?;
+        let none = Self {
+            head: [0; HEAD],
+            head_len: HEAD,
+            tail: [0; TAIL],
+            tail_len: 0,
+            payload: 0,
+            after: *numbers,
+        };
+        places.resize(FPDUS, none);
+        Some(places)
+    }
 }
 
 impl Out {
@@ -41,15 +60,10 @@ impl Out {
         answers: bool,
     ) -> Result<Sent> {
         let before = self.numbers;
-        let mut framed = [Framed {
-            head: [0; HEAD],
-            head_len: HEAD,
-            tail: [0; TAIL],
-            tail_len: 0,
-            payload: 0,
-            after: before,
-        }; FPDUS];
-        let mut list = List::new();
+        let (Some(mut framed), Some(mut list)) = (Framed::places(&before), List::new()) else {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.send_small(common, fd, walk, more, false, answers) };
+        };
         let mut ahead = walk.part(walk.left());
         let mut count = 0;
         for slot in &mut framed {
@@ -218,19 +232,20 @@ impl Out {
 
 /// What one write sends.
 struct List {
-    entries: [libc::iovec; ENTRIES],
+    entries: Vec<libc::iovec>,
     len: usize,
 }
 
 impl List {
-    const fn new() -> Self {
-        Self {
-            entries: [libc::iovec {
-                iov_base: std::ptr::null_mut(),
-                iov_len: 0,
-            }; ENTRIES],
-            len: 0,
-        }
+    fn new() -> Option<Self> {
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(ENTRIES).ok()?;
+        let none = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        entries.resize(ENTRIES, none);
+        Some(Self { entries, len: 0 })
     }
 
     fn push(&mut self, at: *mut u8, len: usize) {

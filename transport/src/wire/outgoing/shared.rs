@@ -7,7 +7,7 @@
 
 use super::{Common, From, Mode, Numbers, Out};
 use crate::sys::{Errno, Result};
-use crate::wire::noted::Half;
+use crate::wire::noted::{Half, write_state};
 use std::sync::atomic::Ordering;
 
 /// What counts of the half.
@@ -29,37 +29,40 @@ pub(super) struct State {
 }
 
 impl Out {
-    const fn state(&self) -> State {
-        State {
-            numbers: self.numbers,
-            mode: self.mode,
-            finish_due: self.finish_due,
-            finished: self.finished,
-            ended: self.ended,
-            messages: self.messages,
-            starved: self.starved,
-            start: self.start,
-            end: self.end,
-            early_start: self.early_start,
-            early_end: self.early_end,
-            passed: self.passed,
-            answers: self.answers,
-        }
-    }
-
     /// Notes the half as it is, which is whole.
     #[inline]
     pub(in crate::wire) fn note(&mut self) {
         if self.noted.is_on() {
-            let state = self.state();
-            self.noted.note(|| state);
+            self.note_now();
         }
+    }
+
+    fn note_now(&mut self) {
+        let place = self.noted.place();
+        write_state!(State at place, {
+            numbers: &self.numbers,
+            mode: &self.mode,
+            finish_due: &self.finish_due,
+            finished: &self.finished,
+            ended: &self.ended,
+            messages: &self.messages,
+            starved: &self.starved,
+            start: &self.start,
+            end: &self.end,
+            early_start: &self.early_start,
+            early_end: &self.early_end,
+            passed: &self.passed,
+            answers: &self.answers,
+        });
+        self.noted.written();
     }
 
     /// From now on several processes use the half, or one alone again.
     pub(in crate::wire) fn share(&mut self, on: bool) {
-        let state = self.state();
-        self.noted.turn(on, state);
+        if on {
+            self.note_now();
+        }
+        self.noted.turn(on);
     }
 
     /// Whoever worked on the half has died: it goes on from what was noted last.

@@ -65,24 +65,32 @@ impl Out {
         answers: bool,
     ) -> Result<Sent> {
         let alone = keep || self.from == From::Early || self.noted.is_on();
-        let none = (self.end, 0, self.numbers);
-        let is_short = self.is_short() && walk.left() > AT_ONCE * self.most;
-        // (not on the stack, of which a program may have 16 KiB)
-        let mut many = Vec::new();
-        if !alone && is_short && many.try_reserve_exact(SHORT_AT_ONCE).is_ok() {
-            many.resize(SHORT_AT_ONCE, none);
-        }
-        let mut few = [none; AT_ONCE];
-        let ends = match (alone, many.is_empty()) {
-            (true, _) => few.get_mut(..1).unwrap_or_default(),
-            (false, true) => &mut few,
-            (false, false) => &mut many,
+        let mut ends = if alone || walk.left() <= self.payload_most() {
+            Vec::new()
+        } else {
+            self.ends(walk.left())
         };
         // SAFETY: passed on to the caller.
-        unsafe { self.send_together(common, fd, walk, more, (keep, answers), ends) }
+        unsafe { self.send_together(common, fd, walk, more, (keep, answers), &mut ends) }
     }
 
-    /// [`Self::send_small`] of as many FPDUs as there are places for what each ends with.
+    /// Places for what each but the last of so many bytes' FPDUs ends with; none without memory. (Not on the stack, of which a handler
+    /// may have 8 KiB.)
+    #[inline(never)]
+    fn ends(&self, left: usize) -> Vec<End> {
+        let most = if self.is_short() && left > AT_ONCE * self.most {
+            SHORT_AT_ONCE
+        } else {
+            AT_ONCE
+        };
+        let mut ends = Vec::new();
+        if ends.try_reserve_exact(most - 1).is_ok() {
+            ends.resize(most - 1, (self.end, 0, self.numbers));
+        }
+        ends
+    }
+
+    /// [`Self::send_small`] of as many FPDUs as there are places for what each but the last ends with, and one.
     ///
     /// # Safety
     /// As there.
@@ -99,27 +107,23 @@ impl Out {
         let at = self.end;
         let mut ahead = walk.part(walk.left());
         let mut count = 0;
-        for end in ends.iter_mut() {
-            let head = if answers {
-                self.answer_head(common)
-            } else {
-                let len = ahead.left().min(self.payload_most());
-                self.payload_head(len).map(|head| (head, len))
-            };
-            let Some((head, len)) = head else {
+        loop {
+            // SAFETY: passed on to the caller.
+            if !unsafe { self.frame_next(common, &mut ahead, answers) } {
                 if count == 0 {
                     return Ok(Sent::NoCredit);
                 }
                 break;
-            };
-            // SAFETY: passed on to the caller.
-            unsafe { self.frame_walk(head.bytes(), &mut ahead.part(len), len) };
-            ahead.skip(len);
-            *end = (self.end, ahead.done(), self.numbers);
+            }
             count += 1;
             if ahead.left() == 0 || PENDING - self.end < LONGEST {
                 break;
             }
+            let Some(end) = ends.get_mut(count - 1) else {
+                break;
+            };
+            (end.0, end.1) = (self.end, ahead.done());
+            end.2 = self.numbers;
         }
         let mut len = ahead.done();
         if self.from == From::Early {
@@ -139,13 +143,17 @@ impl Out {
                 Ok(Sent::Full)
             }
             Ok(whole) => {
-                if !whole
-                    && let Some(begun) = ends.iter().take(count).position(|e| e.0 >= self.start)
-                    && let Some(&end) = ends.get(begun)
-                {
-                    // Those that have not begun to go were not sent.
-                    (self.end, len, self.numbers) = end;
-                    let first = begun.checked_sub(1).and_then(|last| ends.get(last));
+                if !whole {
+                    let last = count - 1;
+                    let others = ends.get(..last).unwrap_or_default();
+                    let begun = others.iter().position(|e| e.0 >= self.start);
+                    if let Some(end) = begun.and_then(|begun| others.get(begun)) {
+                        // Those that have not begun to go were not sent.
+                        (self.end, len) = (end.0, end.1);
+                        self.numbers = end.2;
+                    }
+                    let begun = begun.unwrap_or(last);
+                    let first = begun.checked_sub(1).and_then(|before| others.get(before));
                     if self.start > first.map_or(at, |e| e.0) {
                         self.begun = self.end;
                     }
@@ -157,6 +165,28 @@ impl Out {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Puts the next FPDU behind what waits. False without credit, or if there is nothing to answer. (By itself, as its heads and
+    /// lists are over before anything is sent.)
+    ///
+    /// # Safety
+    /// The walk's buffers are readable.
+    #[inline(never)]
+    unsafe fn frame_next(&mut self, common: &Common, ahead: &mut Walk, answers: bool) -> bool {
+        let head = if answers {
+            self.answer_head(common)
+        } else {
+            let len = ahead.left().min(self.payload_most());
+            self.payload_head(len).map(|head| (head, len))
+        };
+        let Some((head, len)) = head else {
+            return false;
+        };
+        // SAFETY: passed on to the caller.
+        unsafe { self.frame_walk(head.bytes(), &mut ahead.part(len), len) };
+        ahead.skip(len);
+        true
     }
 
     /// Whether the peer's receive buffers are small.
@@ -226,6 +256,16 @@ impl Out {
             let bytes = unsafe { std::slice::from_raw_parts(at, len) };
             return self.frame(head, &mut Parts::one(bytes), len);
         }
+        // SAFETY: passed on to the caller.
+        unsafe { self.frame_pieces(head, part, len) };
+    }
+
+    /// [`Self::frame_walk`] of several buffers. (By itself: their list is long.)
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn frame_pieces(&mut self, head: &[u8], part: &mut Walk, len: usize) {
         let mut slices = [std::io::IoSlice::new(&[]); PIECES];
         let mut n = 0;
         let mut copied = Vec::new();
