@@ -5,7 +5,7 @@ use super::conn::{can_follow, follow, made};
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, Socket, Way, apart, forwarded, listener, residual, wired};
+use crate::sockets::{Phase, Socket, Way, apart, forwarded, listener, options, residual, wired};
 use crate::table::{self, Entry};
 use crate::world;
 use std::ffi::{c_char, c_int, c_void};
@@ -305,9 +305,7 @@ fn read_first(fd: c_int, keep: impl FnOnce(&Socket) -> bool) {
     let mut w = world::lock();
     let kept = follow(&mut w, fd, net::is_nonblocking(fd)).is_some_and(|s| {
         s.record.begin(fd, 2, Reason::Passed);
-        let lowat = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
-        s.lowat
-            .store(lowat.max(1).cast_unsigned(), Ordering::Relaxed);
+        options::take_over_kept(s, fd);
         s.set_phase(Phase::Plain);
         keep(s)
     });

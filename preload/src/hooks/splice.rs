@@ -146,7 +146,7 @@ fn splice_kept(
     let mut buf = [0u8; 4096];
     let n = n.min(buf.len());
     let mut walk = Walk::one(buf.as_mut_ptr(), n);
-    let there = residual::read(s, &mut walk, true, false).filter(|&n| n > 0)?;
+    let there = residual::read(s, &mut walk, Some(0), false).filter(|&n| n > 0)?;
     if flags & libc::SPLICE_F_NONBLOCK != 0
         && net::ready_now(to, libc::POLLOUT) & libc::POLLOUT == 0
     {
@@ -156,7 +156,7 @@ fn splice_kept(
     let r = unsafe { syscall!(write, to, buf.as_ptr(), there) };
     if let Ok(written) = r {
         let mut walk = Walk::one(buf.as_mut_ptr(), written);
-        residual::read(s, &mut walk, false, true);
+        residual::read(s, &mut walk, None, true);
         residual::taken(s, from);
     }
     Some(r)

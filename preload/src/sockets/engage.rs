@@ -5,7 +5,7 @@
 //! willing opens its fast leg. Until then bytes go by the kernel, counted.
 
 use super::demote::become_plain;
-use super::{Phase, Socket, Way, fences, seats, wired};
+use super::{Phase, Socket, Way, fences, options, seats, wired};
 use crate::epoll::registered::{self, Joining};
 use crate::world::{self, World};
 use flowctl::Terms;
@@ -214,8 +214,7 @@ fn announce(w: &mut World, s: &'static Socket, fd: i32, target: u32) {
         w.targets().set_plain(&peer, Reason::PeerRemote);
         return become_plain(w, s, fd, Reason::PeerRemote);
     }
-    if s.lowat.load(Ordering::Relaxed) > 1 {
-        // Half on the kernel, half in the segment: nobody could say when the mark is reached.
+    if options::needs_kernel(s) {
         return become_plain(w, s, fd, Reason::SocketOption);
     }
     if !is_counted(s, fd, &carried) {
@@ -303,7 +302,7 @@ fn look(
         Look::Later => return become_plain(w, s, fd, Reason::PeerSilent),
         Look::Never(why) => return become_plain(w, s, fd, why),
     };
-    if s.lowat.load(Ordering::Relaxed) > 1 {
+    if options::needs_kernel(s) {
         return become_plain(w, s, fd, Reason::SocketOption);
     }
     let carried = diag::carried(fd);

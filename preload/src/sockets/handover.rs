@@ -9,7 +9,7 @@
 //! Called by the hooks of exec and by the constructor. Rule: what is found is believed only if the file
 //! cannot shrink and the record names the very connection that a descriptor stands for.
 
-use super::{Phase, Socket, forwarded, residual, wired};
+use super::{Phase, Socket, forwarded, options, residual, wired};
 use crate::{table, world};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -340,9 +340,7 @@ fn follow(sockets: &[(i32, u64)], reads: impl Fn(&Socket, u64) -> bool) -> bool 
         let flags = unsafe { syscall!(fcntl, fd, libc::F_GETFL) }.unwrap_or(0);
         let nonblock = flags & libc::O_NONBLOCK.cast_unsigned() as usize != 0;
         s.nonblock.store(nonblock, Ordering::Relaxed);
-        let lowat = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
-        s.lowat
-            .store(lowat.max(1).cast_unsigned(), Ordering::Relaxed);
+        options::take_over_kept(s, fd);
         s.record.fd.store(fd.cast_unsigned(), Ordering::Relaxed);
         s.set_phase(Phase::Plain);
         table::put_socket(fd, s);

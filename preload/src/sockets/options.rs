@@ -173,6 +173,7 @@ pub(crate) fn was_set(s: &'static Socket, fd: i32, level: i32, name: i32, value:
             libc::SOL_SOCKET,
             libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | TIMESTAMP_NEW | TIMESTAMPNS_NEW,
         ) => tell(s, TELLS_WHEN, is_on),
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => tell(s, PEEKS_FROM, value.is_some_and(|v| v >= 0)),
         _ if kernel_only(level, name) => demote(s, fd, Reason::SocketOption, Unread::GiveBack),
         _ => {}
     }
@@ -190,6 +191,24 @@ fn tell_withheld(s: &'static Socket, fd: i32) {
 /// TCP_INQ: how much is left. SO_TIMESTAMP: when it came, for which the stream goes back to the kernel once somebody looks.
 pub(crate) const TELLS_LEFT: u8 = 1;
 pub(crate) const TELLS_WHEN: u8 = 2;
+/// SO_PEEK_OFF, beside them as a connection has it from its listener too: the stream is the kernel's.
+pub(crate) const PEEKS_FROM: u8 = 4;
+
+/// What another program has set for a connection with bytes that are kept.
+pub(crate) fn take_over_kept(s: &Socket, fd: i32) {
+    let option = |name| net::option(fd, libc::SOL_SOCKET, name).ok();
+    let lowat = option(libc::SO_RCVLOWAT).unwrap_or(1);
+    s.lowat
+        .store(lowat.max(1).cast_unsigned(), Ordering::Relaxed);
+    let offset = option(libc::SO_PEEK_OFF);
+    tell(s, PEEKS_FROM, offset.is_some_and(|v| v >= 0));
+}
+
+/// Whether something is set that only the kernel can do: with half of the stream there and half in a segment, nobody could say when the
+/// low-water mark is reached.
+pub(crate) fn needs_kernel(s: &Socket) -> bool {
+    s.lowat.load(Ordering::Relaxed) > 1 || s.tells.load(Ordering::Relaxed) & PEEKS_FROM != 0
+}
 
 fn tell(s: &Socket, what: u8, on: bool) {
     if on {
@@ -224,6 +243,7 @@ pub(crate) fn take_over(s: &'static Socket, fd: i32) {
     let socket = [
         libc::SO_LINGER,
         libc::SO_RCVLOWAT,
+        libc::SO_PEEK_OFF,
         libc::SO_TIMESTAMP,
         libc::SO_TIMESTAMPNS,
     ];

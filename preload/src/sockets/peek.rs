@@ -2,9 +2,10 @@
 //! MSG_WAITALL, which waits for all without taking any. Called by `recv`.
 
 use super::ending::{Ending, ending};
+use super::options::PEEKS_FROM;
 use super::ready::{self, Ask};
 use super::shows::check_kernel;
-use super::{Phase, Socket, wired};
+use super::{Phase, Socket, residual, wired};
 use crate::epoll::registered;
 use std::sync::atomic::Ordering;
 use transport::clock;
@@ -38,6 +39,15 @@ pub(super) fn peek_on(s: &'static Socket, fd: i32, walk: &mut Walk, discard: boo
     if took_bells {
         registered::kick_others(s, std::ptr::null());
     }
+}
+
+/// Where the program has looks begin (SO_PEEK_OFF), if bytes are kept before those that the kernel has, which minds it alone else.
+pub(super) fn offset(s: &Socket, fd: i32) -> Option<usize> {
+    if s.tells.load(Ordering::Relaxed) & PEEKS_FROM == 0 || residual::left(s) == 0 {
+        return None;
+    }
+    let offset = net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).ok()?;
+    usize::try_from(offset).ok() // (below zero: none)
 }
 
 /// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.

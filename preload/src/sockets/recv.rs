@@ -4,7 +4,7 @@ use super::counted::{Counting, What, takes_long};
 use super::ending::{
     Ending, cut_error, ending, is_gone, reset_error, settle_both_shut, tell_reset,
 };
-use super::peek::{goes_on_elsewhere, grows, peek_on};
+use super::peek::{goes_on_elsewhere, grows, offset, peek_on};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, held, large, options, parked, quick, residual, wired};
@@ -336,10 +336,14 @@ unsafe fn inside(
                 }
                 if how.peek {
                     // All of it is wanted, and none taken: wait until it is there, then look again.
-                    if dont_wait || !grows(s, fd, walk.done() as u64) {
+                    let offset = offset(s, fd);
+                    let had = offset.unwrap_or(walk.done());
+                    if dont_wait || !grows(s, fd, had as u64) {
                         return done(walk);
                     }
-                    walk.rewind();
+                    if offset.is_none() {
+                        walk.rewind(); // (else what was looked at is behind)
+                    }
                     continue;
                 }
                 if n > 0 {
@@ -432,6 +436,19 @@ unsafe fn inside(
             }
             return Err(Errno::AGAIN);
         }
+        if how.peek
+            && let Some(offset) = offset(s, fd)
+        {
+            // (what is kept is there, and is not what is waited for)
+            if grows(s, fd, offset as u64) {
+                continue;
+            }
+            if net::ready_now(fd, libc::POLLRDHUP) != 0 {
+                return done(walk);
+            }
+            let timed = net::timeout(fd, libc::SO_RCVTIMEO) > 0;
+            return Err(if timed { Errno::AGAIN } else { Errno::INTR });
+        }
         if let Err(e) = wait.wait(s, fd, walk.done() > 0) {
             return if walk.done() > 0 { done(walk) } else { Err(e) };
         }
@@ -465,8 +482,16 @@ fn ends_at_mark(s: &Socket, fd: i32, walk: &Walk, how: How) -> bool {
 
 /// One look at whatever leg the stream is on.
 unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: How) -> Result<Got> {
-    if let Some(n) = residual::read(s, walk, how.peek, how.discard) {
+    let offset = offset(s, fd);
+    if let Some(offset) = offset.filter(|_| how.peek) {
+        // SAFETY: the caller's promise.
+        return unsafe { look_from(s, fd, walk, flags, how, offset) };
+    }
+    if let Some(n) = residual::read(s, walk, how.peek.then_some(0), how.discard) {
         residual::taken(s, fd);
+        if let Some(offset) = offset {
+            net::set_peek_offset(fd, offset.saturating_sub(n)); // (as the kernel does)
+        }
         if how.peek && walk.left() > 0 && s.phase() == Phase::Plain {
             // SAFETY: the caller's promise.
             if let Ok(Got::Bytes(more)) = unsafe { kernel_once(s, fd, walk, flags, how) } {
@@ -532,6 +557,31 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
         }),
         got => Ok(got),
     }
+}
+
+/// A look from where the program has it begin (SO_PEEK_OFF), which begins behind what was looked at the next time.
+///
+/// # Safety
+/// The walk's buffers are writable.
+unsafe fn look_from(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    how: How,
+    offset: usize,
+) -> Result<Got> {
+    let (kept, begun) = (residual::left(s), walk.done());
+    let _ = residual::read(s, walk, Some(offset), how.discard);
+    let mut got = Ok(Got::Empty);
+    if walk.left() > 0 && s.phase() == Phase::Plain {
+        net::set_peek_offset(fd, offset.saturating_sub(kept)); // (of what the kernel has)
+        // SAFETY: the caller's promise.
+        got = unsafe { kernel_once(s, fd, walk, flags, how) };
+    }
+    let n = walk.done() - begun;
+    net::set_peek_offset(fd, offset + n);
+    if n > 0 { Ok(Got::Bytes(n)) } else { got }
 }
 
 fn end_by_reset(s: &Socket, fd: i32, walk: &Walk, how: How) -> Result<usize> {

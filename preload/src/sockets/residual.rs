@@ -338,8 +338,13 @@ fn forget(s: &Socket, at: *mut Residual) {
     }
 }
 
-/// Reads into the program's buffers. `None` once nothing is left.
-pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Option<usize> {
+/// Reads into the program's buffers; with `peek` leaves all there, and begins so far behind the first. `None` once nothing is left.
+pub(crate) fn read(
+    s: &Socket,
+    walk: &mut Walk,
+    peek: Option<usize>,
+    discard: bool,
+) -> Option<usize> {
     let at = s.residual.load(Ordering::Acquire);
     // SAFETY: as above.
     let first = unsafe { at.as_ref() }?;
@@ -357,13 +362,14 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
             }
         };
         let from = r.taken();
-        let mut part = walk.part(walk.left().min(r.len - from));
+        let begins = from + peek.unwrap_or(0).min(r.len - from);
+        let mut part = walk.part(walk.left().min(r.len - begins));
         while part.left() > 0 {
             let (to, n) = part.chunk();
             let bytes = std::ptr::from_ref(r)
                 .wrapping_add(1)
                 .cast::<u8>()
-                .wrapping_add(from + part.done());
+                .wrapping_add(begins + part.done());
             if !discard {
                 // SAFETY: inside the buffer; `to` is the program's, checked by the hook.
                 unsafe { std::ptr::copy_nonoverlapping(bytes, to, n) };
@@ -371,7 +377,7 @@ pub(crate) fn read(s: &Socket, walk: &mut Walk, peek: bool, discard: bool) -> Op
             part.advance(n);
         }
         let n = part.done();
-        let to = if peek { from } else { from + n };
+        let to = if peek.is_some() { from } else { from + n };
         let (was, now) = (BEGIN + from, BEGIN + to);
         let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
         if r.at.compare_exchange(was, now, done, lost).is_err() {

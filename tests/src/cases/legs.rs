@@ -3,7 +3,7 @@
 
 use super::Case;
 use crate::log;
-use crate::side::{Random, Side, drain, fill_up, hash};
+use crate::side::{Random, Side, drain, fill_up, hash, text};
 use crate::sys::{Fd, io, net, pass, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
@@ -14,6 +14,10 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("peek_truncated_over_legs", |s| {
         peek_over_legs(s, libc::MSG_PEEK | libc::MSG_TRUNC);
     }),
+    Case::pair("peek_from_offset", peek_from_offset)
+        .any_path("the option leaves the stream to the kernel"),
+    Case::pair("peek_from_offset_of_listener", peek_from_offset_of_listener)
+        .any_path("the option leaves the stream to the kernel"),
     Case::pair("many_buffers_over_legs", many_buffers_over_legs),
     Case::moving("kept_bytes_are_passed_back", kept_bytes_are_passed_back),
     Case::pair("read_slowly_over_legs", read_slowly_over_legs).slow(),
@@ -37,6 +41,71 @@ pub(super) fn to_kernel(fd: Fd) {
     unsafe {
         let file = libc::fdopen(net::dup(fd).fd(), c"w".as_ptr());
         assert_eq!(libc::fclose(file), 0);
+    }
+}
+
+/// SO_PEEK_OFF: looks begin where the last ended, reads take that back, whatever is kept of what came before it was set.
+fn peek_from_offset(s: &Side) {
+    let fd = s.open();
+    s.always_warm_up(fd);
+    if !s.a() {
+        io::send_all(fd, b"0123456789").ok();
+        s.sync("sent");
+        s.sync("looked"); // (outside the library: what was not read is kept)
+        io::send_all(fd, b"ABCDEFGHIJ").ok();
+        s.sync("more");
+        return s.sync("done");
+    }
+    s.sync("sent");
+    wait::wait_queued(fd, 10);
+    look_about(s, fd, 0, &[3, 3, -2, 2, -1, 1, 9, 9]);
+    s.sync("looked");
+    s.sync("more");
+    wait::wait_queued(fd, 17);
+    look_about(s, fd, 7, &[2, 3, -4, 3]);
+    look_about(s, fd, 1, &[2, 2, 20, 20]);
+    look_about(s, fd, -1, &[2, 20]);
+    look_about(s, fd, 0, &[20, -20]);
+    s.sync("done");
+}
+
+/// The same from a listener that had it, or a socket before it was connected.
+fn peek_from_offset_of_listener(s: &Side) {
+    let fd = if s.accepts() {
+        let (listener, at) = net::listener(net::loopback(), 4);
+        net::setopt(listener, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0).ok();
+        s.tell(u64::from(at.port()));
+        net::accept(listener).fd()
+    } else {
+        let mut to = net::loopback();
+        let fd = net::socket_for(to, 0);
+        net::setopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0).ok();
+        to.set_port(s.hear() as u16);
+        net::connect(fd, to).ok();
+        fd
+    };
+    s.always_warm_up(fd);
+    io::send_all(fd, b"0123456789").ok();
+    wait::wait_queued(fd, 10);
+    for n in [3, 3, -2, 2, -1, 1, 9, 9, -9] {
+        look_once(s, fd, n);
+    }
+    s.sync("done");
+}
+
+/// Looks at so many bytes, or reads them where that is below zero.
+fn look_once(s: &Side, fd: Fd, n: i32) {
+    let mut buf = vec![b'.'; n.unsigned_abs() as usize];
+    let peek = if n > 0 { libc::MSG_PEEK } else { 0 };
+    let r = io::recv(fd, &mut buf, peek | libc::MSG_DONTWAIT);
+    let (_, offset) = net::getopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+    log!(s, "{n}: {r} {} {offset}", text(&buf));
+}
+
+fn look_about(s: &Side, fd: Fd, from: i32, all: &[i32]) {
+    net::setopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, from).ok();
+    for n in all {
+        look_once(s, fd, *n);
     }
 }
 

@@ -7,7 +7,7 @@
 //!   client takes whatever is no answer for the program's bytes.
 
 use super::super::demote::become_plain;
-use super::super::{Phase, Socket, Way, coarse, parked, rouse, seats};
+use super::super::{Phase, Socket, Way, coarse, options, parked, rouse, seats};
 use super::{is_current, mover, number, overdue, wire};
 use crate::epoll::registered;
 use crate::world::{self, World};
@@ -200,7 +200,7 @@ pub(crate) fn ask(w: &mut World, s: &'static Socket, fd: i32, accepted: Option<b
         // It spoke first. (Who has connected to this side at the same time may have asked.)
         return decline(w, s, fd, Reason::PeerPlain);
     }
-    if s.lowat.load(Ordering::Relaxed) > 1 {
+    if options::needs_kernel(s) {
         return become_plain(w, s, fd, Reason::SocketOption);
     }
     let (Some(local), Some(peer)) = (net::local(fd), net::peer(fd)) else {
@@ -485,7 +485,7 @@ pub(super) fn look(s: &'static Socket, fd: i32, holds: impl FnOnce() -> bool) {
     let way = super::super::demote::way(s);
     let passed = matches!(way, Way::Passed);
     let rides = matches!(way, Way::Callee { rides: true });
-    let declines = s.declines() || s.lowat.load(Ordering::Relaxed) > 1;
+    let declines = s.declines() || options::needs_kernel(s);
     let unfit = passed || spoke || !alone || s.is_shared() || declines;
     let mut reply = [0; LONGEST];
     let came = came.get(..n).unwrap_or_default();

@@ -410,6 +410,12 @@ pub fn set_lowat(fd: i32, bytes: i32) {
     set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
 }
 
+/// Sets where the next look begins that leaves bytes where they are (`SO_PEEK_OFF`).
+pub fn set_peek_offset(fd: i32, offset: usize) {
+    let offset = i32::try_from(offset).unwrap_or(i32::MAX);
+    set(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &offset);
+}
+
 /// Sets an int option of TCP.
 pub fn set_tcp(fd: i32, name: i32, value: bool) {
     set(fd, libc::IPPROTO_TCP, name, &i32::from(value));
