@@ -30,14 +30,19 @@ static SWEPT: AtomicU64 = AtomicU64::new(0);
 
 /// The program is about to pass the socket.
 pub(crate) fn leave(s: &Socket, fd: i32) {
-    if residual::left(s) == 0 || signals::is_sandboxed() {
+    let resets = || residual::is_reset_untold(s, fd);
+    if residual::left(s) == 0 && !resets() || signals::is_sandboxed() {
         return;
     }
     let _w = world::lock();
     // (others who hold it by fork may be about to pass it too)
     let Ok(_rx) = s.rx.lock() else { return };
     let left = residual::left(s);
-    let Some(cookie) = net::cookie(fd).ok().filter(|_| left > 0) else {
+    let alone = left == 0 && resets();
+    if alone {
+        residual::keep_reset(s, fd); // (the kernel has told it once)
+    }
+    let Some(cookie) = net::cookie(fd).ok().filter(|_| left > 0 || alone) else {
         return;
     };
     let (name, len) = (Name::of(cookie), residual::size(left));

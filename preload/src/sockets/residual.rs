@@ -17,7 +17,7 @@ use parted::OWN;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::noted::{self, Name};
-use transport::sys::{self, Result, mem::Mapping};
+use transport::sys::{self, Result, mem::Mapping, net};
 
 /// What a record begins with, when found in a file by another program.
 const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp4");
@@ -140,9 +140,11 @@ pub(crate) fn rejoin(s: &Socket, inode: u64) {
 
 /// Keeps `bytes` for the socket. False if there is no memory for them. Under the registry lock.
 pub(crate) fn keep(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
-    if bytes.is_empty() {
-        return true;
-    }
+    bytes.is_empty() || keep_record(s, fd, bytes)
+}
+
+/// Makes a record of them, where there are none too.
+fn keep_record(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
     let len = size_of::<Residual>() + bytes.len();
     // (the others have to see it too, where they are, and a program that this one becomes)
     let among_family = family::memory(len).map(<*mut u8>::cast::<Residual>);
@@ -173,6 +175,20 @@ pub(crate) fn reset_behind(s: &Socket) {
     // SAFETY: null, or memory that is never unmapped while the socket refers to it.
     if let Some(r) = unsafe { s.residual.load(Ordering::Acquire).as_ref() } {
         r.resets.store(1, Ordering::Release);
+    }
+}
+
+/// Whether the connection was reset, which the kernel has told the library, and nobody has told the program.
+pub(super) fn is_reset_untold(s: &Socket, fd: i32) -> bool {
+    s.broken.load(Ordering::Acquire)
+        && !s.reset_told.load(Ordering::Acquire)
+        && net::ready_now(fd, 0) & libc::POLLERR == 0
+}
+
+/// That is kept for the socket, with no bytes before it. Under the registry lock.
+pub(super) fn keep_reset(s: &Socket, fd: i32) {
+    if keep_record(s, fd, &[]) {
+        reset_behind(s);
     }
 }
 
@@ -304,7 +320,7 @@ pub(crate) fn drop_all(s: &Socket) {
     if let Some(r) = unsafe { at.as_ref() } {
         // (for others that hold it)
         if let Ok(Some(r)) = r.here()
-            && r.take_all() < r.len
+            && (r.take_all() < r.len || r.len == 0)
         {
             r.unname();
         }
@@ -389,7 +405,7 @@ pub(crate) fn read(
         walk.skip(n);
         if to == r.len {
             // (where others have had the last of it, another file may be called so by now)
-            if n > 0 {
+            if n > 0 || r.len == 0 {
                 r.unname();
             }
             forget(s, at);

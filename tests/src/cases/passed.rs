@@ -29,7 +29,8 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("pass_long_before_any_byte", |s| {
         pass_before_any_byte(s, 600)
     }),
-    Case::moving("pass_what_is_reset", pass_what_is_reset),
+    Case::moving("pass_what_is_reset", |s| pass_what_is_reset(s, 100)),
+    Case::moving("pass_what_is_reset_and_read", |s| pass_what_is_reset(s, 0)),
     Case::moving("pass_before_accepted", pass_before_accepted),
     Case::moving("pass_before_it_listens", pass_before_it_listens),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
@@ -392,8 +393,9 @@ fn pass_after_a_peek(s: &Side) {
     s.sync("done");
 }
 
-/// The other end has sent something and reset the connection: who is passed it reads the rest of that, and hears of the reset.
-fn pass_what_is_reset(s: &Side) {
+/// The other end has sent something and reset the connection: who is passed it reads the rest of that, if there is any, and hears of
+/// the reset.
+fn pass_what_is_reset(s: &Side, rest: usize) {
     let child = s.a().then(|| {
         stranger(*s, |side, got| {
             let (bytes, end) = io::recv_to_end(got);
@@ -408,7 +410,7 @@ fn pass_what_is_reset(s: &Side) {
         net::close(fd).ok();
         log!(s, "{}", proc::wait_child(child));
     } else {
-        io::send_all(fd, &Random::new(47).bytes(132)).ok();
+        io::send_all(fd, &Random::new(47).bytes(32 + rest)).ok();
         net::linger(fd, true, 0).ok();
         net::close(fd).ok();
         s.sync("gone");
