@@ -97,11 +97,12 @@ mod tests {
     use super::*;
 
     /// So many ms with so many events in each, by patience: how often the long one applied, in percent.
-    fn run(trial: &mut Trial, now: &mut u64, ms: u64, rates: [u64; 2]) -> u64 {
+    fn run(trial: &mut Trial, now: &mut u64, ms: u64, [short, by_long]: [u64; 2]) -> u64 {
         let mut long = 0;
         for _ in 0..ms {
             long += u64::from(trial.is_long());
-            (0..rates[usize::from(trial.is_long())]).for_each(|_| trial.told());
+            let events = if trial.is_long() { by_long } else { short };
+            (0..events).for_each(|_| trial.told());
             *now += clock::us(1000);
             trial.turn(*now);
         }
