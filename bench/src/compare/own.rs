@@ -45,6 +45,11 @@ pub(crate) fn cases() -> Vec<Case> {
             &[],
             &["--short"],
         ),
+        crowd(
+            "crowd-1000",
+            "1000 connections in one set, all busy",
+            "1000",
+        ),
         messages(
             "messages",
             "64 B messages one way, TCP_NODELAY",
@@ -195,6 +200,22 @@ fn threads(
     )
     .server(move |ctx, _, port| ctx.prog("threads-server", port).args(server))
     .targets([Target::OverMedian(1.0)]);
+    placed(case, Place::Free)
+}
+
+/// Many connections in one set at each end, all with traffic.
+fn crowd(name: &'static str, what: &'static str, count: &'static str) -> Case {
+    let make = move |ctx: &Ctx, _, port| {
+        let all = ["--connections", count, "--active", count];
+        for_a_while(ctx, ctx.prog("crowd-client", port).args(all))
+    };
+    let parse = reading("per_second", 1.0);
+    let case = Case::new(name, what, ("req/s", Higher), make, parse)
+        .server(move |ctx, _, port| {
+            ctx.prog("crowd-server", port)
+                .args(["--connections", count])
+        })
+        .targets([Target::OverMedian(2.0)]);
     placed(case, Place::Free)
 }
 
