@@ -11,6 +11,7 @@ use crate::world;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
+use transport::sys::mem::rlimit;
 use transport::sys::{diag, net};
 use transport::syscall;
 
@@ -95,11 +96,12 @@ fn close_around(first: u32, last: u32, flags: u32) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
-    if first > last {
+    let flags = flags.cast_unsigned();
+    let known = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
+    if first > last || flags & !known != 0 {
         set_errno(libc::EINVAL);
         return -1;
     }
-    let flags = flags.cast_unsigned();
     let apart = flags & libc::CLOSE_RANGE_UNSHARE;
     if apart != 0 && !crate::signals::is_sandboxed() {
         // (the library's own it has too, and closes around)
@@ -121,8 +123,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     let first = first.max(0).cast_unsigned();
     if close_around(first, u32::MAX, 0) != 0 && real::errno() == libc::ENOSYS {
         // A kernel without close_range: one by one, as libc does.
-        let last =
-            transport::sys::mem::rlimit(libc::RLIMIT_NOFILE).map_or(1024, |l| l.0.min(1 << 20));
+        let last = rlimit(libc::RLIMIT_NOFILE).map_or(1024, |l| l.0.min(1 << 20));
         for fd in i64::from(first)..last.cast_signed() {
             if let Ok(fd) = c_int::try_from(fd) {
                 // SAFETY: as the program asked.
@@ -188,7 +189,7 @@ fn dup_onto(old: c_int, new: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     if old != new && !matches!(table::find(new), Entry::None) {
         // The old meaning ends only if the call will succeed.
         // SAFETY: no pointers.
-        if unsafe { syscall!(fcntl, old, libc::F_GETFD) }.is_err() {
+        if unsafe { syscall!(fcntl, old, libc::F_GETFD) }.is_err() || is_beyond_limit(new) {
             return bad_descriptor();
         }
         forget(new);
@@ -201,6 +202,11 @@ fn dup_onto(old: c_int, new: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
         }
     }
     r
+}
+
+/// Whether the program may not make a descriptor of this number (RLIMIT_NOFILE), though it has had one.
+fn is_beyond_limit(fd: c_int) -> bool {
+    rlimit(libc::RLIMIT_NOFILE).is_some_and(|(soft, _)| u64::from(fd.cast_unsigned()) >= soft)
 }
 
 #[unsafe(no_mangle)]
@@ -220,7 +226,7 @@ pub unsafe extern "C" fn __dup2(old: c_int, new: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if old == new {
+    if old == new || flags & !libc::O_CLOEXEC != 0 {
         set_errno(libc::EINVAL);
         return -1;
     }

@@ -229,12 +229,22 @@ pub unsafe extern "C" fn sendto(
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::sendto(fd, buf, n, flags, addr, len) };
     };
+    // SAFETY: as above. (The kernel has a look at the address, and says so.)
+    let kernel = move || unsafe { real::sendto(fd, buf, n, flags, addr, len) };
+    if !addr.is_null() && !is_an_address(addr, len) {
+        return kernel();
+    }
     // SAFETY: the program's buffer. An address on a connected stream is ignored, as by the kernel.
     if let Some(r) = unsafe { quick::give(s, fd, buf, n, flags) } {
         return r;
     }
-    // SAFETY: as above.
-    let kernel = move || unsafe { real::sendto(fd, buf, n, flags, addr, len) };
     // SAFETY: the program's buffer; `kernel` is the call.
     unsafe { give(s, fd, buf, n, flags, kernel) }
+}
+
+/// Whether the kernel can read it.
+#[cold]
+fn is_an_address(addr: *const libc::sockaddr, len: libc::socklen_t) -> bool {
+    let most = size_of::<libc::sockaddr_storage>();
+    len as usize <= most && is_good(addr.cast(), len as usize, Access::Read)
 }

@@ -39,7 +39,10 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
     if !is_good(msg.cast(), size_of::<libc::msghdr>(), Access::Write) {
         return fail(Errno::FAULT);
     }
-    if flags & (libc::MSG_ERRQUEUE | REFUSED) != 0 {
+    // SAFETY: probed.
+    let name = unsafe { ((*msg).msg_name, (*msg).msg_namelen.cast_signed()) };
+    let refused = !name.0.is_null() && name.1 < 0;
+    if flags & (libc::MSG_ERRQUEUE | REFUSED) != 0 || refused {
         return kernel();
     }
     // SAFETY: probed.

@@ -248,7 +248,6 @@ pub unsafe extern "C" fn syscall(
         return r;
     }
     match nr {
-        libc::SYS_preadv2 | libc::SYS_pwritev2 => on_raw(a),
         libc::SYS_io_submit => {
             super::transfer::before_submit(b, std::ptr::with_exposed_provenance(c));
         }
@@ -295,12 +294,4 @@ pub unsafe extern "C" fn syscall(
     }
     set_errno(libc::ENOSYS);
     -1
-}
-
-fn on_raw(fd: usize) {
-    if let Ok(fd) = c_int::try_from(fd)
-        && let Some(s) = table::socket(fd)
-    {
-        demote(s, fd, Reason::RawSyscall, Unread::GiveBack);
-    }
 }

@@ -4,6 +4,7 @@
 //! sendfile reads the file for us and sends what it read. For the others the kernel itself has to have the
 //! stream, so it goes back there first.
 
+use super::splice::splice;
 use super::{MOST, count_sent};
 use crate::probe::{Access, is_good};
 use crate::real::{self, other, ret, set_errno};
@@ -11,21 +12,35 @@ use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Socket, mapped, send};
 use crate::table;
 use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 use transport::direct::policy;
 use transport::reason::Reason;
 use transport::syscall;
 
-/// The size of what the kernel's sendfile would take from this descriptor, if it would; 0 if that has none.
-fn file_size(fd: i32) -> Option<u64> {
+/// What a descriptor stands for, as sendfile sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// With this size; 0 if it has none.
+    File(u64),
+    /// Some can be sent, some not: the kernel knows.
+    Device,
+    Pipe,
+    /// Nothing that it takes from.
+    Other,
+}
+
+fn kind(fd: i32) -> Kind {
     let mut st = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `st` is writable memory of the size that fstat fills.
     let r = unsafe { syscall!(fstat, fd, st.as_mut_ptr()) };
     // SAFETY: zeroed, then filled by the kernel.
     let st = unsafe { st.assume_init() };
     match (r, st.st_mode & libc::S_IFMT) {
-        (Ok(_), libc::S_IFREG) => Some(st.st_size.cast_unsigned()),
-        (Ok(_), libc::S_IFBLK) => Some(0),
-        _ => None,
+        (Ok(_), libc::S_IFREG) => Kind::File(st.st_size.cast_unsigned()),
+        (Ok(_), libc::S_IFBLK) => Kind::File(0),
+        (Ok(_), libc::S_IFCHR) => Kind::Device,
+        (Ok(_), libc::S_IFIFO) => Kind::Pipe,
+        _ => Kind::Other,
     }
 }
 
@@ -33,12 +48,26 @@ fn file_size(fd: i32) -> Option<u64> {
 pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: usize) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = |n: usize| unsafe { real::sendfile(out, from, offset, n) };
+    // (out of a stream the kernel moves bytes to a pipe, as splice does, and to nothing else)
+    if table::socket(from).is_some() && offset.is_null() && kind(out) == Kind::Pipe {
+        // SAFETY: no pointers.
+        return unsafe { splice(from, null_mut(), out, null_mut(), n, 0) };
+    }
     let Some(s) = table::socket(out) else {
         return kernel(n);
     };
-    let Some(size) = file_size(from).filter(|_| !super::is_kernels(s, out)) else {
-        return count_sent(s, kernel(n));
+    let size = match kind(from) {
+        Kind::File(size) if !super::is_kernels(s, out) => size,
+        Kind::Device => {
+            to_kernel(out, Reason::RawSyscall);
+            return count_sent(s, kernel(n));
+        }
+        _ => return count_sent(s, kernel(n)),
     };
+    if !offset.is_null() && !is_good(offset.cast(), 8, Access::Write) {
+        set_errno(libc::EFAULT);
+        return -1;
+    }
     let fill = |at: *mut u8, len: usize| {
         if offset.is_null() {
             // SAFETY: `at` is memory of ours with `len` bytes.

@@ -7,8 +7,10 @@ use super::{MOST, receive, receive_bad, transmit, transmit_bad};
 use crate::probe::{Access, is_address, is_good, prefix};
 use crate::real::{self, set_errno};
 use crate::sockets::Socket;
+use crate::sockets::demote::{Unread, demote};
 use crate::table;
 use std::ffi::c_int;
+use transport::reason::Reason;
 use transport::sdp::Walk;
 use transport::sys::Errno;
 
@@ -58,18 +60,26 @@ pub(super) fn fail(e: Errno) -> isize {
     -1
 }
 
-/// What the flags of preadv2 and pwritev2 (`RWF_`) are on a stream, at "the current position": MSG_DONTWAIT, or nothing. `None`:
-/// the kernel refuses the call, or it is on something else.
+/// RWF_NOSIGNAL (linux/fs.h).
+const RWF_NOSIGNAL: c_int = 0x100;
+
+/// What the flags of preadv2 and pwritev2 (`RWF_`) are on a stream, at "the current position": MSG_DONTWAIT, MSG_NOSIGNAL, or nothing.
+/// `None`: the kernel refuses the call, or it is on something else. What flags that are not known here mean the kernel knows, which has to have
+/// the stream then.
 fn on_stream(fd: c_int, offset: i64, flags: c_int) -> Option<(&'static Socket, c_int)> {
-    const NOTHING: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
-    if offset != -1 || flags & !(NOTHING | libc::RWF_NOWAIT) != 0 {
+    const NOTHING: c_int =
+        libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND | libc::RWF_NOAPPEND;
+    if offset != -1 {
         return None;
     }
-    let nowait = flags & libc::RWF_NOWAIT != 0;
-    Some((
-        table::socket(fd)?,
-        if nowait { libc::MSG_DONTWAIT } else { 0 },
-    ))
+    let s = table::socket(fd)?;
+    if flags & !(NOTHING | libc::RWF_NOWAIT | RWF_NOSIGNAL) != 0 {
+        demote(s, fd, Reason::RawSyscall, Unread::GiveBack);
+        return None;
+    }
+    let means = |flag, meant| if flags & flag != 0 { meant } else { 0 };
+    let wait = means(libc::RWF_NOWAIT, libc::MSG_DONTWAIT);
+    Some((s, wait | means(RWF_NOSIGNAL, libc::MSG_NOSIGNAL)))
 }
 
 #[unsafe(no_mangle)]

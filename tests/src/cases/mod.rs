@@ -49,6 +49,7 @@ mod partings;
 mod passed;
 mod poll;
 mod process;
+mod refused;
 mod roused;
 mod sandbox;
 mod select;
@@ -220,6 +221,7 @@ pub fn all() -> Vec<Case> {
         many::CASES,
         dups::CASES,
         process::CASES,
+        refused::CASES,
         owed::CASES,
         partings::CASES,
         passed::CASES,
