@@ -27,7 +27,6 @@ pub(super) const CASES: &[Case] = &[
         edge_of_reset_behind_own_end(s, |fd| question_and_answer(s, fd));
     }),
     Case::pair("sent_after_a_reset", sent_after_a_reset),
-    Case::pair("sent_to_who_has_ended", sent_to_who_has_ended),
     Case::pair("killed_beside_what_is_ready", killed_beside_what_is_ready).processes_only(),
 ];
 
@@ -179,36 +178,6 @@ fn sent_after_a_reset(s: &Side) {
         s.sync("reset");
     }
     s.sync("done");
-}
-
-/// The peer has closed, or shut both directions: what is sent first goes, and makes a reset; nothing goes from there on.
-fn sent_to_who_has_ended(s: &Side) {
-    let ways: [&[i32]; 3] = [&[], &[libc::SHUT_RDWR], &[libc::SHUT_RD, libc::SHUT_WR]];
-    for shuts in ways {
-        let fd = s.pair();
-        question_and_answer(s, fd);
-        if s.a() {
-            log!(s, "end {}", io::recv(fd, &mut [0; 8], 0));
-            s.sync("ended");
-            for _ in 0..3 {
-                log!(s, "send {}", io::send(fd, b"late", libc::MSG_NOSIGNAL));
-                sleep(Duration::from_micros(200)); // (until the kernel's answer is here)
-            }
-            while !wait::poll(&[(fd, libc::POLLOUT)], 0).contains("HUP") {
-                sleep(wait::millis(1)); // (its kernel's word, where its library hears first)
-            }
-        } else {
-            sleep(wait::millis(100)); // (as above)
-            for &how in shuts {
-                log!(s, "shut {}", net::shutdown(fd, how));
-            }
-            if shuts.is_empty() {
-                net::close(fd).ok();
-            }
-            s.sync("ended");
-        }
-        s.sync("done");
-    }
 }
 
 /// Much is sent before both directions are shut, and read slowly: what the reader's end says of its own meanwhile is no answer to that.

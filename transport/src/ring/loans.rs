@@ -53,7 +53,7 @@ impl Loans {
         match tell {
             Tell::Borrower(_) => self.borrower.store(tell.to_word(), Ordering::Release),
             Tell::Lender(_) => self.lender.store(tell.to_word(), Ordering::Release),
-            Tell::Put(_) | Tell::Taken(_) | Tell::Deaf => {}
+            Tell::Put(_) | Tell::Taken(_) => {}
         }
     }
 

@@ -460,13 +460,6 @@ impl Ring {
         self.stage.set(Event::Gone);
     }
 
-    /// Whether the peer's program hears nothing any more, as the peer has said by the ring itself.
-    #[must_use]
-    pub fn is_peer_deaf(&self) -> bool {
-        self.reap();
-        self.stage.has(Event::Deaf)
-    }
-
     /// Whether the peer is to be told how much was taken ([`Rx::tell`]), which could not be done.
     #[must_use]
     pub fn is_untold(&self) -> bool {

@@ -10,7 +10,7 @@ use super::{Ring, Word};
 use crate::clock;
 use crate::sys::section::Section;
 use crate::sys::{self, Errno, Result};
-use crate::verbs::{self, Done, Operation, Work};
+use crate::verbs::{self, Done, Work};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Work requests of one post.
@@ -227,7 +227,6 @@ fn reap(posting: &Posting, ring: &Ring) -> Result<()> {
                     }
                     ring.hear(Word::Put, landed.len);
                 }
-                Some(Tell::Deaf) => _ = ring.stage.set(Event::Deaf),
                 Some(Tell::Put(_)) if ring.incoming.is_on() => return Err(Errno(libc::EIO)),
                 Some(Tell::Taken(n)) if ring.outgoing.is_on() => {
                     // (more than was put, where it gives back what was never burnt: whoever puts next tells)
@@ -247,33 +246,6 @@ fn reap(posting: &Posting, ring: &Ring) -> Result<()> {
 }
 
 impl Ring {
-    /// A word alone, as a work request of this number.
-    pub(super) fn word(&self, tell: Tell, id: u64) -> Work {
-        let (remote, rkey) = self.peer.get();
-        Work {
-            operation: Operation::WriteInline,
-            local: std::ptr::null_mut(),
-            len: 0,
-            lkey: self.lkey(),
-            remote,
-            rkey,
-            signaled: true,
-            tell: Some(tell.to_word()),
-            id,
-        }
-    }
-
-    /// This side's program hears nothing any more: it has closed, or shut both directions. (A peer that cannot be told finds out by the
-    /// answer to what it sends.)
-    pub fn say_deaf(&self) {
-        if self.is_up() && !self.is_over() {
-            // SAFETY: no octets.
-            let _ = unsafe {
-                (self.posting).post(self, 1, |id| [Some(self.word(Tell::Deaf, id)), None])
-            };
-        }
-    }
-
     /// Sees to it that [`Self::event`] tells of whatever comes from here on, and takes in what has come. The caller looks
     /// once more before it sleeps.
     pub fn arm(&self) -> Armed {

@@ -8,6 +8,7 @@ use super::tell::Tell;
 use super::{NONE, Ring, Word};
 use crate::sys::copy::copy;
 use crate::sys::{Errno, Result, net};
+use crate::verbs::{Operation, Work};
 use std::sync::atomic::Ordering;
 
 /// Octets of the kernel connection that are looked at for records at once.
@@ -338,6 +339,7 @@ impl Rx {
             ring.stage.clear(Event::Untold);
             return;
         }
+        let (remote, rkey) = ring.peer.get();
         let credits = ring.incoming.free();
         let more = if slots { credits } else { taken - self.told };
         let more = u32::try_from(more).unwrap_or(0); // (at most a ring)
@@ -350,7 +352,18 @@ impl Rx {
                     received = ring.adapter().receive(&mut ring.incoming.freed(credits));
                     ring.incoming.give_back(credits);
                 }
-                [Some(ring.word(Tell::Taken(more), id)), None]
+                let tell = Work {
+                    operation: Operation::WriteInline,
+                    local: std::ptr::null_mut(),
+                    len: 0,
+                    lkey: ring.lkey(),
+                    remote,
+                    rkey,
+                    signaled: true,
+                    tell: Some(Tell::Taken(more).to_word()),
+                    id,
+                };
+                [Some(tell), None]
             })
         };
         match received.and(posted) {

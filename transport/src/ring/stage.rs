@@ -20,8 +20,6 @@ pub(super) enum Event {
     Untold = 32,
     /// It is there: what was taken down reads as zeros.
     There = 64,
-    /// The peer has said that its program hears nothing any more.
-    Deaf = 128,
 }
 
 /// See the module.

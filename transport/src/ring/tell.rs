@@ -3,7 +3,7 @@
 //! | bits 31, 30 | the others |
 //! |---|---|
 //! | 0 0 | so many octets were put to the incoming ring, behind those of before |
-//! | 1 0 | so many octets were taken from the sender's; where it sends into slots, so many of these (credits); 0: no program takes any from here on |
+//! | 1 0 | so many octets were taken from the sender's; where it sends into slots, so many of these (credits) |
 //! | 0 1 | of a buffer that the receiver of this lends (`lending`): what its sender does with it ([`Said`]) |
 //! | 1 1 | of a buffer that the sender of this lends: up to where it may be read now |
 //!
@@ -16,7 +16,6 @@
 pub(super) enum Tell {
     Put(u32),
     Taken(u32),
-    Deaf,
     Borrower(Loan),
     Lender(Loan),
 }
@@ -86,7 +85,6 @@ impl Tell {
         match self {
             Self::Put(n) => n & !KIND,
             Self::Taken(n) => n & !KIND | TAKEN,
-            Self::Deaf => TAKEN,
             Self::Borrower(loan) => loan.bits() | BORROWER,
             Self::Lender(loan) => loan.bits() | KIND,
         }
@@ -95,7 +93,6 @@ impl Tell {
     pub(super) const fn from_word(word: u32) -> Self {
         match word & KIND {
             0 => Self::Put(word),
-            TAKEN if word == TAKEN => Self::Deaf,
             TAKEN => Self::Taken(word & !KIND),
             BORROWER => Self::Borrower(Loan::from_bits(word)),
             _ => Self::Lender(Loan::from_bits(word)),
@@ -109,12 +106,11 @@ mod tests {
 
     #[test]
     fn what_is_told_is_heard() {
-        for n in [1, 65_536, !KIND] {
+        for n in [0, 1, 65_536, !KIND] {
             for tell in [Tell::Put(n), Tell::Taken(n)] {
                 assert_eq!(Tell::from_word(tell.to_word()), tell);
             }
         }
-        assert_eq!(Tell::from_word(Tell::Deaf.to_word()), Tell::Deaf);
         let mut number = 0;
         for _ in 0..200 {
             number = next(number);

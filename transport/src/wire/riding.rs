@@ -214,13 +214,6 @@ impl Riding {
         NonNull::new(self.ring.swap(std::ptr::null_mut(), Ordering::AcqRel))
     }
 
-    /// This side's program hears nothing any more.
-    pub fn say_deaf(&self) {
-        if let Some(ring) = self.get() {
-            ring.say_deaf();
-        }
-    }
-
     /// Whether this is due.
     #[must_use]
     pub fn is_due(&self, what: Due) -> bool {

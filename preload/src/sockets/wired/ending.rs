@@ -43,12 +43,6 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
     if both && !leaves || has_failed(s) {
         return Some(how); // the kernel knows, and says that there is no connection
     }
-    let ends = how != libc::SHUT_RD || s.tx_shut.load(Ordering::Acquire);
-    let stops = how != libc::SHUT_WR || s.rx_shut.load(Ordering::Acquire);
-    let both = ends && stops && !leaves;
-    if both {
-        wire.common.ring.say_deaf(); // (before the end: who has read that sends to nobody)
-    }
     if how != libc::SHUT_RD && !s.tx_shut.swap(true, Ordering::AcqRel) {
         io::available(s, fd); // (credits may lie there)
         if is_peer_deaf(wire, fd) && !waiting::is_under_way(s) {
@@ -57,22 +51,13 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         let plain = s.tx.lock().is_ok_and(|_tx| {
             // SAFETY: the lock is held.
             let mut out = unsafe { wire.out() };
-            // (as at a close: who reads the end and sends finds a kernel that is shut)
-            let _ = if both {
-                out.finish_and_close(&wire.common, fd)
-            } else {
-                out.finish(&wire.common, fd)
-            };
+            let _ = out.finish(&wire.common, fd);
             out.is_plain()
         });
         if plain {
             return by_kernel(s, how);
         }
-        if !both {
-            net::push(fd);
-        } else if waiting::is_under_way(s) {
-            net::uncork(fd);
-        }
+        net::push(fd);
         waiting::note_pending(s, fd);
         rouse::all(s); // (who waits for room is told that there is nowhere to send any more)
     }
@@ -362,7 +347,6 @@ pub(crate) fn begin_to_close(s: &'static Socket, fd: i32) {
     let is_far = is_far(s);
     let silent = || !may_speak(wire, is_far) && net::is_all_under_way(fd);
     let answered = wire.common.is_answered() && !silent();
-    wire.common.ring.say_deaf();
     let finished = if answered {
         out.finish(&wire.common, fd)
     } else {

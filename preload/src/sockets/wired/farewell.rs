@@ -8,12 +8,11 @@
 use super::super::parked;
 use super::super::{Phase, Socket, rouse};
 use super::ending::{has_unread, is_far, is_peer_gone, shut_here};
-use super::riding::is_apart;
 use super::{is_current, mover, number, waiting};
 use crate::epoll::registered;
 use std::sync::atomic::Ordering;
 use transport::sys::{Errno, net};
-use transport::wire::{In, Wire};
+use transport::wire::Wire;
 
 /// Octets. With no more than that on their way to a peer on this host all has reached its kernel, or is just about to, and it hears of
 /// the end with its next look.
@@ -41,30 +40,7 @@ pub(super) fn begin(s: &'static Socket, fd: i32, wire: &'static Wire) -> Option<
     // Nothing is to come and nothing to go: what comes all the same is answered as the kernel answers it.
     s.woken_hard.store(true, Ordering::Release);
     shut_here(s, wire);
-    if !is_apart(wire) {
-        return Some(libc::SHUT_RDWR);
-    }
-    // (a peer that has read the end in its ring already, and sends, does so by the kernel, which may have had that before this)
-    let unread = has_unread(s, wire, fd);
-    // SAFETY: no pointers.
-    let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RDWR) };
-    if let Ok(_rx) = s.rx.lock() {
-        // SAFETY: the lock is held.
-        let mut incoming = unsafe { wire.incoming() };
-        incoming.expect_none();
-        if !unread && incoming.is_late(&wire.common, fd) {
-            answer_late(wire, &mut incoming, fd);
-        }
-    }
-    None
-}
-
-/// What has come too late is answered by a reset. Under the lock of the receiving direction.
-fn answer_late(wire: &Wire, incoming: &mut In, fd: i32) {
-    incoming.drop_late();
-    net::disconnect(fd);
-    let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR); // (it is told from here)
-    wire.common.fail(Errno::CONNRESET);
+    Some(libc::SHUT_RDWR)
 }
 
 /// Goes on with it, if the program has shut both directions.
@@ -99,7 +75,10 @@ pub(super) fn go_on(s: &'static Socket, fd: i32, wire: &'static Wire) {
             incoming.shut();
         }
         if late {
-            answer_late(wire, &mut incoming, fd);
+            incoming.drop_late();
+            net::disconnect(fd);
+            let _ = net::option(fd, libc::SOL_SOCKET, libc::SO_ERROR); // (it is told from here)
+            wire.common.fail(Errno::CONNRESET);
         } else if ends {
             // SAFETY: no pointers.
             let _ = unsafe { transport::syscall!(shutdown, fd, libc::SHUT_RD) };

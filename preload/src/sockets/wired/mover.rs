@@ -382,9 +382,7 @@ fn is_done(last: &mut Last, stay: Stay) -> bool {
                 || over
                 || !out.is_under_way(&wire.common) && net::unsent(fd) == 0;
         }
-        // (what it sends to who has said by a ring that nobody hears comes by the kernel, and is no record)
-        if readable && incoming.has_bytes(fd) || incoming.has_failed(&wire.common) {
-            end_here(last); // (behind the end that it makes an error of, as the kernel's)
+        if readable && incoming.has_bytes(fd) {
             net::reset_on_close(fd);
             return true;
         }

@@ -96,9 +96,6 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
             note_pending(s, fd); // (as a send does; that needs no lock of ours where the thread is there)
         }
     }
-    if kernel & libc::POLLHUP != 0 {
-        b |= want & kernel & OUT; // (there is nobody to have room)
-    }
     let lacks_room = want & OUT != 0 && b & OUT == 0;
     if s.phase() == Phase::Opening {
         return b;

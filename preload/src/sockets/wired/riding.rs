@@ -231,7 +231,6 @@ pub(super) fn note_end(s: &Socket) {
     // (the socket may be another connection's by now, and the end this side's own)
     if let Some(ring) = ring(s).filter(|_| fd >= 0 && net::has_peer_ended(fd)) {
         ring.peer_is_gone();
-        s.kernel_news.tell(); // (a look by the ring alone asks it for nothing else)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::iwarp::ddp;
 use crate::iwarp::mpa::setup::Role;
 use crate::iwarp::mpa::{CRC, Framer, LARGEST_ULPDU, LENGTH, Markers, Parts, Rtr, pad};
 use crate::iwarp::rdmap::Opcode;
-use crate::ring::{Ring, Tx};
+use crate::ring::Tx;
 use crate::sdp::Walk;
 use crate::sdp_wire::header::HEADER;
 use crate::sdp_wire::sequence::Sequence;
@@ -118,8 +118,6 @@ pub struct Out {
     mode: Mode,
     /// A Terminate has gone: nothing may follow.
     ended: bool,
-    /// Something was sent to a peer that hears nothing any more.
-    late: bool,
     messages: u64,
     starved: u64,
     start: usize,
@@ -364,10 +362,6 @@ impl Out {
             // SAFETY: as above.
             return unsafe { self.put_plain(common, fd, walk) };
         }
-        if self.late || common.ring.get().is_some_and(Ring::is_peer_deaf) {
-            // SAFETY: as above.
-            return unsafe { self.send_late(fd, walk, more) };
-        }
         if self.from != From::Own {
             self.look_for_sink(common);
         } else if !self.leave_sink(common, fd)? {
@@ -428,22 +422,6 @@ impl Out {
             common.due.store(true, Ordering::Release); // once it can be said
         }
         sent
-    }
-
-    /// To a peer that has said by the ring that it hears nothing any more. The kernel connection has what is sent first, whose answer is a
-    /// reset, as TCP's is to what comes behind a close; from there on nobody is there, whether that has come yet or not.
-    ///
-    /// # Safety
-    /// The walk's buffers are readable.
-    unsafe fn send_late(&mut self, fd: i32, walk: &mut Walk, more: i32) -> Result<Sent> {
-        if std::mem::replace(&mut self.late, true) {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: no octets. (The kernel's error has been told with this.)
-            let _ = unsafe { net::send(fd, std::ptr::null(), 0, flags) };
-            return Err(Errno::PIPE);
-        }
-        // SAFETY: passed on to the caller.
-        unsafe { by_kernel(fd, walk, more) }
     }
 
     /// Whether [`Self::take`] would take anything, as far as the kernel does not matter.
