@@ -329,7 +329,8 @@ fn told(s: &Socket, e: Errno, flags: i32) -> Errno {
     let unread = || ending::has_failed(s) || ending::has_died_unread(s);
     let failed = e == Errno::CONNRESET || e == Errno::PIPE && unread();
     let first = failed && !s.reset_told.swap(true, Ordering::AcqRel);
-    if first && !ending::is_aborted(s) {
+    // (the kernel's end of a peer that has died is none that it has said)
+    if first && (!ending::is_aborted(s) || ending::has_died_unread(s)) {
         return ending::error(s);
     }
     let e = if failed { Errno::PIPE } else { e };
