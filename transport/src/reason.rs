@@ -55,7 +55,7 @@ reasons! {
     SocketOption "socket_option" "a socket option is set that only the kernel can serve",
     AsyncIo "async_io" "signal-driven or asynchronous I/O is used on the socket",
     Splice "splice" "splice was used on the socket",
-    RawSyscall "raw_syscall" "the program makes raw system calls on the socket",
+    RawSyscall "raw_syscall" "a call of the program's on the socket is one that only the kernel knows",
     Seccomp "seccomp" "the process entered a system-call sandbox",
     Unshared "unshared" "a thread of the process has descriptors of its own (unshare)",
     Stalled "stalled" "the reader has taken nothing for seconds, or both ends waited for room: the kernel's buffers hold more",

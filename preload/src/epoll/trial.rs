@@ -1,4 +1,4 @@
-//! Which of two patiences with its hot entries suits a set that has many. Called by `hot` and `wait`, under the set's lock.
+//! Which of two patiences with its hot entries suits a set that has many. Called by `hot` and `look`, under the set's lock.
 //!
 //! Looks in vain that are few among many hot entries pay where most of these are idle. Where all have traffic, entries that are left to
 //! their bells make both sides so slow that none has anything soon again, and that goes on: what looks would find shows only when

@@ -59,7 +59,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
     let size = match kind(from) {
         Kind::File(size) if !super::is_kernels(s, out) => size,
         Kind::Device => {
-            to_kernel(out, Reason::RawSyscall);
+            to_kernel(out, Reason::Splice); // (which it is, in the kernel)
             return count_sent(s, kernel(n));
         }
         _ => return count_sent(s, kernel(n)),

@@ -4,14 +4,16 @@
 use super::ending::{Ending, ending};
 use super::options::PEEKS_FROM;
 use super::ready::{self, Ask};
+use super::recv::kernel_once;
 use super::shows::check_kernel;
 use super::{Phase, Socket, residual, wired};
 use crate::epoll::registered;
 use std::sync::atomic::Ordering;
 use transport::clock;
 use transport::provider::{End, Provider};
-use transport::sdp::Walk;
-use transport::sys::{net, time};
+use transport::sdp::rx::How;
+use transport::sdp::{Got, Walk};
+use transport::sys::{Result, net, time};
 
 /// Whether bytes that follow those just read are there, but come another way: by the kernel, after the
 /// fast leg. (The kernel ends a read at urgent data.)
@@ -48,6 +50,31 @@ pub(super) fn offset(s: &Socket, fd: i32) -> Option<usize> {
     }
     let offset = net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).ok()?;
     usize::try_from(offset).ok() // (below zero: none)
+}
+
+/// A look from where the program has it begin (SO_PEEK_OFF), which begins behind what was looked at the next time.
+///
+/// # Safety
+/// The walk's buffers are writable.
+pub(super) unsafe fn look_from(
+    s: &'static Socket,
+    fd: i32,
+    walk: &mut Walk,
+    flags: i32,
+    how: How,
+    offset: usize,
+) -> Result<Got> {
+    let (kept, begun) = (residual::left(s), walk.done());
+    let _ = residual::read(s, walk, Some(offset), how.discard);
+    let mut got = Ok(Got::Empty);
+    if walk.left() > 0 && s.phase() == Phase::Plain {
+        net::set_peek_offset(fd, offset.saturating_sub(kept)); // (of what the kernel has)
+        // SAFETY: the caller's promise.
+        got = unsafe { kernel_once(s, fd, walk, flags, how) };
+    }
+    let n = walk.done() - begun;
+    net::set_peek_offset(fd, offset + n);
+    if n > 0 { Ok(Got::Bytes(n)) } else { got }
 }
 
 /// Waits until more than `had` bytes can be read. False if no more will come, or a signal came.

@@ -4,7 +4,7 @@ use super::counted::{Counting, What, takes_long};
 use super::ending::{
     Ending, cut_error, ending, is_gone, reset_error, settle_both_shut, tell_reset,
 };
-use super::peek::{goes_on_elsewhere, grows, offset, peek_on};
+use super::peek::{goes_on_elsewhere, grows, look_from, offset, peek_on};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
 use super::{Phase, Socket, demote, engage, held, large, options, parked, quick, residual, wired};
@@ -219,7 +219,7 @@ pub(crate) fn upkeep(s: &'static Socket, fd: i32) {
 ///
 /// # Safety
 /// The walk's buffers are writable.
-unsafe fn kernel_once(
+pub(super) unsafe fn kernel_once(
     s: &'static Socket,
     fd: i32,
     walk: &mut Walk,
@@ -557,31 +557,6 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
         }),
         got => Ok(got),
     }
-}
-
-/// A look from where the program has it begin (SO_PEEK_OFF), which begins behind what was looked at the next time.
-///
-/// # Safety
-/// The walk's buffers are writable.
-unsafe fn look_from(
-    s: &'static Socket,
-    fd: i32,
-    walk: &mut Walk,
-    flags: i32,
-    how: How,
-    offset: usize,
-) -> Result<Got> {
-    let (kept, begun) = (residual::left(s), walk.done());
-    let _ = residual::read(s, walk, Some(offset), how.discard);
-    let mut got = Ok(Got::Empty);
-    if walk.left() > 0 && s.phase() == Phase::Plain {
-        net::set_peek_offset(fd, offset.saturating_sub(kept)); // (of what the kernel has)
-        // SAFETY: the caller's promise.
-        got = unsafe { kernel_once(s, fd, walk, flags, how) };
-    }
-    let n = walk.done() - begun;
-    net::set_peek_offset(fd, offset + n);
-    if n > 0 { Ok(Got::Bytes(n)) } else { got }
 }
 
 fn end_by_reset(s: &Socket, fd: i32, walk: &Walk, how: How) -> Result<usize> {
