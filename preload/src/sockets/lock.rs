@@ -14,6 +14,7 @@ use super::family;
 use super::order::{self, Rank, Ranked};
 use crate::signals::thread::{enter, leave};
 use std::cell::UnsafeCell;
+use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use transport::sdp::{Place, Shareable};
@@ -245,6 +246,9 @@ pub(crate) struct Direction<T> {
 unsafe impl<T: Send> Sync for Direction<T> {}
 
 impl<T: Shareable + Ranked> Direction<T> {
+    /// Where the word of the lock lies.
+    pub(crate) const OWNER: usize = offset_of!(Self, owner);
+
     pub(crate) fn new(state: T) -> Self {
         Self {
             owner: AtomicU64::new(0),

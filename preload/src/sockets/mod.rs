@@ -255,6 +255,14 @@ impl Socket {
         table::socket(fd).is_some_and(|s| std::ptr::eq(s, self))
     }
 
+    /// Whether a call by this number, which has one of its locks or is counted as inside, may go on: the connection has not ended since it was
+    /// looked up, and does not before that is over. (Who ends it clears the number, or takes the shadow, before he takes the locks
+    /// and asks who is inside.)
+    #[inline]
+    pub(crate) fn is_here(&self, fd: i32) -> bool {
+        self.is_own(fd) || self.shadow.load(Ordering::SeqCst) >= 0
+    }
+
     /// The descriptor to use for a call of the program's on `fd`: the one it named, or the hidden
     /// duplicate if the program has closed it meanwhile. (Whose number was not closed does not use that: it goes with those who need it.)
     #[inline]

@@ -8,7 +8,8 @@ use super::seats::Sharing;
 use super::stream::Stream;
 use super::{Phase, Socket, Way};
 use std::cell::UnsafeCell;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::reason::Reason;
@@ -191,17 +192,15 @@ impl Pool {
 
     /// A socket for a new descriptor.
     pub(crate) fn take(&mut self) -> Option<&'static Socket> {
-        if let Some(s) = self.free.pop() {
-            // SAFETY: in the free list, so nobody holds it except through stale references, which only
-            // look at atomics.
+        // (one that a call has come to too late is left to it)
+        let is_left = |s: &&'static Socket| s.waiters.load(Ordering::SeqCst) == 0;
+        if let Some(at) = self.free.iter().rposition(is_left) {
+            let s = self.free.remove(at);
+            // SAFETY: in the free list, so nobody holds it except through stale references, which look at atomics and
+            // locks and then leave (`Socket::is_here`).
             unsafe {
                 let index = ptr::from_ref(s).offset_from(self.base).cast_unsigned();
-                fill(
-                    ptr::from_ref(s).cast_mut(),
-                    self.streams.add(index),
-                    self.sharing(index),
-                    s.generation.load(Ordering::Relaxed),
-                );
+                refill(s, self.streams.add(index), self.sharing(index));
             };
             return Some(s);
         }
@@ -276,37 +275,83 @@ fn streams_for(size: usize) -> Option<*mut Stream> {
 }
 
 /// # Safety
-/// `at` and `stream` are memory for a socket and its stream that nobody else changes.
+/// `at` and `stream` are memory for a socket and its stream that nobody else has.
 unsafe fn fill(at: *mut Socket, stream: *mut Stream, sharing: *mut Sharing, generation: u32) {
-    // SAFETY: the caller's promise. Written whole; what was there has nothing to drop but `sets`, which
-    // is empty when a socket is given back.
+    // SAFETY: the caller's promise.
     unsafe {
         ptr::write(stream, Stream::new(sharing));
-        ptr::write(
+        ptr::write(at, new(stream, generation));
+        (*at).record.begin(-1, 0, Reason::None);
+    }
+}
+
+/// Makes a place that was given back a new connection's. The words stay as they are by which a call that has come too late is inside, or has a
+/// lock: it takes them back. (A lock that processes had together may be one's that has died with it.)
+///
+/// # Safety
+/// As there, but for such calls, which change nothing else.
+unsafe fn refill(s: &'static Socket, stream: *mut Stream, sharing: *mut Sharing) {
+    let generation = s.generation.load(Ordering::Relaxed);
+    let at = ptr::from_ref(s).cast_mut();
+    let owners = Stream::OWNERS.map(|at| at..at + size_of::<u64>());
+    let waiters = offset_of!(Socket, waiters);
+    // SAFETY: the caller's promise. What was there has nothing to drop but `sets`, which is empty when a socket is given back.
+    unsafe {
+        if (*stream).is_shared() {
+            ptr::write(stream, Stream::new(sharing));
+        } else {
+            write_around(stream, Stream::new(sharing), &owners);
+        }
+        write_around(
             at,
-            Socket {
-                stream: AtomicPtr::new(stream),
-                seat: 0.into(),
-                kernel_news: News::new(),
-                untimed: 0.into(),
-                checked: 0.into(),
-                first_look: 0.into(),
-                parked_fd: (-1).into(),
-                waiters: 0.into(),
-                asleep: 0.into(),
-                rooming: 0.into(),
-                budget: super::spin::Budget::new(),
-                company: super::spin::Company::new(),
-                refs: 1.into(),
-                generation: AtomicU32::new(generation),
-                shadow: (-1).into(),
-                way: UnsafeCell::new(Way::None),
-                sets: UnsafeCell::new(Vec::new()),
-                set_count: 0.into(),
-                record: Record::default(),
-                lanes: AtomicPtr::new(ptr::null_mut()),
-            },
+            new(stream, generation),
+            &[waiters..waiters + size_of::<AtomicU32>()],
         );
         (*at).record.begin(-1, 0, Reason::None);
+    }
+}
+
+/// Writes a value but for some of its bytes, in order.
+///
+/// # Safety
+/// As [`ptr::write`]; what those bytes of the value are needs no drop.
+unsafe fn write_around<T>(at: *mut T, value: T, spared: &[Range<usize>]) {
+    let value = ManuallyDrop::new(value);
+    let from = ptr::from_ref(&*value).cast::<u8>();
+    let mut next = 0;
+    for spare in spared
+        .iter()
+        .cloned()
+        .chain([size_of::<T>()..size_of::<T>()])
+    {
+        let len = spare.start.saturating_sub(next);
+        // SAFETY: inside both, as ranges of fields are.
+        unsafe { ptr::copy_nonoverlapping(from.add(next), at.cast::<u8>().add(next), len) };
+        next = spare.end;
+    }
+}
+
+fn new(stream: *mut Stream, generation: u32) -> Socket {
+    Socket {
+        stream: AtomicPtr::new(stream),
+        seat: 0.into(),
+        kernel_news: News::new(),
+        untimed: 0.into(),
+        checked: 0.into(),
+        first_look: 0.into(),
+        parked_fd: (-1).into(),
+        waiters: 0.into(),
+        asleep: 0.into(),
+        rooming: 0.into(),
+        budget: super::spin::Budget::new(),
+        company: super::spin::Company::new(),
+        refs: 1.into(),
+        generation: AtomicU32::new(generation),
+        shadow: (-1).into(),
+        way: UnsafeCell::new(Way::None),
+        sets: UnsafeCell::new(Vec::new()),
+        set_count: 0.into(),
+        record: Record::default(),
+        lanes: AtomicPtr::new(ptr::null_mut()),
     }
 }

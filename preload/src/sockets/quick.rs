@@ -42,11 +42,11 @@ pub(crate) unsafe fn take(
     {
         return None;
     }
-    let p = s.segment()?;
     let mut rx = s.rx.lock_alone()?;
-    if s.phase() != Phase::Attached {
+    if s.phase() != Phase::Attached || !s.is_here(fd) {
         return None; // since the look above
     }
+    let p = s.segment()?;
     // SAFETY: the caller's promise.
     let n = unsafe { rx.read_quick(p, to, len, s.record.messages_sent.load(Ordering::Relaxed)) }?;
     s.rx_at.store(rx.fast_bytes(), Ordering::Relaxed);
@@ -129,15 +129,18 @@ pub(crate) unsafe fn give(
     {
         return false;
     }
-    let Some(p) = s.segment().filter(|&p| !is_gone(s, p)) else {
+    if s.segment().is_none_or(|p| is_gone(s, p)) {
         return false;
-    };
+    }
     let Some(mut tx) = s.tx.lock_alone() else {
         return false;
     };
-    if s.phase() != Phase::Attached {
+    if s.phase() != Phase::Attached || !s.is_here(fd) {
         return false; // since the look above
     }
+    let Some(p) = s.segment() else {
+        return false;
+    };
     // SAFETY: the caller's promise.
     let sent = unsafe { tx.put_quick(p, fd, from, len) };
     drop(tx);

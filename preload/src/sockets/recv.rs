@@ -123,6 +123,9 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
+    let Some(p) = s.segment().filter(|_| s.is_here(fd)) else {
+        return Err(Errno(libc::EBADF)); // closed since the caller looked, and another's perhaps
+    };
     let fd = s.live_fd(fd);
     // (where the other end has not answered yet, it is asked here too)
     if s.phase() == Phase::Plain {
@@ -180,6 +183,8 @@ pub(super) fn serve(s: &'static Socket, p: &impl Provider, fd: i32, due: Due) {
     // (A peer that has closed would answer a bell with a reset.)
     if !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
+        && s.is_here(fd)
+        && let Some(p) = s.segment()
     {
         tx.serve(p, s.live_fd(fd), due);
     }
@@ -273,6 +278,9 @@ unsafe fn rest(
 ) -> Result<usize> {
     let counting = Counting::begin();
     counting.add(What::Inside(s));
+    if !s.is_here(fd) {
+        return Err(Errno(libc::EBADF)); // closed since it was looked up
+    }
     // SAFETY: the caller's promise.
     unsafe { inside(s, fd, walk, flags, how, first, since) }
 }

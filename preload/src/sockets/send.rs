@@ -59,6 +59,8 @@ pub(crate) unsafe fn send(
         && let Some(p) = s.segment()
         && !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
+        && s.is_here(fd)
+        && let Some(p) = s.segment()
         && tx.leg() == Leg::Fast
         && !is_over(walk, since)
     {
@@ -89,7 +91,7 @@ pub(crate) unsafe fn send(
 pub(super) fn whole(s: &'static Socket, fd: i32, n: usize) -> usize {
     // A peer that died while it was awake shows only in the kernel. (Reading the clock costs as
     // much as the rest of a small send: now and then.)
-    if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) {
+    if s.record.messages_sent.load(Ordering::Relaxed) & 3 == 3 && is_due(s) && s.is_here(fd) {
         check_kernel(s, fd);
         operator::attend();
     }
@@ -190,6 +192,9 @@ fn drive(
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
     let counting = Counting::begin();
     counting.add(What::Inside(s));
+    if !s.is_here(fd) {
+        return Err(Errno(libc::EBADF)); // closed since it was looked up
+    }
     inside(s, fd, walk, how, step, since)
 }
 

@@ -12,6 +12,7 @@ use super::residual::Residual;
 use super::seats::{Seats, Sharing};
 use super::{Phase, leg};
 use std::cell::UnsafeCell;
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use transport::sdp::{Leg, Rx, Tx};
@@ -105,6 +106,13 @@ pub(crate) struct Stream {
 unsafe impl Sync for Stream {}
 
 impl Stream {
+    /// Where the words of its locks lie, in order.
+    pub(crate) const OWNERS: [usize; 2] = {
+        let tx = offset_of!(Self, tx) + Direction::<Tx>::OWNER;
+        let rx = offset_of!(Self, rx) + Direction::<Rx>::OWNER;
+        if tx < rx { [tx, rx] } else { [rx, tx] }
+    };
+
     /// A new one, with its place for what it needs while shared.
     pub(crate) fn new(sharing: *mut Sharing) -> Self {
         Self {
