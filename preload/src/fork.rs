@@ -85,6 +85,7 @@ pub(crate) extern "C" fn before_fork() {
     }
     for set in &w.sets {
         set.note_others();
+        set.part_with_child();
     }
     if child.is_some() {
         for set in &w.sets {

@@ -90,6 +90,7 @@ pub(crate) fn settings() -> &'static Settings {
         spin_us: 0,
         naps: true,
         wired_naps: true,
+        few: 64,
         peer_users: PeerUsers::Same,
         zcopy: Mode::Off,
         zcopy_min: usize::MAX,

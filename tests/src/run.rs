@@ -183,6 +183,9 @@ impl Launch {
             .env("LD_PRELOAD", library)
             .env("SHUNT_REPORT", &report)
             .env("SHUNT_NO_NAPS", naps()); // a wake-up that is lost shows
+        if let Some(few) = std::env::var_os("SHUNT_TEST_FEW") {
+            self.command.env("SHUNT_FEW", few); // (boards, where there are no more connections than in most cases)
+        }
         if let Some(scheme) = flow() {
             self.command.env("SHUNT_FLOW", scheme);
         }

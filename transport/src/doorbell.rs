@@ -12,6 +12,10 @@
 //! what a set says takes nothing from who sleeps in a call on the same connection, and that one is always rung.
 //! The sleeper's part: a ticket whose bell may have gone by it is never slept on again, and stands on no connection whose
 //! bells do not wake the set (`preload::epoll`).
+//!
+//! **Seats.** A set with very many connections neither looks at each nor wishes anew on each for every sleep. Its wish names a
+//! seat on the arena's board (`crate::shm::board`) and stands for as long as the set likes: who publishes marks the connection on the
+//! board, where the set finds it, and rings only while there is a ticket on that seat: then the set sleeps.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -49,11 +53,6 @@ impl Ticket {
         }
     }
 
-    /// As it lies in a peer's word.
-    const fn in_word(word: u64) -> Option<Self> {
-        Self::new(word >> TICKET)
-    }
-
     /// As it is remembered.
     const fn of(self, arena: u16) -> u64 {
         self.0 | (arena as u64) << BITS
@@ -63,6 +62,41 @@ impl Ticket {
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
+    }
+}
+
+/// The place of an epoll set on the board of an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat(pub u8);
+
+/// In a word: it is a seat that stands in the place of the ticket.
+const BY_SEAT: u64 = 1 << 63;
+
+/// By what a set wishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Ticket(Ticket),
+    Seat(Seat),
+}
+
+impl By {
+    /// As it lies in a peer's word.
+    const fn in_word(word: u64) -> Option<Self> {
+        if word & BY_SEAT != 0 {
+            #[allow(clippy::cast_possible_truncation)]
+            return Some(Self::Seat(Seat((word >> TICKET) as u8)));
+        }
+        match Ticket::new(word >> TICKET) {
+            Some(ticket) => Some(Self::Ticket(ticket)),
+            None => None,
+        }
+    }
+
+    const fn word(self) -> u64 {
+        match self {
+            Self::Ticket(t) => t.0 << TICKET,
+            Self::Seat(s) => BY_SEAT | (s.0 as u64) << TICKET,
+        }
     }
 }
 
@@ -136,11 +170,11 @@ pub fn wish(armed: &AtomicU64, what: u32) -> bool {
         && armed.fetch_or(what, Ordering::SeqCst) & what != what
 }
 
-/// Sleeper, an epoll set: as [`wish`], with the ticket of this sleep in place of an earlier one's. A barrier is due. Of
+/// Sleeper, an epoll set: as [`wish`], with the ticket of this sleep, or a seat, in place of an earlier one's. A barrier is due. Of
 /// several sets that hold the connection none may use this. False: the peer keeps changing the word.
 #[must_use]
-pub fn wish_by(armed: &AtomicU64, what: u32, ticket: Ticket) -> bool {
-    let new = ticket.0 << TICKET | u64::from(what) << OF_SET;
+pub fn wish_by(armed: &AtomicU64, what: u32, by: By) -> bool {
+    let new = by.word() | u64::from(what) << OF_SET;
     let mut seen = armed.load(Ordering::Relaxed);
     for _ in 0..TRIES {
         match armed.compare_exchange(seen, new | seen & ALL, Ordering::SeqCst, Ordering::Relaxed) {
@@ -167,42 +201,50 @@ pub fn disarm_by(armed: &AtomicU64) {
     }
 }
 
-/// The wishes that stand, with a ticket or without.
+/// The wishes that stand for a bell, with a ticket or without. (One by a seat is for the board in the first place.)
 #[inline]
 pub fn armed(armed: &AtomicU64) -> u32 {
     let word = armed.load(Ordering::Relaxed);
+    let by_set = if word & BY_SEAT == 0 {
+        word >> OF_SET
+    } else {
+        0
+    };
     #[allow(clippy::cast_possible_truncation)]
-    let all = ((word | word >> OF_SET) & ALL) as u32;
+    let all = ((word | by_set) & ALL) as u32;
     all
 }
 
-/// Whether the peer sleeps and waits for this, and nobody has rung it yet.
+/// Whether the peer sleeps and waits for this, and nobody has rung it yet. `is_awake`: whether a set that wishes by this needs no bell.
 #[inline]
-pub fn sleeps(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
+pub fn sleeps(armed: &AtomicU64, what: u32, is_awake: impl Fn(By) -> bool) -> bool {
     let word = armed.load(Ordering::Relaxed);
     let (plain, by_set) = (u64::from(what), u64::from(what) << OF_SET);
-    word & plain != 0 || word & by_set != 0 && !Ticket::in_word(word).is_some_and(is_rung)
+    word & plain != 0 || word & by_set != 0 && !By::in_word(word).is_some_and(is_awake)
 }
 
-/// Publisher, about to ring: whom the bell wakes besides. To be noted once the bell is sent.
+/// Publisher, about to ring: whom the bell wakes besides. To be noted, as a ticket, once the bell is sent.
 #[inline]
-pub fn ticket(armed: &AtomicU64) -> Option<Ticket> {
-    Ticket::in_word(armed.load(Ordering::Relaxed))
+pub fn by(armed: &AtomicU64) -> Option<By> {
+    By::in_word(armed.load(Ordering::Relaxed))
 }
 
 /// Publisher, whose barrier has just been issued: as [`must_ring`].
 #[inline]
-pub fn is_wished(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
+pub fn is_wished(armed: &AtomicU64, what: u32, is_told: impl Fn(By) -> bool) -> bool {
     let (plain, by_set) = (u64::from(what), u64::from(what) << OF_SET);
     let mut seen = armed.load(Ordering::Relaxed);
     for _ in 0..TRIES {
         if seen & (plain | by_set) == 0 {
             return false;
         }
-        if seen & plain == 0 && Ticket::in_word(seen).is_some_and(&is_rung) {
-            return false; // the wish stands, for a bell that is on its way
+        // (asked whatever else is wished for: who has a seat is told in any case)
+        let told = seen & by_set == 0 || By::in_word(seen).is_some_and(&is_told);
+        if seen & plain == 0 && told {
+            return false; // the wish stands: a bell is on its way, or none is needed
         }
-        let rest = seen & !(plain | by_set);
+        let stands = if seen & BY_SEAT == 0 { 0 } else { by_set };
+        let rest = seen & !(plain | by_set & !stands);
         match armed.compare_exchange(seen, rest, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(now) => seen = now,
@@ -212,11 +254,11 @@ pub fn is_wished(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool)
 }
 
 /// Publisher, after it has stored its word: whether it has to ring. True for exactly one publisher
-/// per arming.
+/// per arming without a seat. `is_told`: whether a set that wishes by this is rung already, or, once marked, needs no bell.
 #[inline]
-pub fn must_ring(armed: &AtomicU64, what: u32, is_rung: impl Fn(Ticket) -> bool) -> bool {
+pub fn must_ring(armed: &AtomicU64, what: u32, is_told: impl Fn(By) -> bool) -> bool {
     fence(Ordering::SeqCst);
-    is_wished(armed, what, is_rung)
+    is_wished(armed, what, is_told)
 }
 
 /// Sleeper, before a nap on the word itself (`crate::shm`). It issues a barrier and looks again before it sleeps, and sleeps only

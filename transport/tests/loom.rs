@@ -2,7 +2,7 @@
 //! interleaving within the bound on preemptions is run, with every value that a weakly ordered machine
 //! may load. Run with `RUSTFLAGS="--cfg loom" cargo test --release -p transport --test loom`.
 //!
-//! `bell`, `nap` and `tickets` check `transport::doorbell` itself, `ring` checks `flowctl::packetized` itself, `claims` checks
+//! `bell`, `nap` and `tickets` check `transport::doorbell` itself, `boards` checks it with `board`, `ring` checks `flowctl::packetized` itself, `claims` checks
 //! `direct::claims` itself; `gate` checks
 //! a copy of the few lines of the shared-memory provider that stop a sender, whose words lie in mapped
 //! memory where loom cannot follow.
@@ -12,6 +12,8 @@
 
 #[path = "loom/bell.rs"]
 mod bell;
+#[path = "loom/boards.rs"]
+mod boards;
 #[path = "loom/claims.rs"]
 mod claims;
 #[path = "loom/gate.rs"]

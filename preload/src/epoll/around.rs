@@ -18,7 +18,7 @@ impl Set {
     /// Whether something in this set is ready (asked by a set or poll around it). Takes no lock but
     /// this set's.
     pub(crate) fn has_ready(&'static self) -> bool {
-        self.around.store(true, Ordering::SeqCst);
+        self.note_around();
         if self.has_ready_user() {
             return true;
         }
@@ -30,6 +30,17 @@ impl Set {
         // tells of level-triggered registrations it tells again; with others of the program's own in the set its word has to do: too
         // much at times, never too little.
         !self.is_engaged() || self.harvest(fd) || self.has_ready_user()
+    }
+
+    /// It is looked at from around: none of its entries stays posted.
+    fn note_around(&'static self) {
+        if !self.around.swap(true, Ordering::SeqCst)
+            && let Some(mut l) = self.lock()
+            && l.boards.posted() > 0
+        {
+            l.leave_boards();
+            ticket::disturb_held(self, &mut l, Taker::Change);
+        }
     }
 
     fn has_ready_user(&'static self) -> bool {
@@ -56,6 +67,7 @@ impl Set {
     /// Something that changes with whatever arrives in this set, or in sets in it, without a word of the kernel's: an edge-triggered set
     /// around it is told of each. Takes no locks but those of the sets.
     pub(super) fn edge(&'static self) -> u64 {
+        self.note_around();
         let Some(mut l) = self.lock() else { return 0 };
         let mut sum = l.changes;
         for at in 0..l.hot.len() {
@@ -75,6 +87,7 @@ impl Set {
     /// Names the sockets in this set, and in sets in it, that have to be brought up to date before it is known whether
     /// they are ready. Takes no locks but those of the sets.
     pub(crate) fn unsettled(&'static self, found: &mut dyn FnMut(&'static Socket, i32)) {
+        self.note_around();
         let Some(mut l) = self.lock() else { return };
         for at in 0..l.hot.len() {
             let Some(&i) = l.hot.get(at) else { continue };
@@ -161,7 +174,7 @@ impl Set {
     /// Arms every hot entry: somebody is about to sleep on a set or poll around this one. True if a
     /// barrier is due.
     pub(crate) fn wish_all(&'static self) -> bool {
-        self.around.store(true, Ordering::SeqCst);
+        self.note_around();
         let Some(mut l) = self.lock() else {
             return false;
         };

@@ -43,12 +43,22 @@ pub(super) struct Patience {
     with_bells: u16,
     /// With those that cost no bell: the kernel has their events anyway.
     with_told: u16,
+    /// With those that are posted, or may be: a mark brings them back.
+    with_board: Option<u16>,
 }
+
+/// Looks in vain at one that has a board.
+const POSTED: u16 = 2 * LOOK as u16;
 
 impl Patience {
     /// With the hot ones of this set.
-    pub(super) fn of(l: &Inner) -> Self {
-        Self::among(l.hot.len(), l.trial.is_long())
+    pub(super) fn of(set: &Set, l: &Inner) -> Self {
+        let alone =
+            || set.crowded.load(Ordering::SeqCst) == 0 && !set.around.load(Ordering::SeqCst);
+        Self {
+            with_board: (l.is_crowd() && l.boards.have_room() && alone()).then_some(POSTED),
+            ..Self::among(l.hot.len(), l.trial.is_long())
+        }
     }
 
     /// Among so many hot ones. `long`: as if they were few.
@@ -60,6 +70,7 @@ impl Patience {
         Self {
             with_bells,
             with_told,
+            with_board: None,
         }
     }
 
@@ -68,10 +79,22 @@ impl Patience {
         Self {
             with_bells: self.with_bells / 4,
             with_told: self.with_told / 4,
+            with_board: self.with_board,
         }
     }
 
     pub(super) fn with(self, e: &Entry) -> u16 {
+        if e.is_posted() {
+            return POSTED;
+        }
+        let by_itself = self.without_board(e);
+        match self.with_board {
+            Some(looks) if looks < by_itself && e.postable().is_some() => looks,
+            _ => by_itself,
+        }
+    }
+
+    fn without_board(self, e: &Entry) -> u16 {
         if e.is_by_kernel() {
             0
         } else if self.with_told < self.with_bells && e.socket().is_some_and(wired::tells_by_kernel)
@@ -97,7 +120,15 @@ pub(super) fn cool(l: &mut Inner, patience: Patience) -> bool {
             && let Some(e) = l.entry(i)
             && is_tiring(e, patience)
         {
-            new |= e.wish();
+            if e.is_posted() && !e.parked && !e.is_disabled() {
+                e.idle = STANDS; // (what has come since its mark was taken has marked it again)
+            } else if patience.with_board.is_some() && l.post(i) {
+                new = true;
+            } else if let Some(e) = l.entry(i)
+                && e.idle > patience.without_board(e)
+            {
+                new |= e.wish();
+            }
         }
     }
     if new {
@@ -105,7 +136,11 @@ pub(super) fn cool(l: &mut Inner, patience: Patience) -> bool {
     }
     let mut found = false;
     keep(l, |e| {
-        !is_tiring(e, patience) || {
+        if e.is_posted() && e.idle == STANDS {
+            return e.is_unsure();
+        }
+        let goes = e.is_posted() || e.idle > patience.without_board(e);
+        !(is_tiring(e, patience) && goes) || {
             let ready = e.is_ready();
             found |= ready;
             ready || e.is_unsure()
@@ -120,13 +155,16 @@ pub(super) fn cool(l: &mut Inner, patience: Patience) -> bool {
 pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
     let Some(mut l) = set.lock() else { return };
     if let Some(t) = ticket {
-        ticket::over(set, t);
+        ticket::over(set, &l, t);
     }
     if set.waiters.load(Ordering::SeqCst) > 0 {
         return;
     }
-    let patience = Patience::of(&l).asleep();
+    let patience = Patience::of(set, &l).asleep();
     keep(&mut l, |e| {
+        if e.is_posted() {
+            return e.idle <= POSTED || e.is_unsure();
+        }
         if e.asked != Asked::Ours && !e.has_bell() {
             return true;
         }
@@ -149,6 +187,9 @@ pub(super) fn begin(l: &mut Inner) {
         l.trial.turn(clock::ticks());
     }
 }
+
+/// For [`Entry::idle`]: it is about to be left to its board, where it was posted before.
+const STANDS: u16 = u16::MAX;
 
 /// Drops from the hot list all that `stays` does not hold of.
 fn keep(l: &mut Inner, mut stays: impl FnMut(&mut Entry) -> bool) {

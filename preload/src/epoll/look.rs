@@ -45,6 +45,7 @@ pub(super) fn look_while(set: &'static Set, out: &mut Out, call: u32, spinning: 
         let stale = {
             let Some(mut l) = set.lock() else { return };
             look(
+                set,
                 &mut l,
                 out,
                 call,
@@ -68,7 +69,9 @@ pub(super) fn look_while(set: &'static Set, out: &mut Out, call: u32, spinning: 
 
 /// One look. True if another process has sent a socket back to the kernel that is still ours in here.
 /// `again`: one that was about to be left to its bell has something after all.
+#[allow(clippy::too_many_arguments)] // one thing after the other
 fn look(
+    set: &Set,
     l: &mut Inner,
     out: &mut Out,
     call: u32,
@@ -79,10 +82,11 @@ fn look(
 ) -> bool {
     let mut stale = false;
     let mut by_kernel = false;
+    l.hear();
     let len = l.hot.len();
     // Begin elsewhere each time, so that a small array serves everyone.
     let start = if len > out.room { l.next % len } else { 0 };
-    let (patience, weight) = (hot::Patience::of(l), hot::weight(len, spinning));
+    let (patience, weight) = (hot::Patience::of(set, l), hot::weight(len, spinning));
     let mut tired = false;
     for turn in 0..len {
         let Some(&index) = l.hot.get((start + turn) % len) else {

@@ -2,6 +2,7 @@
 //! the kernel's set underneath for everything else and for sleeping.
 
 mod around;
+mod board;
 pub(crate) mod callers;
 pub(crate) mod ctl;
 pub(crate) mod entry;

@@ -153,7 +153,10 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
     for m in unsafe { &*s.sets.get() } {
         let Some(mut l) = m.set.lock() else { continue };
         let Some(e) = l.entry(m.index) else { continue };
+        let was_posted = e.is_posted();
         e.disarm_by();
+        l.boards.leave(m.index);
+        let Some(e) = l.entry(m.index) else { continue };
         let in_reach = e.is_in_reach();
         if e.is_managed() && (!in_reach || !e.parked && residual::left(s) > 0) {
             // The kernel does not know of bytes that are kept here: until they are read the entry is
@@ -168,7 +171,7 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
             ticket::disturb_held(m.set, &mut l, Taker::Change);
             continue;
         }
-        let was_hot = e.is_hot();
+        let was_hot = e.is_hot() || was_posted;
         m.set.disengage(e);
         if std::mem::replace(&mut e.asked, Asked::Programs) != Asked::Programs {
             // The kernel tells of errors and of the end unasked, and an entry that has fired once is not to: that goes
@@ -199,7 +202,7 @@ pub(crate) fn closed(_w: &mut World, s: &'static Socket) {
     for m in sets {
         let Some(mut l) = m.set.lock() else { continue };
         if let Some(mut e) = l.remove(m.index) {
-            if e.is_hot() {
+            if e.is_hot() || e.is_posted() {
                 ticket::disturb_held(m.set, &mut l, Taker::Change);
             }
             m.set.disengage(&mut e);
@@ -298,8 +301,9 @@ pub(crate) fn remove(_w: &mut World, set: &'static Set, fd: i32) {
     let Some(index) = l.index_of(fd) else { return };
     watch_ring(set, &mut l, index, false);
     let Some(mut e) = l.remove(index) else { return };
+    let was_posted = e.is_posted();
     e.disarm_by();
-    if e.is_hot() {
+    if e.is_hot() || was_posted {
         ticket::disturb_held(set, &mut l, Taker::Change);
     }
     drop(l);

@@ -8,6 +8,7 @@
 //!
 //! Locks: the registry lock before a set's lock; nothing that takes the registry lock under a set's.
 
+use super::board::Boards;
 use super::entry::{EXCLUSIVE, Entry, Heed};
 use super::trial::Trial;
 use crate::sockets::lock::{self, SpinLock};
@@ -74,6 +75,10 @@ pub(crate) struct Inner {
     pub(crate) calls: u32,
     /// Among the hot ones, as of the last look, are some of which the kernel tells: to ask it once is cheaper than to ask it about each.
     pub(super) by_kernel: bool,
+    /// Where those are heard of that are posted.
+    pub(super) boards: Boards,
+    /// Sleeps by a ticket in a row that ended by themselves.
+    pub(super) quiet: u32,
     /// How patient it is with the hot ones, where they are many.
     pub(super) trial: Trial,
     /// Where among the hot ones the next call begins, if the program's array is smaller.
@@ -164,7 +169,9 @@ impl Set {
         self.ticket.store(0, Ordering::Relaxed);
         self.crowded.store(0, Ordering::Relaxed);
         // SAFETY: no other thread exists, and none held the lock.
-        unsafe { (*self.inner.get()).tickets = 0 };
+        let inner = unsafe { &mut *self.inner.get() };
+        inner.tickets = 0;
+        inner.forget_boards();
         self.inherited.store(self.is_engaged(), Ordering::Relaxed);
     }
 
@@ -360,6 +367,7 @@ impl Inner {
         }
         self.hot.retain(|&i| i != index);
         self.callers.retain(|&i| i != index);
+        self.boards.leave(index);
         self.free.push(index);
         self.orphans -= usize::from(e.orphan);
         Some(e)

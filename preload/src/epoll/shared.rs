@@ -3,6 +3,7 @@
 
 use super::entry::Entry;
 use super::set::{OTHERS, Set, TAG};
+use super::ticket::{self, Taker};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Socket, rouse};
 use crate::table;
@@ -18,6 +19,16 @@ impl Set {
         {
             let events = libc::EPOLLIN.cast_unsigned() | super::entry::ET;
             self.kernel(libc::EPOLL_CTL_ADD, event, events, TAG | OTHERS as u64);
+        }
+    }
+
+    /// Before a fork: what is posted is heard of by one process only.
+    pub(crate) fn part_with_child(&'static self) {
+        if let Some(mut l) = self.lock()
+            && l.boards.posted() > 0
+        {
+            l.leave_boards();
+            ticket::disturb_held(self, &mut l, Taker::Change);
         }
     }
 

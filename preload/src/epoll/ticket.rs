@@ -33,8 +33,21 @@ pub(super) fn nap(ticket: Option<Ticket>) -> u64 {
     }
 }
 
+/// After how many of these in a row posted entries are left to bells of their own too.
+const QUIET: u32 = 20;
+
+/// A sleep has ended, by itself or by a bell.
+pub(super) fn note_nap(set: &'static Set, by_itself: bool) {
+    let Some(mut l) = set.lock() else { return };
+    l.quiet = if by_itself { l.quiet + 1 } else { 0 };
+    if l.quiet > QUIET {
+        l.quiet = 0;
+        l.rest();
+    }
+}
+
 /// Entries that are tried before the sleeper is left to that.
-const TRIES: u32 = 8;
+const TRIES: usize = 8;
 
 /// For how many sleeps a set that several threads have used at once is without tickets.
 const CROWDED: u32 = 1000;
@@ -57,7 +70,7 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
         set.crowded.store(CROWDED, Ordering::SeqCst);
     }
     let crowded = set.crowded.load(Ordering::SeqCst);
-    let ticket = if crowded == 0 && l.hot.len() > 1 {
+    let ticket = if crowded == 0 && l.hot.len() + l.boards.posted() > 1 {
         draw(&mut l)
     } else {
         set.crowded
@@ -66,13 +79,18 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
     };
     if let Some(t) = ticket {
         set.ticket.store(t.number(), Ordering::SeqCst);
+    } else {
+        l.leave_boards();
     }
-    let patience = hot::Patience::of(&l).asleep();
+    let patience = hot::Patience::of(set, &l).asleep();
     let (mut new, mut used) = (false, false);
     for at in 0..l.hot.len() {
         if let Some(&i) = l.hot.get(at)
             && let Some(e) = l.entry(i)
         {
+            if e.is_posted() {
+                continue; // (heard of by the board)
+            }
             // One that is about to be left to its bell needs one of its own.
             let by = ticket.filter(|_| e.idle < patience.with(e));
             if let Some(t) = by
@@ -85,9 +103,11 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
             }
         }
     }
+    used |= l.boards.posted() > 0;
+    l.boards.seat(ticket);
     let ticket = match ticket {
         Some(t) if !used => {
-            over(set, t);
+            over(set, &l, t);
             None
         }
         ticket => ticket,
@@ -100,7 +120,8 @@ pub(super) fn arm(set: &'static Set) -> Option<Ticket> {
 }
 
 /// The ticket is not slept on any more. Under the set's lock.
-pub(super) fn over(set: &Set, ticket: Ticket) {
+pub(super) fn over(set: &Set, l: &Inner, ticket: Ticket) {
+    l.boards.seat(None);
     // (another thread may sleep on it by now)
     let _ = set
         .ticket
@@ -126,10 +147,11 @@ pub(super) fn disturb_held(set: &Set, l: &mut Locked, who: Taker) {
         set.crowded.store(CROWDED, Ordering::SeqCst);
     }
     // Any entry of ours will do whose descriptor is still the socket's and has room, which is what the event tells of.
+    let hot = l.hot.iter().copied();
+    let some: Vec<usize> = hot.chain(l.boards.entries()).collect();
     let mut tries = 0;
-    for at in 0..l.hot.len() {
-        if let Some(&i) = l.hot.get(at)
-            && let Some(e) = l.entry(i)
+    for i in some {
+        if let Some(e) = l.entry(i)
             && e.asked == Asked::Ours
             && tries < TRIES
             && e.socket().is_some_and(|s| s.phase().is_fast())

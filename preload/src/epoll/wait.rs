@@ -228,9 +228,11 @@ fn sleep(
     };
     drop(counting);
     let slept = clock::ticks() - begun;
-    if !ticket::is_nap(ticket, slept) {
+    let by_itself = ticket::is_nap(ticket, slept);
+    if !by_itself {
         set.budget.learn(slept);
     }
+    ticket::note_nap(set, by_itself);
     hot::disarm(set, ticket);
     r?;
     from_user(set, out, call);

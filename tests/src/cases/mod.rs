@@ -11,6 +11,7 @@ mod actions;
 mod addresses;
 mod asides;
 mod attach;
+mod boards;
 mod bulk;
 mod cancel;
 mod closing;
@@ -200,6 +201,7 @@ pub fn all() -> Vec<Case> {
         epoll_order::CASES,
         epoll_sets::CASES,
         epoll_threads::CASES,
+        boards::CASES,
         one_bell::CASES,
         signals::CASES,
         splice::CASES,

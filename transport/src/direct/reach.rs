@@ -74,7 +74,7 @@ impl Segment {
 
     /// Where a word of a side's lies in the peer's view of the control page.
     pub(super) const fn in_page(&self, peer: Peer, whose: Whose, offset: usize) -> u64 {
-        let client = matches!(self.role, Role::Client) == matches!(whose, Whose::Mine);
+        let client = matches!(self.role(), Role::Client) == matches!(whose, Whose::Mine);
         let side = if client { 0 } else { size_of::<Side>() };
         peer.page.wrapping_add((side + offset) as u64)
     }

@@ -2,7 +2,7 @@
 //! end of this file. The lies of a hostile peer are told through the trait itself.
 
 use super::{End, Provider};
-use crate::doorbell::{DATA, SPACE, TAKEN, Ticket};
+use crate::doorbell::{By, DATA, SPACE, TAKEN, Ticket};
 use crate::sdp::{Put, Rx, Tx, Walk, rx::Got, rx::How};
 use crate::shm::layout::{FIN_NONE, FIN_RESET};
 use crate::shm::tests::Joined;
@@ -216,7 +216,7 @@ fn a_wish_is_answered_once(pair: &impl Pair) {
 fn a_set_is_rung_once_a_sleep(pair: &impl Pair) {
     let (a, b) = pair.pair();
     assert!(b.must_ring(DATA), "as above");
-    let [first, second] = [1, 2].map(|n| Ticket::new(7 << 40 | n).unwrap());
+    let [first, second] = [1, 2].map(|n| By::Ticket(Ticket::new(7 << 40 | n).unwrap()));
     assert!(a.wish_by(DATA, first));
     assert_eq!(a.armed(), DATA);
     assert!(b.must_ring(DATA) && !b.must_ring(DATA));

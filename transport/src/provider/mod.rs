@@ -10,7 +10,7 @@ mod conformance;
 mod shm;
 
 use crate::direct::Direct;
-use crate::doorbell::Ticket;
+use crate::doorbell::{By, Ticket};
 use flowctl::{Inbox, Outbox, Piece, Terms, Violation};
 
 /// One side of an attached connection. The control words of flow control are `flowctl`'s traits; zero copy
@@ -89,11 +89,11 @@ pub trait Provider: Outbox + Inbox + Direct {
     /// Takes wishes back.
     fn disarm(&self, what: u32);
 
-    /// As [`Self::wish`], for an epoll set that sleeps on several connections by one ticket. A barrier is due. False: it
+    /// As [`Self::wish`], for an epoll set that sleeps on several connections by one ticket, or has a seat. A barrier is due. False: it
     /// could not be said.
-    fn wish_by(&self, what: u32, ticket: Ticket) -> bool;
+    fn wish_by(&self, what: u32, by: By) -> bool;
 
-    /// Takes back what was wished for by a ticket.
+    /// Takes back what was wished for by a ticket or a seat.
     fn disarm_by(&self);
 
     /// The wishes of this side that still stand.

@@ -1,7 +1,7 @@
 //! The shared-memory provider: a put is a copy into the segment, a control word is a store.
 
 use super::{End, Provider};
-use crate::doorbell::{self, Rung, Ticket};
+use crate::doorbell::{self, By, Rung, Ticket};
 use crate::shm::layout::{Side, TAKEN, UNSTATED};
 use crate::shm::segment::Segment;
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -48,6 +48,13 @@ const fn note(side: &Side, note: Note) -> &AtomicU64 {
         Note::Freed => &side.busy.freed,
         Note::Acknowledged => &side.busy.acknowledged,
         Note::Controls => &side.busy.controls,
+    }
+}
+
+impl Segment {
+    /// Whether a set needs no bell that is marked, and sleeps by this ticket or not at all.
+    fn is_rung(&self, sleeps_by: Result<Option<Ticket>, ()>) -> bool {
+        sleeps_by.is_ok_and(|ticket| ticket.is_none_or(|t| RUNG.has(self.arena(), t)))
     }
 }
 
@@ -205,8 +212,8 @@ impl Provider for Segment {
         doorbell::disarm(&self.mine().bell.armed, what);
     }
 
-    fn wish_by(&self, what: u32, ticket: Ticket) -> bool {
-        doorbell::wish_by(&self.mine().bell.armed, what, ticket)
+    fn wish_by(&self, what: u32, by: By) -> bool {
+        doorbell::wish_by(&self.mine().bell.armed, what, by)
     }
 
     fn disarm_by(&self) {
@@ -224,16 +231,25 @@ impl Provider for Segment {
         if what & doorbell::DATA != 0 {
             self.rouse_peer();
         }
-        doorbell::is_wished(&self.peer().bell.armed, what, |t| RUNG.has(self.arena(), t))
+        doorbell::is_wished(&self.peer().bell.armed, what, |by| match by {
+            By::Ticket(t) => RUNG.has(self.arena(), t),
+            By::Seat(seat) => self.is_rung(self.mark(seat)),
+        })
     }
 
     fn ticket(&self) -> Option<Ticket> {
-        doorbell::ticket(&self.peer().bell.armed)
+        match doorbell::by(&self.peer().bell.armed)? {
+            By::Ticket(t) => Some(t),
+            By::Seat(seat) => self.seat_sleeps_by(seat).ok()?,
+        }
     }
 
     fn peer_sleeps_for(&self, what: u32) -> bool {
         what & doorbell::DATA != 0 && self.peer_naps()
-            || doorbell::sleeps(&self.peer().bell.armed, what, |t| RUNG.has(self.arena(), t))
+            || doorbell::sleeps(&self.peer().bell.armed, what, |by| match by {
+                By::Ticket(t) => RUNG.has(self.arena(), t),
+                By::Seat(seat) => self.is_rung(self.seat_sleeps_by(seat)),
+            })
     }
 
     fn note_rung(&self, ticket: Ticket) {

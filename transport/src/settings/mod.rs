@@ -47,13 +47,17 @@ pub struct Settings {
     pub naps: bool,
     /// So does, in a program with connections in RDMA mode, who sleeps for room, or in a set for what others send.
     pub wired_naps: bool,
+    /// An epoll set that looks after more connections than this uses boards (`shm::board`).
+    pub few: usize,
 }
 
 /// Not settings: the tests' own.
-const FOR_TESTS: [&str; 2] = ["SHUNT_STANDIN_ADAPTER", NO_NAPS];
+const FOR_TESTS: [&str; 3] = ["SHUNT_STANDIN_ADAPTER", NO_NAPS, FEW];
 /// A sleeper that nobody wakes stays asleep; [`ALL_NAPS`]: in RDMA mode too.
 const NO_NAPS: &str = "SHUNT_NO_NAPS";
 const ALL_NAPS: &str = "all";
+/// How many connections of a set are few.
+const FEW: &str = "SHUNT_FEW";
 
 /// Reads the environment, given as `NAME=value` pairs. Returns the settings and a line for each
 /// variable that is unknown or holds what is not allowed; such a variable counts as its default.
@@ -61,10 +65,13 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
     let mut values: Vec<&str> = ALL.iter().map(|s| s.default).collect();
     let mut given = Vec::new();
     let mut complaints = Vec::new();
-    let (mut naps, mut wired_naps) = (true, true);
+    let (mut naps, mut wired_naps, mut few) = (true, true, 64);
     for (name, value) in environment {
         naps &= name != NO_NAPS;
         wired_naps &= (name, value) != (NO_NAPS, ALL_NAPS);
+        if name == FEW {
+            few = value.parse().unwrap_or(few);
+        }
         if !name.starts_with("SHUNT_") || FOR_TESTS.contains(&name) {
             continue;
         }
@@ -129,6 +136,7 @@ pub fn read<'a>(environment: impl Iterator<Item = (&'a str, &'a str)>) -> (Setti
         report: file("SHUNT_REPORT"),
         naps,
         wired_naps,
+        few,
     };
     (settings, complaints)
 }

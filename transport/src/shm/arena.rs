@@ -4,6 +4,7 @@
 //! that are announced in it. Never shared with a third party. Segments are mapped when first used and
 //! stay mapped, so that reuse costs nothing.
 
+use super::board::Number;
 use super::layout::{self, Header, LOG, MAGIC, SEGMENTS, SLOTS, Slot, State};
 use super::segment::{Role, Segment};
 use crate::sync::{AtomicU32, Ordering, fence};
@@ -15,13 +16,13 @@ use crate::sys::{Errno, Result};
 /// A mapped arena.
 #[derive(Debug)]
 pub struct Arena {
+    /// This process's own: see [`Segment::arena`]. (Goes before the header, to which it leads.)
+    number: Number,
     file: Fd,
     header: Mapping,
     segments: Vec<Option<Mapping>>,
     region: usize,
     role: Role,
-    /// This process's own: see [`Segment::arena`].
-    number: u16,
 }
 
 /// The two ends of a connection, client first.
@@ -41,9 +42,6 @@ fn words((client, server): &Tuple) -> [u64; 5] {
         u64::from(client.port) << 16 | u64::from(server.port),
     ]
 }
-
-/// The number of the next one.
-static NUMBER: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
 
 impl Arena {
     /// Makes one, as the client, with rings of `region` bytes.
@@ -85,13 +83,15 @@ impl Arena {
         let header = Mapping::shared(&file, 0, SEGMENTS)?;
         let mut segments = Vec::new();
         segments.resize_with(SLOTS as usize, || None);
+        // SAFETY: the mapping is at least a header long, and the number is dropped before it.
+        let number = unsafe { Number::of(header.base().cast()) };
         Ok(Self {
+            number,
             file,
             header,
             segments,
             region,
             role,
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -109,6 +109,7 @@ impl Arena {
 
     /// Closes the file and leaves what is mapped to those who still look there.
     pub fn leave_mapped(self) {
+        self.number.keep();
         self.header.leak();
         for segment in self.segments.into_iter().flatten() {
             segment.leak();
@@ -142,8 +143,10 @@ impl Arena {
             )?);
         }
         let mapping = place.as_ref().ok_or(Errno::INVAL)?;
+        #[allow(clippy::cast_possible_truncation)] // there are no more slots
+        let place = (self.number.get(), index as u8);
         // SAFETY: the mapping is one stride long; arenas are dropped only without attached streams.
-        Ok(unsafe { Segment::new(mapping, self.region, self.role, self.number) })
+        Ok(unsafe { Segment::new(mapping, self.region, self.role, place) })
     }
 
     /// Client: offers a connection in a free slot. Returns the slot's new state word.

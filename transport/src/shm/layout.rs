@@ -5,10 +5,11 @@
 //! page and two regions, client to server first. A region holds the receive buffer of its direction and
 //! the sender's own buffer; `flowctl` says what lies where in it.
 
+use crate::board::Board;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Changes with every incompatible change of this file.
-pub const MAGIC: u64 = 0x5348_554e_5400_000c;
+pub const MAGIC: u64 = 0x5348_554e_5400_000d;
 
 /// Connections an arena has room for.
 pub const SLOTS: u32 = 256;
@@ -39,6 +40,8 @@ pub struct Header {
     /// Slot numbers in order of announcement.
     pub log: [AtomicU32; LOG],
     pub slots: [Slot; SLOTS as usize],
+    /// Where each side's sets hear of its connections, client first.
+    pub boards: [Board; 2],
 }
 
 /// Who is on which side of a slot, and how far they agree.
@@ -349,3 +352,4 @@ pub const fn arena(region: usize) -> usize {
 }
 
 const _: () = assert!(size_of::<Control>() == CONTROL);
+const _: () = assert!(SLOTS as usize == crate::board::MARKS);

@@ -2,6 +2,7 @@
 //! (one per connection), and one side's view of a slot.
 
 pub mod arena;
+pub mod board;
 mod fences;
 pub mod layout;
 mod nap;

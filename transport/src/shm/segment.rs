@@ -18,6 +18,9 @@ pub enum Role {
     Server,
 }
 
+/// In [`Segment::shape`]: this process is the server.
+const SERVER: u8 = 0x80;
+
 /// No user's id.
 const NOBODY: u32 = u32::MAX;
 
@@ -28,9 +31,11 @@ pub struct Segment {
     base: NonNull<u8>,
     /// The kernel's word for whom the other end belongs to.
     peer_user: u32,
-    /// The region's size is two to the power of this. (Few bytes: every connection keeps one of these.)
-    region_bits: u8,
-    pub(crate) role: Role,
+    /// The region's size is two to the power of the low bits; the highest is the role. (Few bytes: every connection keeps one of
+    /// these.)
+    shape: u8,
+    /// Its place in the arena.
+    slot: u8,
     /// This process's own number for the arena.
     arena: u16,
 }
@@ -45,15 +50,42 @@ impl Segment {
     /// `mapping` holds a segment with regions of `region` bytes, a power of two below 4 GiB, and outlives
     /// every copy of the result.
     #[must_use]
-    pub const unsafe fn new(mapping: &Mapping, region: usize, role: Role, arena: u16) -> Self {
+    pub const unsafe fn new(
+        mapping: &Mapping,
+        region: usize,
+        role: Role,
+        (arena, slot): (u16, u8),
+    ) -> Self {
+        let server = match role {
+            Role::Client => 0,
+            Role::Server => SERVER,
+        };
         #[allow(clippy::cast_possible_truncation)]
         Self {
             base: mapping.base(),
             peer_user: NOBODY,
-            region_bits: region.trailing_zeros() as u8,
-            role,
+            shape: region.trailing_zeros() as u8 | server,
+            slot,
             arena,
         }
+    }
+
+    /// Which side this process is on.
+    #[inline]
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        if self.shape & SERVER == 0 {
+            Role::Client
+        } else {
+            Role::Server
+        }
+    }
+
+    /// Its place in the arena.
+    #[inline]
+    #[must_use]
+    pub const fn slot(&self) -> u8 {
+        self.slot
     }
 
     /// Tells the arenas of this process apart.
@@ -76,7 +108,7 @@ impl Segment {
     /// Bytes of each region.
     #[must_use]
     pub const fn region(&self) -> usize {
-        1 << self.region_bits
+        1 << (self.shape & !SERVER)
     }
 
     /// The control page.
@@ -92,7 +124,7 @@ impl Segment {
     #[must_use]
     pub const fn mine(&self) -> &Side {
         let [client, server] = &self.control().sides;
-        match self.role {
+        match self.role() {
             Role::Client => client,
             Role::Server => server,
         }
@@ -103,7 +135,7 @@ impl Segment {
     #[must_use]
     pub const fn peer(&self) -> &Side {
         let [client, server] = &self.control().sides;
-        match self.role {
+        match self.role() {
             Role::Client => server,
             Role::Server => client,
         }
@@ -129,7 +161,7 @@ impl Segment {
     /// Gives the memory of the outgoing region back to the system: it reads as zero then, and is there again at the next
     /// touch. Nothing of it may be in use, and the caller holds the sending lock. (Where memory is locked it stays.)
     pub fn give_back_region(&self) {
-        let at = self.region_base(self.role).as_ptr();
+        let at = self.region_base(self.role()).as_ptr();
         // SAFETY: inside the mapping, and nobody reads what lies there.
         let _ = unsafe { crate::syscall!(madvise, at, self.region(), libc::MADV_REMOVE) };
     }
@@ -141,7 +173,7 @@ impl Segment {
         let (offset, len) = self.bounded(piece);
         // SAFETY: `bounded` keeps the offset inside the region.
         (
-            unsafe { self.region_base(self.role).add(offset) }.as_ptr(),
+            unsafe { self.region_base(self.role()).add(offset) }.as_ptr(),
             len,
         )
     }
@@ -151,7 +183,7 @@ impl Segment {
     #[must_use]
     pub const fn rx_at(&self, piece: Piece) -> (*const u8, usize) {
         let (offset, len) = self.bounded(piece);
-        let sender = match self.role {
+        let sender = match self.role() {
             Role::Client => Role::Server,
             Role::Server => Role::Client,
         };
@@ -277,13 +309,13 @@ impl Segment {
     /// Where a word of the outgoing region lies, if it lies inside.
     #[inline]
     fn tx_word(&self, offset: usize) -> Option<&AtomicU32> {
-        self.word(self.role, offset)
+        self.word(self.role(), offset)
     }
 
     /// Where a word of the incoming region lies, if it lies inside.
     #[inline]
     fn rx_word(&self, offset: usize) -> Option<&AtomicU32> {
-        let sender = match self.role {
+        let sender = match self.role() {
             Role::Client => Role::Server,
             Role::Server => Role::Client,
         };

@@ -6,7 +6,7 @@ use super::check;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 use std::sync::Arc;
-use transport::doorbell::{self, DATA, Rung, Ticket};
+use transport::doorbell::{self, By, DATA, Rung, Ticket};
 
 /// What comes by one connection.
 struct Connection {
@@ -47,13 +47,21 @@ impl World {
     fn publish(&self, on: usize, value: u64, reads: Reads) {
         let c = &self.connections[on];
         c.produced.store(value, Ordering::Release);
-        if doorbell::must_ring(&c.armed, DATA, |t| self.rung.has(0, t)) {
-            let before = doorbell::ticket(&c.armed);
+        if doorbell::must_ring(
+            &c.armed,
+            DATA,
+            |by| matches!(by, By::Ticket(t) if self.rung.has(0, t)),
+        ) {
+            let ticket = || match doorbell::by(&c.armed) {
+                Some(By::Ticket(t)) => Some(t),
+                _ => None,
+            };
+            let before = ticket();
             self.set.ring();
             self.call.ring();
             let ticket = match reads {
                 Reads::BeforeTheBell => before,
-                Reads::AfterTheBell => doorbell::ticket(&c.armed),
+                Reads::AfterTheBell => ticket(),
             };
             if let Some(t) = ticket {
                 self.rung.note(0, t);
@@ -75,7 +83,7 @@ impl World {
             let heard = self.set.rung();
             let ticket = draw();
             for c in &self.connections {
-                while !doorbell::wish_by(&c.armed, DATA, ticket) {}
+                while !doorbell::wish_by(&c.armed, DATA, By::Ticket(ticket)) {}
             }
             fence(Ordering::SeqCst);
             if self.seen() == seen {
@@ -209,7 +217,8 @@ fn wishes_with_and_without_a_ticket_stand_side_by_side() {
             let armed = armed.clone();
             thread::spawn(move || doorbell::arm(&armed, DATA))
         };
-        assert!(doorbell::wish_by(&armed, DATA, Ticket::new(1).unwrap()));
+        let ticket = By::Ticket(Ticket::new(1).unwrap());
+        assert!(doorbell::wish_by(&armed, DATA, ticket));
         doorbell::disarm_by(&armed);
         call.join().unwrap();
         assert_eq!(doorbell::armed(&armed), DATA);

@@ -5,9 +5,10 @@
 use super::{Asked, Entry, Heed, Subject, poll_bits};
 use crate::sockets::{Phase, Socket, fences, parked, ready, wired};
 use std::sync::atomic::Ordering;
-use transport::doorbell::{self, Ticket};
+use transport::doorbell::{self, By, Seat, Ticket};
 use transport::provider::Provider;
 use transport::sdp::Leg;
+use transport::shm::segment::Segment;
 use transport::sys::net;
 
 /// What wakes whoever sleeps on the set for an entry.
@@ -16,6 +17,8 @@ pub(super) enum Waker {
     Bell,
     /// A bell on any of the set's entries, during one sleep.
     Ticket,
+    /// The same, as long as the set has its seat: the entry is posted (`epoll::board`).
+    Board,
     /// Nothing is sure to: it is looked at again before long.
     None,
 }
@@ -24,10 +27,13 @@ impl Entry {
     /// Wishes to be rung when what the program waits for comes about. True if a wish is new: then a
     /// heavy barrier comes before the look that decides about sleeping.
     pub(crate) fn wish(&mut self) -> bool {
-        let had_ticket = self.is_by_ticket();
+        let had_ticket = self.is_by_ticket() || self.is_posted();
         self.note_wish();
         if (self.parked || self.disabled) && had_ticket {
-            return false; // (it is taken back after the sleep)
+            if self.is_posted() {
+                self.disarm_by();
+            }
+            return false; // (a ticket is taken back after the sleep)
         }
         self.waker = Waker::Bell;
         if self.parked || self.disabled {
@@ -90,25 +96,52 @@ impl Entry {
     /// socket, and no other process), and where a bell is sure to wake the set: it does not lie behind other bytes in the
     /// kernel, whose registration is ours. False: it cannot be, and nothing is wished for.
     pub(in super::super) fn wish_by(&mut self, ticket: Ticket) -> bool {
-        if let Some(s) = self.socket()
-            && !self.parked
+        let wished = self.wish_at(By::Ticket(ticket));
+        if wished {
+            self.waker = Waker::Ticket;
+        }
+        wished
+    }
+
+    /// As [`Self::wish_by`], by the set's seat in the arena of its connection, and until it is taken back.
+    pub(in super::super) fn wish_by_seat(&mut self, seat: Seat) -> bool {
+        let wished = self.wish_at(By::Seat(seat));
+        if wished {
+            self.waker = Waker::Board;
+        }
+        wished
+    }
+
+    fn wish_at(&mut self, by: By) -> bool {
+        let wished = self.exclusively().is_some_and(|(s, p)| {
+            fences::pace(s, p);
+            p.wish_by(ready::wishes(poll_bits(self.events)), by)
+        });
+        if wished {
+            self.note_wish();
+        }
+        wished
+    }
+
+    /// Its connection, where the set's wish can be in nobody's place.
+    fn exclusively(&self) -> Option<(&'static Socket, &'static Segment)> {
+        let s = self.socket()?;
+        (!self.parked
             && self.asked == Asked::Ours
             && !self.orphan
             && s.phase() == Phase::Attached
             && s.rx_leg() == Leg::Fast
             && s.set_count.load(Ordering::Acquire) <= 1
-            && !s.is_shared()
-            && let Some(p) = s.segment()
-            && {
-                fences::pace(s, p);
-                p.wish_by(ready::wishes(poll_bits(self.events)), ticket)
-            }
-        {
-            self.waker = Waker::Ticket;
-            self.note_wish();
-            return true;
-        }
-        false
+            && !s.is_shared())
+        .then_some((s, s.segment()?))
+    }
+
+    /// Its connection, if it may be posted.
+    pub(in super::super) fn postable(&self) -> Option<&'static Segment> {
+        (!self.disabled)
+            .then(|| self.exclusively())
+            .flatten()
+            .map(|(_, p)| p)
     }
 
     fn note_wish(&mut self) {
@@ -128,9 +161,22 @@ impl Entry {
         matches!(self.waker, Waker::Ticket)
     }
 
-    /// Takes back what was wished for by a ticket, if anything.
+    /// Whether it is posted: the wish stands, whatever comes.
+    #[inline]
+    pub(in super::super) const fn is_posted(&self) -> bool {
+        matches!(self.waker, Waker::Board)
+    }
+
+    /// In a child after fork: what it has wished for by a seat was its parent's wish.
+    pub(in super::super) const fn forget_wish(&mut self) {
+        if self.is_posted() {
+            self.waker = Waker::Bell;
+        }
+    }
+
+    /// Takes back what was wished for by a ticket or a seat, if anything.
     pub(in super::super) fn disarm_by(&mut self) {
-        if !self.is_by_ticket() {
+        if !self.is_by_ticket() && !self.is_posted() {
             return;
         }
         self.waker = Waker::Bell;

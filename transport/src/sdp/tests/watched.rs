@@ -2,7 +2,7 @@
 //! function runs, as another process would at that moment.
 
 use crate::direct::Direct;
-use crate::doorbell::Ticket;
+use crate::doorbell::{By, Ticket};
 use crate::provider::{End, Provider};
 use crate::shm::segment::Segment;
 use flowctl::{Back, Inbox, Note, Notes, Outbox, Piece, Terms, Untrusted, Violation, Word};
@@ -158,8 +158,8 @@ impl<F: FnOnce()> Provider for Watched<F> {
         Provider::disarm(&self.inner, what);
     }
 
-    fn wish_by(&self, what: u32, ticket: Ticket) -> bool {
-        Provider::wish_by(&self.inner, what, ticket)
+    fn wish_by(&self, what: u32, by: By) -> bool {
+        Provider::wish_by(&self.inner, what, by)
     }
 
     fn peer_sleeps_for(&self, what: u32) -> bool {
