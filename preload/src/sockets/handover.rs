@@ -109,6 +109,7 @@ pub(crate) fn announce(becomes: bool) -> Option<Announcement> {
             is_any_unasked |= wired::is_unasked(s).is_some();
         }
     });
+    keep_resets();
     if !residual::is_any() && !is_any_unasked {
         return None;
     }
@@ -174,6 +175,18 @@ pub(crate) fn announce(becomes: bool) -> Option<Announcement> {
         files,
         by_child,
     })
+}
+
+/// A reset that the kernel has told the library, and nobody the program, is kept: behind what is left, or alone.
+fn keep_resets() {
+    table::each(0, u32::MAX, |fd, entry| {
+        if let table::Entry::Socket(s) = entry
+            && residual::is_reset_untold(s, fd)
+        {
+            let _w = world::lock();
+            residual::keep_reset_alone(s, fd);
+        }
+    });
 }
 
 /// What may be asked yet, by the kernel's cookies, and whether others hold it beside the new program.

@@ -63,6 +63,11 @@ impl Residual {
         self.len - self.taken()
     }
 
+    /// Whether it is there only to say that the connection was reset.
+    fn is_reset_alone(&self) -> bool {
+        self.len == 0 && self.resets.load(Ordering::Acquire) != 0
+    }
+
     /// A socket reads it from now on, which ends as the connection has.
     fn go_on_as(&self, s: &Socket) {
         if self.resets.load(Ordering::Acquire) != 0 {
@@ -192,6 +197,15 @@ pub(super) fn keep_reset(s: &Socket, fd: i32) {
     }
 }
 
+/// [`keep_reset`], where nothing is kept for the socket yet.
+pub(super) fn keep_reset_alone(s: &Socket, fd: i32) {
+    // (others who hold it by fork may be about to do the same)
+    let Ok(_rx) = s.rx.lock() else { return };
+    if is_reset_untold(s, fd) && s.residual.load(Ordering::Acquire).is_null() {
+        keep_reset(s, fd);
+    }
+}
+
 /// Makes a record of these bytes.
 ///
 /// # Safety
@@ -301,8 +315,8 @@ pub(crate) unsafe fn adopt(r: *mut Residual, room: usize, s: &Socket, inode: u64
 pub(crate) fn record(s: &Socket) -> Option<(*const Residual, usize)> {
     let at = s.residual.load(Ordering::Acquire);
     // SAFETY: the memory is never unmapped while the socket refers to it.
-    let len = unsafe { at.as_ref() }?.len;
-    (left(s) > 0).then_some((at.cast_const(), size_of::<Residual>() + len))
+    let r = unsafe { at.as_ref() }?;
+    (left(s) > 0 || r.is_reset_alone()).then_some((at.cast_const(), size_of::<Residual>() + r.len))
 }
 
 /// What the file is called in which what is left for the socket lies, if it lies in one that others find.
@@ -310,7 +324,7 @@ pub(crate) fn named(s: &Socket) -> Option<u64> {
     // SAFETY: as above.
     let r = unsafe { s.residual.load(Ordering::Acquire).as_ref() }?;
     let cookie = r.cookie.load(Ordering::Acquire);
-    (cookie != 0 && left(s) > 0).then_some(cookie)
+    (cookie != 0 && (left(s) > 0 || r.is_reset_alone())).then_some(cookie)
 }
 
 /// Nobody is to read them any more: the program has ended the connection.

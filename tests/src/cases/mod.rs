@@ -27,6 +27,7 @@ mod epoll_sets;
 mod epoll_threads;
 mod executed;
 mod executed_amid;
+mod executed_reset;
 mod failed;
 mod firsts;
 mod flags;
@@ -232,6 +233,7 @@ pub fn all() -> Vec<Case> {
         stdio::CASES,
         executed::CASES,
         executed_amid::CASES,
+        executed_reset::CASES,
         failed::CASES,
         legs::CASES,
         little::CASES,
