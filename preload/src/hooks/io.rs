@@ -1,7 +1,7 @@
 //! read, recv, write, send and their aliases: one buffer. What is there at once is `quick`'s.
 
 use super::{MOST, quick, receive, receive_bad, transmit, transmit_bad};
-use crate::probe::{Access, is_good, prefix};
+use crate::probe::{Access, is_address, is_good, prefix};
 use crate::real::{self, set_errno};
 use crate::sockets::Socket;
 use crate::table;
@@ -57,6 +57,14 @@ unsafe fn give(
     unsafe { transmit(s, fd, &mut Walk::one(from, n), flags, kernel) }
 }
 
+/// read and write refuse a length that reaches beyond all memory (such as -1) before they look at the stream; recv and send take as
+/// much of it as one call may move.
+#[cold]
+fn beyond_memory() -> isize {
+    set_errno(libc::EFAULT);
+    -1
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     let Some(s) = table::socket(fd).filter(|_| n > 0) else {
@@ -66,6 +74,9 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     // SAFETY: the program's buffer.
     if let Some(r) = unsafe { quick::take(s, fd, buf, n, 0) } {
         return r;
+    }
+    if !is_address(buf.cast(), n) {
+        return beyond_memory();
     }
     // SAFETY: as above; `real` is the call.
     unsafe { take(s, fd, buf, n, 0, move || real::read(fd, buf, n)) }
@@ -193,6 +204,9 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize
     // SAFETY: the program's buffer.
     if let Some(r) = unsafe { quick::give(s, fd, buf, n, 0) } {
         return r;
+    }
+    if !is_address(buf.cast(), n) {
+        return beyond_memory();
     }
     // SAFETY: as above; `real` is the call.
     unsafe { give(s, fd, buf, n, 0, move || real::write(fd, buf, n)) }

@@ -26,8 +26,7 @@ pub(super) unsafe fn take(
     n: usize,
     flags: c_int,
 ) -> Option<isize> {
-    let n = n.min(MOST);
-    if !is_known(buf.cast(), n, Access::Write) || !is_quiet() {
+    if n > MOST || !is_known(buf.cast(), n, Access::Write) || !is_quiet() {
         return None;
     }
     // SAFETY: probed.

@@ -40,7 +40,13 @@ pub(super) unsafe fn walk(
         if v.iov_len.cast_signed() < 0 {
             return Err(Errno::INVAL);
         }
-        if !is_address(v.iov_base.cast(), v.iov_len) {
+        // (of a single buffer the kernel looks at no more than one call may move)
+        let looked = if n == 1 {
+            v.iov_len.min(MOST)
+        } else {
+            v.iov_len
+        };
+        if !is_address(v.iov_base.cast(), looked) {
             return Err(Errno::FAULT);
         }
         let len = v.iov_len.min(MOST - total);

@@ -3,13 +3,14 @@
 use super::Case;
 use crate::log;
 use crate::side::{Random, Side, hash};
-use crate::sys::{io, net, wait};
+use crate::sys::{Ret, io, net, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("iovec_counts", iovec_counts),
     Case::pair("iovec_1024", iovec_1024),
     Case::pair("iovec_empty_entries", iovec_empty_entries),
     Case::pair("iovec_too_long", iovec_too_long),
+    Case::pair("length_beyond_memory", length_beyond_memory),
     Case::pair("zero_length_send", zero_length_send),
     Case::pair("zero_length_recv", zero_length_recv),
     Case::pair("bad_buffer_send", bad_buffer_send),
@@ -115,6 +116,41 @@ fn iovec_too_long(s: &Side) {
     let _ = huge;
     io::send_all(fd, b"ok").ok();
     log!(s, "{:?}", io::recv_exact(fd, 2).0);
+    s.sync("done");
+}
+
+/// read and write refuse a length beyond all memory, whether there is anything to read or not; recv takes what there is, and readv what one
+/// call may move, of a single buffer.
+fn length_beyond_memory(s: &Side) {
+    let fd = s.pair();
+    net::set_nonblocking(fd, true).ok();
+    for there in [false, true] {
+        for len in [1 << 31, 0x7fff_0000_0000, 1 << 63, usize::MAX] {
+            let mut buf = vec![0u8; 4096];
+            let at = buf.as_mut_ptr() as usize;
+            let one = [io::iov_at(at, len)];
+            let two = [io::iov_at(at, 1), io::iov_at(at, len)];
+            let calls: [(&str, &dyn Fn() -> Ret); 4] = [
+                ("read", &|| io::raw::read(fd, at, len)),
+                ("recv", &|| io::raw::recv(fd, at, len, 0)),
+                ("readv", &|| io::raw::readv(fd, &one, 1)),
+                ("readv of two", &|| io::raw::readv(fd, &two, 2)),
+            ];
+            for (name, call) in calls {
+                if there {
+                    s.sync("read");
+                    io::send_all(fd, b"some").ok();
+                    wait::wait_queued(fd, 4);
+                }
+                log!(s, "{name} {len:x} {}", call());
+                while there && io::recv(fd, &mut [0; 8], 0).0 > 0 {}
+            }
+            if len > 1 << 31 {
+                log!(s, "write {len:x} {}", io::raw::write(fd, at, len));
+                log!(s, "writev {len:x} {}", io::raw::writev(fd, &two, 2));
+            }
+        }
+    }
     s.sync("done");
 }
 
