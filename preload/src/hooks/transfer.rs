@@ -15,6 +15,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use transport::direct::policy;
 use transport::reason::Reason;
+use transport::sys::Errno;
+use transport::sys::fd::Fd;
 use transport::syscall;
 
 /// What a descriptor stands for, as sendfile sees it.
@@ -56,6 +58,9 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
     let Some(s) = table::socket(out) else {
         return kernel(n);
     };
+    if n.cast_signed() < 0 {
+        return kernel(n); // (it is refused)
+    }
     let size = match kind(from) {
         Kind::File(size) if !super::is_kernels(s, out) => size,
         Kind::Device => {
@@ -93,6 +98,10 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
             unsafe { offset.write_unaligned(offset.read_unaligned() - n) };
         }
     };
+    if size == 0 && n > 0 && is_read_only_by_read(from) {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
     let by_kernel = |_fd: i32, n: usize| real::result(kernel(n));
     // The kernel reads first, and does not ask after the socket where there is nothing.
     if send::may_fail(s) && is_at_end(from, offset) {
@@ -112,6 +121,29 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
         Err(_) if straight > 0 => straight.cast_signed(),
         sent => ret(sent.map(|n| straight + n)),
     }
+}
+
+/// Whether the kernel can send nothing from the file, as from many in /proc. (Not asked of files elsewhere: some there are read only once.)
+#[cold]
+fn is_read_only_by_read(from: c_int) -> bool {
+    const PROC: i64 = libc::PROC_SUPER_MAGIC;
+    let mut system = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `system` is writable memory of the size that fstatfs fills.
+    let r = unsafe { syscall!(fstatfs, from, system.as_mut_ptr()) };
+    // SAFETY: zeroed, then filled by the kernel.
+    if r.is_err() || unsafe { system.assume_init() }.f_type != PROC {
+        return false;
+    }
+    let mut ends = [-1; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { syscall!(pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC) }.is_err() {
+        return false;
+    }
+    let [_reads, writes] = ends.map(Fd::own);
+    let mut position = 0i64;
+    // SAFETY: a position of ours, which spares the file's own.
+    let r = unsafe { syscall!(sendfile, writes.raw(), from, &raw mut position, 1) };
+    r == Err(Errno::INVAL)
 }
 
 /// Whether the file has nothing more to send. (Its size does not tell: that of a file in /proc is 0.)

@@ -6,6 +6,7 @@ use crate::log;
 use crate::side::Side;
 use crate::sys::{Fd, call, io, net, wait};
 use libc::{SPLICE_F_MOVE, SPLICE_F_NONBLOCK};
+use std::ffi::CStr;
 use std::ptr;
 
 pub(super) const CASES: &[Case] = &[
@@ -14,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("splice_out_full", out_full),
     Case::pair("splice_out_unread", out_unread),
     Case::pair("splice_reset", reset),
+    Case::pair("sendfile_of_proc", sendfile_of_proc),
 ];
 
 /// So many bytes of a pipe, which are there.
@@ -149,6 +151,33 @@ fn reset(s: &Side) {
             net::close(fd).ok();
         }
         s.sync("closed");
+    }
+    s.sync("done");
+}
+
+/// Of the files of /proc the kernel sends some, and of others nothing; a count that is none is refused of any.
+fn sendfile_of_proc(s: &Side) {
+    const FILES: [&CStr; 6] = [
+        c"/proc/self/status",
+        c"/proc/self/maps",
+        c"/proc/self/comm",
+        c"/proc/version",
+        c"/proc/sys/kernel/ostype",
+        c"/etc/passwd",
+    ];
+    let fd = s.pair();
+    for name in FILES {
+        let file = call!(libc::open(name.as_ptr(), libc::O_RDONLY)).fd();
+        let mut sent = 0;
+        for count in [0, 10, usize::MAX] {
+            let r = io::sendfile_null(fd, file, count);
+            sent += r.0.max(0);
+            log!(s, "{name:?} {count} {r}");
+        }
+        let (r, at) = io::sendfile(fd, file, 1 << 30, 10);
+        log!(s, "{name:?} beyond {r} {at}");
+        io::recv_exact(fd, sent as usize);
+        net::close(file).ok();
     }
     s.sync("done");
 }
