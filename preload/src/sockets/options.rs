@@ -325,6 +325,7 @@ pub(crate) fn correct(s: &'static Socket, fd: i32, level: i32, name: i32, value:
 /// know of it.
 pub(crate) fn state(s: &'static Socket, fd: i32, kernels: u8) -> u8 {
     const ESTABLISHED: u8 = 1;
+    const FIN_WAIT1: u8 = 4;
     const FIN_WAIT2: u8 = 5;
     const CLOSE: u8 = 7;
     const CLOSE_WAIT: u8 = 8;
@@ -337,9 +338,17 @@ pub(crate) fn state(s: &'static Socket, fd: i32, kernels: u8) -> u8 {
     let theirs = theirs(s, fd);
     let ours = s.tx_shut.load(Ordering::Acquire);
     match (ours, theirs) {
+        // (who has shut its own receiving half reads an end there, whatever the peer does)
+        (true, Ending::Eof)
+            if matches!(kernels, FIN_WAIT1 | FIN_WAIT2) && wired::is_end_awaited(s) =>
+        {
+            kernels
+        }
         (_, Ending::Reset) | (true, Ending::Eof) => CLOSE,
         (false, Ending::Eof) => CLOSE_WAIT,
         (true, Ending::Open) if kernels == ESTABLISHED => FIN_WAIT2,
+        // (what is unread comes before the peer's end, which its kernel has told)
+        (true, Ending::Open) if kernels == CLOSE_WAIT => CLOSE,
         (_, Ending::Open) => kernels,
     }
 }

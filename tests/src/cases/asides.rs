@@ -10,6 +10,7 @@ use std::sync::mpsc;
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("tcp_info_states", tcp_info_states),
+    Case::pair("tcp_info_of_both_shut", tcp_info_of_both_shut),
     Case::pair("bytes_left_are_told", bytes_left_are_told),
     Case::pair("times_not_asked_for", times_not_asked_for),
     Case::pair("pages_are_asked_for", pages_are_asked_for).any_path("the kernel alone has pages"),
@@ -53,6 +54,31 @@ fn tcp_info_states(s: &Side) {
         io::send_all(fd, b"rest").ok();
         log!(s, "{}", state(fd, &[aside::CLOSE_WAIT]));
         net::close(fd).ok();
+    }
+    s.sync("done");
+}
+
+/// Who has shut both halves still waits for the other's end.
+fn tcp_info_of_both_shut(s: &Side) {
+    const CLOSE: u8 = 7;
+    let fd = s.pair();
+    s.sync("established");
+    if s.a() {
+        net::shutdown(fd, libc::SHUT_RDWR).ok();
+        log!(s, "{}", state(fd, &[5])); // FIN_WAIT2
+        s.sync("shut");
+        s.sync("read");
+        log!(s, "{}", state(fd, &[5]));
+        s.sync("looked");
+        log!(s, "{}", state(fd, &[CLOSE]));
+    } else {
+        s.sync("shut");
+        log!(s, "{}", io::recv_to_end(fd).0.len());
+        log!(s, "{}", state(fd, &[aside::CLOSE_WAIT]));
+        s.sync("read");
+        s.sync("looked");
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        log!(s, "{}", state(fd, &[CLOSE]));
     }
     s.sync("done");
 }

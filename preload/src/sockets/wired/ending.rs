@@ -190,6 +190,11 @@ pub(crate) fn ending(s: &Socket) -> Ending {
     }
 }
 
+/// Whether the peer has not said the end of its direction yet.
+pub(crate) fn is_end_awaited(s: &Socket) -> bool {
+    wire(s).is_some_and(|wire| !wire.common.is_finished())
+}
+
 /// Once both directions have ended the kernel connection can end as TCP's would.
 pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
     if !s.tx_shut.load(Ordering::Acquire)

@@ -191,6 +191,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
     if failed && !(aborted && tx_shut) && !s.reset_told.load(Ordering::Acquire) {
         b |= libc::POLLERR;
     }
+    if aborted && tx_shut {
+        b &= !libc::POLLERR; // (both ends had ended before: the kernel's error is about the library's words alone)
+    }
     b
 }
 
