@@ -4,6 +4,7 @@
 use super::entry::{Asked, ET, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::registered;
 use super::set::{COMING, Set, TAG, TAG_MASK, tag};
+use crate::sockets::ready::has_untold_reset;
 use crate::sockets::{Phase, Socket, residual};
 use crate::table::{self, Entry as Known};
 use crate::{real, world};
@@ -14,7 +15,9 @@ use transport::sys::{Errno, Result};
 fn subject(fd: i32) -> Option<Subject> {
     match table::find(fd) {
         Known::Socket(s)
-            if !matches!(s.phase(), Phase::Plain | Phase::Listening) || residual::left(s) > 0 =>
+            if !matches!(s.phase(), Phase::Plain | Phase::Listening)
+                || residual::left(s) > 0
+                || has_untold_reset(s) =>
         {
             Some(Subject::Socket(s, s.generation.load(Ordering::Acquire)))
         }

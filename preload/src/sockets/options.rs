@@ -3,6 +3,7 @@
 
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, ends_first, of_both, reset_error, was_answered};
+use super::ready::has_untold_reset;
 use super::{Phase, Socket, cut, parked, residual, wired};
 use crate::epoll::registered;
 use crate::{real, table};
@@ -316,6 +317,10 @@ pub(crate) fn correct(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 0 => wired::error(s).0,
                 told => told,
             }
+        }
+        (libc::SOL_SOCKET, libc::SO_ERROR) if has_untold_reset(s) => {
+            s.reset_told.store(true, Ordering::Release);
+            of_both(Errno::CONNRESET, Errno(value)).0
         }
         _ => value,
     }

@@ -22,9 +22,17 @@ pub(crate) fn is_ours(s: &Socket) -> bool {
     match s.phase() {
         Phase::Attached => true,
         Phase::Announced | Phase::Opening | Phase::Wired => true,
-        Phase::Plain => !s.residual.load(Ordering::Relaxed).is_null(),
+        Phase::Plain => !s.residual.load(Ordering::Relaxed).is_null() || has_untold_reset(s),
         _ => false,
     }
+}
+
+/// Whether a plain socket was reset, which the kernel tells nobody any more, and nobody has told the program.
+#[inline]
+pub(crate) fn has_untold_reset(s: &Socket) -> bool {
+    s.phase() == Phase::Plain
+        && s.broken.load(Ordering::Relaxed)
+        && !s.reset_told.load(Ordering::Acquire)
 }
 
 /// Whether nothing has happened that a reader would be told of: a few loads, for walks over many.
@@ -94,6 +102,9 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
             let enough = kept + net::unread(fd) >= s.lowat.load(Ordering::Relaxed) as usize;
             let ended = b & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0;
             b = if enough || ended { b | IN } else { b & !IN };
+        }
+        if has_untold_reset(s) {
+            b |= libc::POLLERR;
         }
         return b;
     }

@@ -9,7 +9,9 @@ use super::counted::{Counting, What, takes_long};
 use super::ending::{Ending, ending_with, ends_first, is_gone, reset_error_with, tell_reset};
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
-use super::{Phase, Socket, cut, demote, engage, held, large, operator, parked, stalled, wired};
+use super::{
+    Phase, Socket, cut, demote, engage, held, large, operator, parked, ready, stalled, wired,
+};
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
 use transport::direct::policy::{self, Mode};
@@ -415,7 +417,11 @@ fn before_kernel(
     quiet: bool,
 ) -> Result<Option<Ending>> {
     let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
-        return Ok(None);
+        if has_moved || !ready::has_untold_reset(s) {
+            return Ok(None);
+        }
+        s.reset_told.store(true, Ordering::Release);
+        return Err(tell_reset(Errno::CONNRESET, fd));
     };
     let ending = ending_with(s, tx, p, fd);
     // (a peer that is back on the kernel has taken its bells, and ends there: what the kernel says of that is the peer's doing)

@@ -29,8 +29,20 @@ pub(super) const CASES: &[Case] = &[
     Case::moving("pass_long_before_any_byte", |s| {
         pass_before_any_byte(s, 600)
     }),
-    Case::moving("pass_what_is_reset", |s| pass_what_is_reset(s, 100)),
-    Case::moving("pass_what_is_reset_and_read", |s| pass_what_is_reset(s, 0)),
+    Case::moving("pass_what_is_reset", |s| {
+        pass_what_is_reset(s, 100, hears_no_sooner)
+    }),
+    Case::moving("pass_what_is_reset_and_read", |s| {
+        pass_what_is_reset(s, 0, hears_no_sooner)
+    }),
+    Case::moving("pass_what_is_reset_then_option", |s| {
+        pass_what_is_reset(s, 100, |fd| net::so_error(fd))
+    }),
+    Case::moving("pass_what_is_reset_then_send", |s| {
+        pass_what_is_reset(s, 100, |fd| {
+            io::send(fd, b"x", libc::MSG_NOSIGNAL).to_string()
+        })
+    }),
     Case::moving("pass_before_accepted", pass_before_accepted),
     Case::moving("pass_before_it_listens", pass_before_it_listens),
     Case::pair("pass_descriptor_to_oneself", pass_descriptor_to_oneself).any_path(MOVES),
@@ -393,13 +405,25 @@ fn pass_after_a_peek(s: &Side) {
     s.sync("done");
 }
 
+fn hears_no_sooner(_: Fd) -> String {
+    String::new()
+}
+
 /// The other end has sent something and reset the connection: who is passed it reads the rest of that, if there is any, and hears of
-/// the reset.
-fn pass_what_is_reset(s: &Side, rest: usize) {
+/// the reset, by that or by whatever it does `first`.
+fn pass_what_is_reset(s: &Side, rest: usize, first: fn(Fd) -> String) {
     let child = s.a().then(|| {
         stranger(*s, |side, got| {
+            let shows = |when: &str| {
+                let all = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+                log!(side, "{when} {}", wait::poll(&[(got, all)], 1000));
+            };
+            shows("before");
+            log!(side, "{}", first(got));
+            shows("then");
             let (bytes, end) = io::recv_to_end(got);
             log!(side, "{} {:x} {end}", bytes.len(), hash(&bytes));
+            shows("after");
         })
     });
     let fd = s.open();
