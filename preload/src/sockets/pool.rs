@@ -1,4 +1,4 @@
-//! Where sockets live: one reserved mapping, filled from the front, used again last in, first out; and
+//! Where sockets live: one reserved mapping, filled from the front, used again in the order in which they came back, after a moment; and
 //! their streams, each at its socket's index of a second mapping, which children of fork share. A child
 //! keeps the streams that it inherits where they are and makes new ones in a mapping of its own. A named
 //! page tells `shunt stat` where to look.
@@ -8,10 +8,12 @@ use super::seats::Sharing;
 use super::stream::Stream;
 use super::{Phase, Socket, Way};
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use transport::clock;
 use transport::reason::Reason;
 use transport::record::{Record, STAT_MAGIC, STAT_NAME};
 use transport::stat::Directory;
@@ -21,6 +23,11 @@ use transport::sys::mem::{self, Mapping, memory_file, rlimit};
 /// Sockets at most, and with little address space.
 const SIZES: [usize; 4] = [1 << 20, 1 << 16, 1 << 12, 1 << 8];
 
+/// How long (µs) a place rests before it is another connection's: calls that have looked the old one up, and not been counted yet, have
+/// noticed by then. And how many are tried.
+const REST_US: u64 = 50_000;
+const SOME: usize = 8;
+
 /// The pool. Under the registry lock.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -28,7 +35,8 @@ pub(crate) struct Pool {
     streams: *mut Stream,
     size: usize,
     used: usize,
-    free: Vec<&'static Socket>,
+    /// Given back, and when (ticks).
+    free: VecDeque<(u64, &'static Socket)>,
     directory: *mut Directory,
     /// While a fork is under way: see [`Self::copy_for_child`].
     copies: Vec<(usize, MaybeUninit<Stream>)>,
@@ -44,7 +52,7 @@ impl Pool {
             streams: ptr::null_mut(),
             size: 0,
             used: 0,
-            free: Vec::new(),
+            free: VecDeque::new(),
             directory: ptr::null_mut(),
             copies: Vec::new(),
         }
@@ -192,10 +200,7 @@ impl Pool {
 
     /// A socket for a new descriptor.
     pub(crate) fn take(&mut self) -> Option<&'static Socket> {
-        // (one that a call has come to too late is left to it)
-        let is_left = |s: &&'static Socket| s.waiters.load(Ordering::SeqCst) == 0;
-        if let Some(at) = self.free.iter().rposition(is_left) {
-            let s = self.free.remove(at);
+        if let Some(s) = self.take_free() {
             // SAFETY: in the free list, so nobody holds it except through stale references, which look at atomics and
             // locks and then leave (`Socket::is_here`).
             unsafe {
@@ -238,7 +243,19 @@ impl Pool {
         s.set_phase(Phase::Idle);
         s.record.live.store(0, Ordering::Relaxed);
         s.generation.fetch_add(1, Ordering::AcqRel);
-        self.free.push(s);
+        self.free.push_back((clock::ticks(), s));
+    }
+
+    /// One that was given back long enough ago, or where there is no other, and that no call has come to too late.
+    fn take_free(&mut self) -> Option<&'static Socket> {
+        let is_full = self.used == self.size;
+        let rested = |at: u64| clock::ticks().wrapping_sub(at) >= clock::us(REST_US);
+        let fit = |(at, s): &(u64, &'static Socket)| {
+            (is_full || rested(*at)) && s.waiters.load(Ordering::SeqCst) == 0
+        };
+        // (the oldest are in front)
+        let at = self.free.iter().take(SOME).position(fit)?;
+        self.free.remove(at).map(|(_, s)| s)
     }
 
     /// Every socket in use.

@@ -91,6 +91,9 @@ pub(crate) fn kernel_shows_to(
         let Ok(mut rx) = s.rx.lock() else {
             return false;
         };
+        if !s.is_here(fd) {
+            return false;
+        }
         // (a program that has read its first message, and sends since, has not looked whether another follows)
         rx.pass_first(p);
         s.mirror_rx(&rx);
