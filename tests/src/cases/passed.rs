@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
         pass_what_is_reset(s, 0, hears_no_sooner)
     }),
     Case::moving("pass_what_is_reset_then_option", |s| {
-        pass_what_is_reset(s, 100, |fd| net::so_error(fd))
+        pass_what_is_reset(s, 100, net::so_error)
     }),
     Case::moving("pass_what_is_reset_then_send", |s| {
         pass_what_is_reset(s, 100, |fd| {
