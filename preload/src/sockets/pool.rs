@@ -10,7 +10,6 @@ use super::{Phase, Socket, Way};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
-use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use transport::clock;
@@ -310,8 +309,8 @@ unsafe fn fill(at: *mut Socket, stream: *mut Stream, sharing: *mut Sharing, gene
 unsafe fn refill(s: &'static Socket, stream: *mut Stream, sharing: *mut Sharing) {
     let generation = s.generation.load(Ordering::Relaxed);
     let at = ptr::from_ref(s).cast_mut();
-    let owners = Stream::OWNERS.map(|at| at..at + size_of::<u64>());
-    let waiters = offset_of!(Socket, waiters);
+    let owners = Stream::OWNERS.map(|at| (at, size_of::<AtomicU64>()));
+    let waiters = (offset_of!(Socket, waiters), size_of::<AtomicU32>());
     // SAFETY: the caller's promise. What was there has nothing to drop but `sets`, which is empty when a socket is given back.
     unsafe {
         if (*stream).is_shared() {
@@ -319,32 +318,24 @@ unsafe fn refill(s: &'static Socket, stream: *mut Stream, sharing: *mut Sharing)
         } else {
             write_around(stream, Stream::new(sharing), &owners);
         }
-        write_around(
-            at,
-            new(stream, generation),
-            &[waiters..waiters + size_of::<AtomicU32>()],
-        );
+        write_around(at, new(stream, generation), &[waiters]);
         (*at).record.begin(-1, 0, Reason::None);
     }
 }
 
-/// Writes a value but for some of its bytes, in order.
+/// Writes a value but for some of its bytes: from where, in order, and how many.
 ///
 /// # Safety
 /// As [`ptr::write`]; what those bytes of the value are needs no drop.
-unsafe fn write_around<T>(at: *mut T, value: T, spared: &[Range<usize>]) {
+unsafe fn write_around<T>(at: *mut T, value: T, spared: &[(usize, usize)]) {
     let value = ManuallyDrop::new(value);
     let from = ptr::from_ref(&*value).cast::<u8>();
     let mut next = 0;
-    for spare in spared
-        .iter()
-        .cloned()
-        .chain([size_of::<T>()..size_of::<T>()])
-    {
-        let len = spare.start.saturating_sub(next);
+    for &(spare, its) in spared.iter().chain(&[(size_of::<T>(), 0)]) {
+        let len = spare.saturating_sub(next);
         // SAFETY: inside both, as ranges of fields are.
         unsafe { ptr::copy_nonoverlapping(from.add(next), at.cast::<u8>().add(next), len) };
-        next = spare.end;
+        next = spare + its;
     }
 }
 
