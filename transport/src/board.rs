@@ -12,7 +12,7 @@
 //! What the other side writes here can make a set look in vain, or leave the connections of that arena unheard, which are its own.
 
 use crate::doorbell::{Seat, Ticket};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Connections that a board has marks for.
 pub const MARKS: usize = 256;
@@ -25,6 +25,8 @@ pub const SEATS: usize = if cfg!(loom) { 1 } else { 128 };
 #[derive(Debug)]
 pub struct Board {
     pub news: News,
+    /// Seats taken so far.
+    pub turns: AtomicU32,
     pub seats: [Place; SEATS],
 }
 
@@ -37,8 +39,8 @@ pub struct News(pub [AtomicU64; MARKS / 64]);
 #[repr(C)]
 #[derive(Debug)]
 pub struct Place {
-    /// Not 0: a set of this side has it.
-    pub taken: AtomicU64,
+    /// Which of those that have had it has it now; 0: none.
+    pub turn: AtomicU32,
     /// The ticket of that set's sleep; 0 while it is awake.
     pub ticket: AtomicU64,
 }
@@ -51,8 +53,30 @@ fn in_one_order() {
 }
 
 impl Board {
-    pub(crate) fn place(&self, seat: Seat) -> Option<&Place> {
-        self.seats.get(usize::from(seat.0))
+    fn place(&self, seat: Seat) -> Option<&Place> {
+        self.seats.get(usize::from(seat.at))
+    }
+
+    /// A seat that nobody has. `None`: there is none.
+    pub fn sit_down(&self) -> Option<Seat> {
+        let (yes, no) = (Ordering::SeqCst, Ordering::Relaxed);
+        let turn = self
+            .turns
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1)
+            .max(1);
+        let free = |place: &Place| place.turn.compare_exchange(0, turn, yes, no).is_ok();
+        let at = self.seats.iter().position(free)?;
+        let at = u8::try_from(at).ok()?;
+        Some(Seat { at, turn })
+    }
+
+    /// It is given back. The set that had it does not sleep.
+    pub fn stand_up(&self, seat: Seat) {
+        self.seat(seat, None);
+        if let Some(place) = self.place(seat) {
+            place.turn.store(0, Ordering::SeqCst);
+        }
     }
 
     /// The word of a slot's mark, and its bit there.
@@ -61,9 +85,12 @@ impl Board {
         Some((word, 1 << (slot % 64)))
     }
 
-    /// By which ticket the set of a seat sleeps.
-    pub(crate) fn sleeps_by(&self, seat: Seat) -> Option<Ticket> {
-        Ticket::new(self.place(seat)?.ticket.load(Ordering::SeqCst))
+    /// By which ticket the set of a seat sleeps. Not if it has left: a bell would be counted for whoever sits there now.
+    pub fn sleeps_by(&self, seat: Seat) -> Option<Ticket> {
+        let place = self.place(seat)?;
+        let is_its = || place.turn.load(Ordering::SeqCst) == seat.turn;
+        let ticket = is_its().then(|| place.ticket.load(Ordering::SeqCst))?;
+        Ticket::new(ticket).filter(|_| is_its())
     }
 
     /// Marks a slot, and says by which ticket the set of a seat sleeps, if it does.

@@ -65,9 +65,15 @@ impl Ticket {
     }
 }
 
-/// The place of an epoll set on the board of an arena.
+/// The place of an epoll set on the board of an arena, and which of those that have had it the set is: a wish by it may outlive the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat(pub u8);
+pub struct Seat {
+    pub at: u8,
+    pub turn: u32,
+}
+
+/// How far left the turn of a seat stands.
+const TURN: u32 = TICKET + 8;
 
 /// In a word: it is a seat that stands in the place of the ticket.
 const BY_SEAT: u64 = 1 << 63;
@@ -84,7 +90,10 @@ impl By {
     const fn in_word(word: u64) -> Option<Self> {
         if word & BY_SEAT != 0 {
             #[allow(clippy::cast_possible_truncation)]
-            return Some(Self::Seat(Seat((word >> TICKET) as u8)));
+            return Some(Self::Seat(Seat {
+                at: (word >> TICKET) as u8,
+                turn: (word >> TURN) as u32,
+            }));
         }
         match Ticket::new(word >> TICKET) {
             Some(ticket) => Some(Self::Ticket(ticket)),
@@ -95,7 +104,7 @@ impl By {
     const fn word(self) -> u64 {
         match self {
             Self::Ticket(t) => t.0 << TICKET,
-            Self::Seat(s) => BY_SEAT | (s.0 as u64) << TICKET,
+            Self::Seat(s) => BY_SEAT | (s.turn as u64) << TURN | (s.at as u64) << TICKET,
         }
     }
 }

@@ -120,7 +120,7 @@ pub(super) fn cool(l: &mut Inner, patience: Patience) -> bool {
             && let Some(e) = l.entry(i)
             && is_tiring(e, patience)
         {
-            if e.is_posted() && !e.parked && !e.is_disabled() {
+            if stands(e) {
                 e.idle = STANDS; // (what has come since its mark was taken has marked it again)
             } else if patience.with_board.is_some() && l.post(i) {
                 new = true;
@@ -162,7 +162,7 @@ pub(super) fn disarm(set: &'static Set, ticket: Option<Ticket>) {
     }
     let patience = Patience::of(set, &l).asleep();
     keep(&mut l, |e| {
-        if e.is_posted() {
+        if stands(e) {
             return e.idle <= POSTED || e.is_unsure();
         }
         if e.asked != Asked::Ours && !e.has_bell() {
@@ -186,6 +186,14 @@ pub(super) fn begin(l: &mut Inner) {
     if l.hot.len() > FEW {
         l.trial.turn(clock::ticks());
     }
+}
+
+/// Whether it is posted. One that is silent until it is modified, or deleted, is not for long: its peer would ring in vain.
+fn stands(e: &mut Entry) -> bool {
+    if e.is_posted() && (e.parked || e.is_disabled()) {
+        e.disarm_by();
+    }
+    e.is_posted()
 }
 
 /// For [`Entry::idle`]: it is about to be left to its board, where it was posted before.

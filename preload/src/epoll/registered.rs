@@ -344,7 +344,10 @@ pub(crate) fn release(_w: &mut World, set: &'static Set) {
     let inner = std::mem::take(&mut *l);
     drop(l);
     set.engaged.store(0, Ordering::Release);
-    for (index, e) in inner.entries.into_iter().enumerate() {
+    for (index, mut e) in inner.entries.into_iter().enumerate() {
+        if let Some(e) = &mut e {
+            e.disarm_by();
+        }
         if let Some(s) = e.as_ref().and_then(Entry::socket) {
             // SAFETY: under the registry lock.
             unsafe { &mut *s.sets.get() }

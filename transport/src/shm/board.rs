@@ -5,7 +5,7 @@
 
 use super::layout::Header;
 use super::segment::{Role, Segment};
-use crate::board::{Board, Place};
+use crate::board::Board;
 use crate::doorbell::{Seat, Ticket};
 use crate::sync::Ordering;
 use std::ptr::{self, NonNull};
@@ -112,14 +112,7 @@ impl Seated {
     #[must_use]
     pub fn take(segment: &Segment) -> Option<Self> {
         let (arena, side) = (segment.arena(), segment.role());
-        let board = words(arena, side)?;
-        let free = |place: &Place| {
-            let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);
-            place.taken.compare_exchange(0, 1, yes, no).is_ok()
-        };
-        let at = board.seats.iter().position(free)?;
-        let seat = Seat(u8::try_from(at).ok()?);
-        board.seat(seat, None);
+        let seat = words(arena, side)?.sit_down()?;
         Some(Self { arena, side, seat })
     }
 
@@ -145,10 +138,7 @@ impl Seated {
 impl Drop for Seated {
     fn drop(&mut self) {
         if let Some(board) = self.board() {
-            board.seat(self.seat, None);
-            if let Some(place) = board.place(self.seat) {
-                place.taken.store(0, Ordering::Release);
-            }
+            board.stand_up(self.seat);
         }
     }
 }

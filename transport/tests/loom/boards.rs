@@ -3,13 +3,13 @@
 
 use super::bell::Line;
 use super::check;
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 use std::sync::Arc;
 use transport::board::{Board, News, Place};
 use transport::doorbell::{self, By, DATA, Rung, Seat, Ticket};
 
-const SEAT: Seat = Seat(0);
+const SEAT: Seat = Seat { at: 0, turn: 1 };
 
 /// What comes by one connection.
 struct Connection {
@@ -43,13 +43,14 @@ impl World {
         };
         let zero = || AtomicU64::new(0);
         let place = || Place {
-            taken: zero(),
+            turn: AtomicU32::new(1),
             ticket: zero(),
         };
         let w = Self {
             connections: [connection(), connection()],
             board: Board {
                 news: News([zero(), zero(), zero(), zero()]),
+                turns: AtomicU32::new(1),
                 seats: [place()],
             },
             rung: Rung::new(),
@@ -69,7 +70,7 @@ impl World {
             By::Seat(seat) => is_rung(self.board.mark(on as u8, seat)),
         };
         if doorbell::must_ring(&c.armed, DATA, told) {
-            let sleeps_by = Ticket::new(self.board.seats[0].ticket.load(Ordering::SeqCst));
+            let sleeps_by = self.board.sleeps_by(SEAT);
             self.set.ring();
             self.call.ring();
             if let Some(t) = sleeps_by {
@@ -191,6 +192,26 @@ fn a_call_on_a_posted_connection_is_rung() {
         for thread in [watcher, call] {
             thread.join().unwrap();
         }
+    });
+}
+
+/// A wish may outlive its set: who has the seat by then is not counted as rung by a bell that it does not hear.
+#[test]
+fn whoever_sits_there_now_is_not_rung_by_an_old_wish() {
+    check(3, || {
+        let w = World::new();
+        w.board.seat(SEAT, None);
+        let other = {
+            let w = w.clone();
+            thread::spawn(move || {
+                w.board.stand_up(SEAT);
+                let seat = w.board.sit_down().unwrap();
+                w.board.seat(seat, Ticket::new(7));
+            })
+        };
+        assert_eq!(w.board.mark(0, SEAT), None);
+        other.join().unwrap();
+        assert_eq!(w.board.mark(0, SEAT), None);
     });
 }
 
