@@ -9,7 +9,7 @@ use super::{Phase, Socket, Way, apart, cut};
 use crate::epoll::registered;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use transport::clock;
 use transport::provider::Provider;
 use transport::sdp::Leg;
@@ -42,6 +42,7 @@ fn forget_socket(s: &'static Socket, fd: i32) {
         return;
     }
     table::clear(fd);
+    fence(Ordering::SeqCst); // (pairs with that in `Socket::stays`)
     let last = s.refs.fetch_sub(1, Ordering::AcqRel) == 1;
     super::wired::mover::closes(s, fd, last);
     if s.waiters.load(Ordering::Acquire) > 0 && s.shadow.load(Ordering::Acquire) < 0 {

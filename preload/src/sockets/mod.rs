@@ -54,7 +54,7 @@ use flowctl::{Scheme, Terms};
 use news::News;
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering, fence};
 use stream::Stream;
 use transport::direct::Direct;
 use transport::reason::Reason;
@@ -255,12 +255,26 @@ impl Socket {
         table::socket(fd).is_some_and(|s| std::ptr::eq(s, self))
     }
 
-    /// Whether a call by this number, which has one of its locks or is counted as inside, may go on: the connection has not ended since it was
-    /// looked up, and does not before that is over. (Who ends it clears the number, or takes the shadow, before he takes the locks
-    /// and asks who is inside.)
+    /// Whether a call by this number, which has one of its locks and is not counted as inside, may go on: the connection has not ended
+    /// since it was looked up, and does not before the lock is let go. (Who ends it clears the number, or takes the shadow, before he
+    /// takes the locks.) Not while it is being closed: who is not sure is counted first ([`Self::stays`]).
     #[inline]
     pub(crate) fn is_here(&self, fd: i32) -> bool {
         self.is_own(fd) || self.shadow.load(Ordering::SeqCst) >= 0
+    }
+
+    /// Whether a call by this number that has just been counted as inside may go on: whoever ends the connection clears the number
+    /// before he asks who is inside, and leaves a shadow for those.
+    #[inline]
+    pub(crate) fn stays(&self, fd: i32) -> bool {
+        fence(Ordering::SeqCst);
+        self.is_here(fd) || self.is_left(fd)
+    }
+
+    #[cold]
+    fn is_left(&self, fd: i32) -> bool {
+        let _w = crate::world::lock(); // (which he has until he has made up his mind)
+        self.is_here(fd)
     }
 
     /// The descriptor to use for a call of the program's on `fd`: the one it named, or the hidden

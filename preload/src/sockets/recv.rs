@@ -74,7 +74,13 @@ pub(crate) unsafe fn recv(
             return unsafe { rest(s, fd, walk, flags, how, None, since) }; // closed since
         };
         // SAFETY: the caller's promise.
-        let got = unsafe { once(s, p, fd, walk, how) }?;
+        let got = match unsafe { once(s, p, fd, walk, how, Inside::No) } {
+            // SAFETY: as above.
+            Err(Errno(libc::EBADF)) => unsafe {
+                return rest(s, fd, walk, flags, how, None, since); // closed since, or about to be
+            },
+            got => got?,
+        };
         if let Got::Bytes(n) = got
             && (flags & libc::MSG_WAITALL == 0 || walk.left() == 0)
             && (n as u64 >= u64::from(s.lowat.load(Ordering::Relaxed)) || walk.left() == 0)
@@ -108,6 +114,13 @@ pub(super) fn count(s: &Socket, n: usize) {
     record::add(&s.record.messages_received, 1);
 }
 
+/// Whether the call is counted as inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inside {
+    Yes,
+    No,
+}
+
 /// One look at the attached stream.
 #[inline]
 unsafe fn once(
@@ -116,6 +129,7 @@ unsafe fn once(
     fd: i32,
     walk: &mut Walk,
     how: How,
+    inside: Inside,
 ) -> Result<Got> {
     if !how.peek && walk.left() >= large::WAKES {
         large::call_sender(s, p, fd);
@@ -123,7 +137,8 @@ unsafe fn once(
     let Ok(mut rx) = s.rx.lock() else {
         return Err(Errno::AGAIN);
     };
-    let Some(p) = s.segment().filter(|_| s.is_here(fd)) else {
+    let stays = inside == Inside::Yes || s.is_here(fd);
+    let Some(p) = s.segment().filter(|_| stays) else {
         return Err(Errno(libc::EBADF)); // closed since the caller looked, and another's perhaps
     };
     let fd = s.live_fd(fd);
@@ -183,7 +198,9 @@ pub(super) fn serve(s: &'static Socket, p: &impl Provider, fd: i32, due: Due) {
     // (A peer that has closed would answer a bell with a reset.)
     if !is_gone(s, p)
         && let Ok(mut tx) = s.tx.lock()
-        && s.is_here(fd)
+        // (who is counted as inside keeps it, also while it is being closed)
+        && (s.is_here(fd) || s.waiters.load(Ordering::SeqCst) > 0)
+        && s.phase() == Phase::Attached
         && let Some(p) = s.segment()
     {
         tx.serve(p, s.live_fd(fd), due);
@@ -242,7 +259,7 @@ pub(super) unsafe fn kernel_once(
     {
         drop(rx);
         // SAFETY: the caller's promise.
-        return unsafe { once(s, p, fd, walk, how) };
+        return unsafe { once(s, p, fd, walk, how, Inside::Yes) };
     }
     let fd = s.live_fd(fd);
     if walk.done() > 0 && net::has_only_error(fd) {
@@ -278,7 +295,7 @@ unsafe fn rest(
 ) -> Result<usize> {
     let counting = Counting::begin();
     counting.add(What::Inside(s));
-    if !s.is_here(fd) {
+    if !s.stays(fd) {
         return Err(Errno(libc::EBADF)); // closed since it was looked up
     }
     // SAFETY: the caller's promise.
@@ -520,7 +537,7 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
                 return Ok(Got::Empty);
             };
             // SAFETY: the caller's promise.
-            let got = unsafe { once(s, p, fd, walk, how) }?;
+            let got = unsafe { once(s, p, fd, walk, how, Inside::Yes) }?;
             // (what was read may have been rung for: sets are to know bells from data before the next look)
             engage::step(s, fd);
             engage::give_up_if_silent(s, fd, s.record.messages_received.load(Ordering::Relaxed));
@@ -552,11 +569,11 @@ unsafe fn look(s: &'static Socket, fd: i32, walk: &mut Walk, flags: i32, how: Ho
     // all there will ever be.
     let over = s.is_over();
     // SAFETY: the caller's promise.
-    let mut got = unsafe { once(s, p, fd, walk, how) }?;
+    let mut got = unsafe { once(s, p, fd, walk, how, Inside::Yes) }?;
     if got == Got::Empty && over && s.rx_leg() == Leg::Fast && p.stated(End::Fast).is_some() {
         // Of a connection that was cut the peer may have heard too, and have ended its fast leg since.
         // SAFETY: the caller's promise.
-        got = unsafe { once(s, p, fd, walk, how) }?;
+        got = unsafe { once(s, p, fd, walk, how, Inside::Yes) }?;
     }
     match got {
         Got::Empty if over => Ok(match ending(s, p, fd) {

@@ -194,7 +194,7 @@ fn drive(
     // The socket lives at least as long as this call, even if the program closes it meanwhile.
     let counting = Counting::begin();
     counting.add(What::Inside(s));
-    if !s.is_here(fd) {
+    if !s.stays(fd) {
         return Err(Errno(libc::EBADF)); // closed since it was looked up
     }
     inside(s, fd, walk, how, step, since)
