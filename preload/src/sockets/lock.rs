@@ -302,6 +302,18 @@ impl<T: Shareable + Ranked> Direction<T> {
         Ok(held)
     }
 
+    /// Takes it back from an owner of another process. That has died, as no other is at the stream any more: perhaps
+    /// as the only one that was left at it, which takes its locks as if nobody had ever shared it.
+    pub(crate) fn bury_others(&self) {
+        let owner = self.owner.load(Ordering::SeqCst);
+        if owner != 0 && owner >> THREAD_BITS != PROCESS.load(Ordering::Relaxed) >> THREAD_BITS {
+            // (a call that comes too late may have got it since)
+            let _ = self
+                .owner
+                .compare_exchange(owner, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
     /// Whether other processes take it too.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {

@@ -302,7 +302,7 @@ unsafe fn fill(at: *mut Socket, stream: *mut Stream, sharing: *mut Sharing, gene
 }
 
 /// Makes a place that was given back a new connection's. The words stay as they are by which a call that has come too late is inside, or has a
-/// lock: it takes them back. (A lock that processes had together may be one's that has died with it.)
+/// lock: it takes them back. (A lock may be one's that has died with it, in a process that had the stream too.)
 ///
 /// # Safety
 /// As there, but for such calls, which change nothing else.
@@ -313,11 +313,9 @@ unsafe fn refill(s: &'static Socket, stream: *mut Stream, sharing: *mut Sharing)
     let waiters = (offset_of!(Socket, waiters), size_of::<AtomicU32>());
     // SAFETY: the caller's promise. What was there has nothing to drop but `sets`, which is empty when a socket is given back.
     unsafe {
-        if (*stream).is_shared() {
-            ptr::write(stream, Stream::new(sharing));
-        } else {
-            write_around(stream, Stream::new(sharing), &owners);
-        }
+        (*stream).tx.bury_others();
+        (*stream).rx.bury_others();
+        write_around(stream, Stream::new(sharing), &owners);
         write_around(at, new(stream, generation), &[waiters]);
         (*at).record.begin(-1, 0, Reason::None);
     }

@@ -6,6 +6,7 @@ use super::sharing::{beside_echo, there_and_back, warm_pair};
 use crate::log;
 use crate::side::{Side, hash};
 use crate::sys::{Fd, io, net, proc, wait};
+use libc::MSG_DONTWAIT;
 
 const CROWD: &str = "there are more holders than seats";
 
@@ -26,6 +27,9 @@ pub(super) const CASES: &[Case] = &[
         .processes_only()
         .large(0),
     Case::pair("share_killed_reader", share_killed_reader)
+        .processes_only()
+        .large(0),
+    Case::pair("share_killed_heirs", share_killed_heirs)
         .processes_only()
         .large(0),
 ];
@@ -321,6 +325,42 @@ fn share_killed_holder(s: &Side) {
         io::send_all(fd, &mine).ok();
     }
     net::close(fd).ok();
+    s.sync("done");
+}
+
+/// Children who were left a connection each, and are its only holders by then, are killed in the middle of a call. Connections of
+/// their parent that come later are in nobody's hands.
+fn share_killed_heirs(s: &Side) {
+    for round in 0..48u64 {
+        let fd = warm_pair(s);
+        if s.a() {
+            let child = proc::fork(|| {
+                s.tell(1);
+                // (many little pieces: most of the time goes by inside, not in waiting for the reader)
+                let pieces = [&[7u8; 3][..]; 1024];
+                // (a look in vain now and then, by which the library learns that nobody else has it)
+                for i in 0u64.. {
+                    if i.is_multiple_of(64) {
+                        let _ = io::recv(fd, &mut [0], MSG_DONTWAIT);
+                    }
+                    io::writev(fd, &pieces).ok();
+                }
+                0
+            });
+            net::close(fd).ok();
+            s.hear();
+            std::thread::sleep(std::time::Duration::from_micros(1500 + 97 * round));
+            proc::kill(child, libc::SIGKILL).ok();
+            log!(s, "{}", proc::wait_child(child));
+        } else {
+            s.hear();
+            s.tell(1);
+            let (got, last) = io::recv_to_end(fd);
+            log!(s, "{} {last}", got.iter().all(|b| *b == 7));
+            net::close(fd).ok();
+        }
+        s.sync("round");
+    }
     s.sync("done");
 }
 
