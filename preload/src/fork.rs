@@ -12,7 +12,7 @@ use crate::sockets::demote::{Unread, begin_many, demote_at_once};
 use crate::sockets::wired::{self, mover};
 use crate::sockets::{Phase, Socket, Way, family, operator, parked, rouse, seats, stalled, timing};
 use crate::world::World;
-use crate::{alloc, guard, mapper, report, signals, table, world};
+use crate::{alloc, guard, mapper, poll, report, signals, table, world};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use transport::reason::Reason;
 use transport::sys;
@@ -137,6 +137,7 @@ pub(crate) extern "C" fn in_child() {
     }
     operator::restart();
     stalled::restart();
+    poll::forked();
     for set in &w.sets {
         set.reset();
     }

@@ -11,7 +11,7 @@ use crate::sockets::{
     Phase, Socket, accept, apart, close, connecting, listener, operator, parked, residual, wired,
 };
 use crate::world::World;
-use crate::{mapper, signals, table, world};
+use crate::{mapper, poll, signals, table, world};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::reason::Reason;
@@ -19,6 +19,7 @@ use transport::sys::net::{self, Endpoint};
 
 /// Notes a descriptor that has just been made: whatever its number stood for is gone.
 pub(super) fn made(fd: c_int) -> c_int {
+    poll::had(fd);
     if fd >= 0 && !matches!(table::find(fd), table::Entry::None | table::Entry::Hidden) {
         let e = real::errno();
         close::forget(fd);

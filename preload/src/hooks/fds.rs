@@ -2,6 +2,7 @@
 //! not stand for anything old).
 
 use super::conn::{can_follow, follow, made};
+use crate::poll;
 use crate::real::{self, other, set_errno};
 use crate::sockets::close::forget;
 use crate::sockets::demote::{Unread, demote};
@@ -23,7 +24,14 @@ fn bad_descriptor() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     match table::find(fd) {
-        Entry::None => {}
+        Entry::None => {
+            // SAFETY: the program's argument, passed on.
+            let r = unsafe { real::close(fd) };
+            if r == 0 {
+                poll::had(fd); // (it may have been left one, which was not made here)
+            }
+            return r;
+        }
         Entry::Hidden if apart::is_own() || world::is_foreign() => {}
         Entry::Hidden => return bad_descriptor(),
         Entry::Socket(_) | Entry::Set(_) => {

@@ -4,6 +4,7 @@
 //! Rule: nothing is allowed that the kernel does not allow this process: where its hard limit leaves no room, what room there is
 //! is used.
 
+use crate::poll;
 use crate::probe::{Access, is_good};
 use crate::real::{self, ret_int, set_errno};
 use crate::world;
@@ -155,7 +156,11 @@ pub unsafe extern "C" fn prlimit(
         return r;
     }
     // SAFETY: the program's arguments, passed on.
-    unsafe { real::prlimit64(process, what, new, old) }
+    let r = unsafe { real::prlimit64(process, what, new, old) };
+    if own && what.cast_unsigned() == libc::RLIMIT_NOFILE && !new.is_null() {
+        poll::limited();
+    }
+    r
 }
 
 #[unsafe(no_mangle)]

@@ -8,12 +8,14 @@
 //! spin, and the order of them.
 
 mod array;
+mod most;
 mod select;
 mod sleep;
 mod width;
 
+pub(crate) use most::limited;
 pub(crate) use select::select;
-pub(crate) use width::width;
+pub(crate) use width::{forked, had, width};
 
 use crate::epoll::set::Set;
 use crate::epoll::{callers, registered};
@@ -26,7 +28,7 @@ use array::Array;
 use sleep::sleep;
 use transport::clock;
 use transport::doorbell;
-use transport::sys::{self, Result};
+use transport::sys::{self, Result, net};
 
 /// What polling threads have found about sharing their cores.
 static COMPANY: spin::Company = spin::Company::new();
@@ -72,7 +74,7 @@ pub(crate) unsafe fn poll(
     time: Time,
     mask: *const libc::sigset_t,
 ) -> Option<Result<usize>> {
-    if fds.is_null() || n == 0 || n > 1 << 20 {
+    if fds.is_null() || n == 0 || n > 1 << 20 || most::is_too_many(n) {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -242,6 +244,8 @@ fn ask(
             to.fd = -1;
         }
     }
+    // (without those behind, as there may be no more of them than the program has)
+    let (slice, _) = slice.split_at_mut(all.len());
     kernel(slice, time, mask)?;
     for (from, p) in slice.iter().zip(all.iter_mut()) {
         if from.fd >= 0 {
@@ -251,15 +255,17 @@ fn ask(
     Ok(told(all))
 }
 
+/// ppoll(2), or what comes near it where that takes so many no more (select's own may be more than the process may open, and a
+/// sleep has the library's besides).
 fn kernel(fds: &mut [libc::pollfd], time: Time, mask: *const libc::sigset_t) -> Result<usize> {
     let t = time.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     });
-    let t = t.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let at = t.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the slice, a timespec or null, the program's mask or null.
-    let r = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, t, mask) };
-    real::result(r as isize)
+    let r = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, at, mask) };
+    net::select::where_refused(real::result(r as isize), fds, t, mask)
 }
 
 fn spin(

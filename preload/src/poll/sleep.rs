@@ -5,7 +5,7 @@
 //! counted asleep is left again, even if the descriptors stand for something else by then.
 
 use super::array::Array;
-use super::{Ours, Time, kernel, look, ours, told};
+use super::{Ours, Time, ask, has_foreign, kernel, look, most, ours, told};
 use crate::real;
 use crate::signals::since::{self, Since};
 use crate::sockets::counted::{Counting, What};
@@ -150,6 +150,8 @@ pub(super) fn sleep(
     let errno = real::errno();
     let mut r = Ok(0);
     let mut n = 0;
+    // Together with the library's own they were too many for poll(2): what the others have is to be asked for once more.
+    let mut is_refused = false;
     if quiet {
         n = look(all, false);
         // The look may have attached or demoted one: then the kernel would watch for the wrong thing.
@@ -167,7 +169,8 @@ pub(super) fn sleep(
                 .min(idle::nap());
             let nap = Some(nap).filter(|&ns| ns != u64::MAX);
             // (poll and select are never restarted)
-            let every = copy.slice();
+            let every = trimmed(copy.slice());
+            is_refused = most::is_too_many(every.len());
             spin::end_turn();
             r = if mask.is_null() {
                 since::sleep(since, |mask| kernel(every, nap, mask))
@@ -183,6 +186,7 @@ pub(super) fn sleep(
     }
     match r {
         Err(sys::Errno::INTR) if operator::knocked(errno) => return Ok(0),
+        Err(sys::Errno::BADF) if is_refused => 0, // (one that was closed meanwhile)
         r => r?,
     };
     if n > 0 || !quiet {
@@ -206,5 +210,14 @@ pub(super) fn sleep(
         }
     }
     look(all, false);
+    if is_refused && has_foreign(all) {
+        return ask(all, copy, Some(0), std::ptr::null());
+    }
     Ok(told(all))
+}
+
+/// Without those at the end that are nothing.
+fn trimmed(fds: &mut [libc::pollfd]) -> &mut [libc::pollfd] {
+    let len = fds.iter().rposition(|p| p.fd >= 0).map_or(0, |at| at + 1);
+    fds.get_mut(..len).unwrap_or(&mut [])
 }

@@ -11,6 +11,7 @@ mod actions;
 mod addresses;
 mod asides;
 mod attach;
+mod beyond;
 mod boards;
 mod bulk;
 mod cancel;
@@ -197,6 +198,7 @@ pub fn all() -> Vec<Case> {
         timeouts::CASES,
         poll::CASES,
         select::CASES,
+        beyond::CASES,
         epoll::CASES,
         epoll_calls::CASES,
         epoll_order::CASES,
