@@ -6,7 +6,7 @@
 
 use crate::real::{self, set_errno};
 use crate::sockets::demote::{Unread, attend, demote};
-use crate::sockets::{Phase, Socket, ending, engage, listener, options};
+use crate::sockets::{Phase, Socket, ending, engage, listener, options, sizes};
 use crate::table;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,12 +135,12 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
                 && writable() =>
         {
             engage::step(s, fd);
-            let n = options::countable(s, fd);
+            let n = sizes::countable(s, fd);
             // SAFETY: probed.
             unsafe { at.write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };
             0
         }
-        libc::TIOCOUTQ => match options::unsent(s, fd) {
+        libc::TIOCOUTQ => match sizes::unsent(s, fd) {
             Some(n) if writable() => {
                 // SAFETY: probed.
                 unsafe { at.write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
         },
         SIOCATMARK if writable() => {
             attend(s, fd);
-            if !options::is_before_kernel(s) {
+            if !sizes::is_before_kernel(s) {
                 return kernel();
             }
             // The mark, if there is one, is further on.

@@ -9,7 +9,7 @@ use super::{count_sent, is_kernels, receive, receive_bad, transmit, transmit_bad
 use crate::probe::{Access, is_good};
 use crate::real;
 use crate::sockets::demote::{Unread, demote};
-use crate::sockets::{Phase, Socket, options};
+use crate::sockets::{Phase, Socket, options, sizes};
 use crate::table;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -96,7 +96,7 @@ unsafe fn tell_left(s: &'static Socket, fd: c_int, m: &mut libc::msghdr, came: b
         m.msg_flags |= libc::MSG_CTRUNC;
         return;
     }
-    let left = options::countable(s, fd);
+    let left = sizes::countable(s, fd);
     // (as the kernel hints: where nothing is left but the end, there is something to read)
     let left = if left == 0 && options::has_ended(s, fd) {
         1

@@ -33,7 +33,7 @@ pub(crate) mod waiting;
 
 use crate::probe::PREFIX;
 use crate::real::{self, ret, set_errno};
-use crate::sockets::{Phase, Socket, engage, options, recv, send, wired};
+use crate::sockets::{Phase, Socket, engage, recv, send, sizes, wired};
 use std::sync::atomic::Ordering;
 use transport::record;
 use transport::sdp::Walk;
@@ -126,7 +126,7 @@ unsafe fn receive_bad(
     if let Err(e) = unsafe { recv::recv(s, fd, &mut nothing, flags & libc::MSG_DONTWAIT) } {
         return ret(Err(e));
     }
-    match options::unread(s, fd) {
+    match sizes::unread(s, fd) {
         // SAFETY: the caller's promise.
         0 if good.left() > 0 => ret(unsafe { recv::recv(s, fd, good, flags) }),
         0 => 0,

@@ -40,6 +40,7 @@ pub(crate) mod rouse;
 pub(crate) mod seats;
 pub(crate) mod send;
 pub(crate) mod shows;
+pub(crate) mod sizes;
 pub(crate) mod spin;
 pub(crate) mod stalled;
 pub(crate) mod stream;

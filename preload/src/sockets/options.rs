@@ -4,13 +4,12 @@
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, ends_first, of_both, reset_error, was_answered};
 use super::ready::has_untold_reset;
-use super::{Phase, Socket, cut, parked, residual, wired};
+use super::{Phase, Socket, cut, wired};
 use crate::epoll::registered;
 use crate::{real, table};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
 use std::sync::atomic::Ordering;
-use transport::direct::Direct;
-use transport::provider::{End, Provider};
+use transport::provider::Provider;
 use transport::reason::Reason;
 use transport::sdp::Leg;
 use transport::shm::layout::FIN_NONE;
@@ -30,74 +29,6 @@ pub(crate) const TCP_INQ: i32 = 36;
 
 /// Likewise: pages of what has come are put where the program has mapped the socket.
 pub(crate) const TCP_ZEROCOPY_RECEIVE: i32 = 35;
-
-/// What FIONREAD says: bytes that the next reads get whatever happens. A sender's buffer, which may be
-/// taken back yet, is asked for through the ring.
-pub(crate) fn countable(s: &'static Socket, fd: i32) -> usize {
-    if s.phase() == Phase::Attached
-        && let Some(p) = s.segment()
-        && p.has_adverts()
-        && p.stated(End::Fast).is_none()
-        && let Some(n) = super::large::in_ring(s, p, fd)
-    {
-        return n;
-    }
-    let n = unread(s, fd);
-    if n >= wired::MUCH && wired::is_wired(s) {
-        // There may be more, which nobody can count before it is taken out of its frames. Programs that wait for edges read as
-        // much as they were told and no further (nginx), so what lies behind that is one more edge.
-        registered::tell_again(s);
-    }
-    n
-}
-
-/// Bytes that can be read now.
-pub(crate) fn unread(s: &'static Socket, fd: i32) -> usize {
-    if wired::is_wired(s) {
-        return wired::available(s, fd);
-    }
-    let kept = residual::left(s);
-    let (Phase::Attached, Some(p)) = (s.phase(), s.segment()) else {
-        return kept + net::unread(fd);
-    };
-    let Ok(mut rx) = s.rx.lock() else { return 0 };
-    let mut ring = rx.available(p).unwrap_or(0);
-    if ring == 0 && rx.leg() == Leg::Fast && parked::has_news(s, p) {
-        parked::pull(s, p, &mut rx); // (who asks for this alone waits as well)
-        ring = rx.available(p).unwrap_or(0);
-    }
-    let bells = usize::try_from(rx.bells_outstanding(p)).unwrap_or(0);
-    match rx.leg() {
-        Leg::Fast if p.stated(End::Fast).is_none() => ring,
-        _ => kept + ring + net::unread(fd).saturating_sub(bells),
-    }
-}
-
-/// Whether bytes of the fast leg lie before whatever the kernel connection has.
-pub(crate) fn is_before_kernel(s: &Socket) -> bool {
-    if wired::is_wired(s) {
-        return wired::is_before_kernel(s);
-    }
-    let fast = s.phase() == Phase::Attached
-        && s.segment().is_some_and(|p| {
-            s.rx.lock()
-                .is_ok_and(|mut rx| rx.available(p).unwrap_or(0) > 0)
-        });
-    fast || residual::left(s) > 0
-}
-
-/// Bytes sent that the peer's host has not acknowledged (SIOCOUTQ): of the buffer, half counts as the
-/// receiver's, where bytes are acknowledged unread, and half as the sender's.
-pub(crate) fn unsent(s: &Socket, fd: i32) -> Option<usize> {
-    if wired::is_wired(s) {
-        return Some(wired::unsent(s) + net::unsent(fd));
-    }
-    let p = s
-        .segment()
-        .filter(|_| s.phase() == Phase::Attached && s.tx_leg() == Leg::Fast)?;
-    let tx = s.tx.lock().ok()?;
-    usize::try_from(tx.unread(p).saturating_sub(tx.limit() / 2)).ok()
-}
 
 /// Gives the kernel back what the program has set.
 pub(crate) fn restore_delays(s: &Socket, fd: i32) {

@@ -106,7 +106,7 @@ pub(super) fn grows(s: &'static Socket, fd: i32, had: u64) -> bool {
             s.is_over() || kernel & ends != 0
         };
         // (what came before the end counts)
-        if super::options::unread(s, fd) as u64 > had {
+        if super::sizes::unread(s, fd) as u64 > had {
             return true;
         }
         if over || time::nap(500).is_err() {
