@@ -5,7 +5,7 @@ use super::attach::talk;
 use crate::log;
 use crate::side::Side;
 use crate::sys::proc::once_asleep;
-use crate::sys::{Fd, io, net, wait};
+use crate::sys::{Fd, io, net, proc, wait};
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("accept_late_data_waiting", accept_late_data_waiting),
@@ -23,7 +23,54 @@ pub(super) const CASES: &[Case] = &[
         "close_listener_keeps_connection",
         close_listener_keeps_connection,
     ),
+    // (two threads would take numbers from each other)
+    Case::pair("accept_with_one_left", accept_with_one_left)
+        .processes_only()
+        .conns(CONNS),
 ];
+
+/// Connections of [`accept_with_one_left`].
+const CONNS: usize = 8;
+
+/// A server has no descriptor left for a connection, and then one for each that comes: that is enough for it to accept them, and for
+/// them to go as any other. From the middle on it has more.
+fn accept_with_one_left(s: &Side) {
+    let to = if s.accepts() {
+        let lis = s.listen(16);
+        let before = proc::limit(libc::RLIMIT_NOFILE, 64);
+        let mut all: Vec<Fd> = Vec::new();
+        while let Some(r) = Some(net::dup(1)).filter(|r| r.0 >= 0) {
+            all.push(r.fd());
+        }
+        s.sync("used up");
+        wait::wait_for(lis, libc::POLLIN);
+        for _ in 0..3 {
+            log!(s, "{}", net::accept(lis));
+        }
+        net::close(all.pop().unwrap()).ok();
+        for i in 0..CONNS {
+            if i == CONNS / 2 {
+                proc::limit(libc::RLIMIT_NOFILE, before);
+            }
+            let fd = net::accept(lis);
+            log!(s, "{i}: {}", fd.0 >= 0);
+            s.always_warm_up(fd.fd());
+            net::close(fd.fd()).ok();
+            s.sync("next");
+        }
+        return;
+    } else {
+        s.target()
+    };
+    s.sync("used up");
+    for _ in 0..CONNS {
+        let fd = net::socket_for(to, 0);
+        net::connect(fd, to).ok();
+        s.always_warm_up(fd);
+        s.sync("next");
+        net::close(fd).ok();
+    }
+}
 
 /// The client connects, sends and even reads nothing long before anybody accepts.
 fn accept_late_data_waiting(s: &Side) {

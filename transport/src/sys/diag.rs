@@ -1,9 +1,10 @@
 //! Asks the kernel whose a TCP socket is (`sock_diag`, netlink(7)). Works without privileges; the
 //! answer is the kernel's, never the other end's word.
 
+use super::fd::{Fd, Room};
 use super::mem::Mapping;
 use super::net::Endpoint;
-use super::{Errno, Result, fd::Fd, net};
+use super::{Errno, Result, net};
 use crate::syscall;
 use std::cell::Cell;
 
@@ -138,7 +139,15 @@ impl Diag {
     /// # Errors
     /// Where the kernel has no `sock_diag`.
     pub fn open() -> Result<Self> {
-        let socket = net::socket(libc::AF_NETLINK, libc::SOCK_DGRAM, INET_DIAG)?.hide();
+        let make = || net::socket(libc::AF_NETLINK, libc::SOCK_DGRAM, INET_DIAG).map(Fd::hide);
+        let socket = match make() {
+            // (as ever when a server asks that accepts whenever it has a number left: what it has accepted has taken that)
+            Err(Errno(libc::EMFILE)) => {
+                let _room = Room::make();
+                make()
+            }
+            made => made,
+        }?;
         let asked = Cell::new(0);
         Ok(Self { socket, asked })
     }

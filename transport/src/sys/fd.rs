@@ -95,6 +95,31 @@ impl Fd {
     }
 }
 
+/// For as long as this lives the process may have more descriptors, where the kernel allows that: for what the library makes, and
+/// hides at once, while the program has used up all its numbers. Not by a thread of which the program does not know.
+#[derive(Debug)]
+pub struct Room(Option<(u64, u64)>);
+
+impl Room {
+    /// Until it is dropped.
+    #[must_use]
+    pub fn make() -> Self {
+        let limit = mem::rlimit(libc::RLIMIT_NOFILE).filter(|&(soft, _)| soft < HIGHEST + ROOM);
+        Self(limit.filter(|&(soft, hard)| {
+            let wide = (soft + ROOM, hard.max(soft + ROOM));
+            mem::set_rlimit(libc::RLIMIT_NOFILE, wide).is_ok()
+        }))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(limit) = self.0 {
+            let _ = mem::set_rlimit(libc::RLIMIT_NOFILE, limit);
+        }
+    }
+}
+
 /// Has the process's table made as large as hidden descriptors need it, while there is one thread: with several the kernel waits for
 /// all cores before it uses a larger one, 10 ms in the program's first connection. Not where system calls are filtered.
 pub fn prepare() {

@@ -7,7 +7,7 @@ use super::{Family, Peer};
 use crate::clock;
 use crate::rendezvous::{inbox_name, leave};
 use crate::shm::arena::Arena;
-use crate::sys::fd::{self, Fd};
+use crate::sys::fd::{self, Fd, Room};
 use crate::sys::{self, Errno, unix};
 
 /// How long (µs) a client may take from connecting to its notice, and how many are waited for at a time.
@@ -50,15 +50,28 @@ impl Family {
     }
 
     fn collect_all(&mut self) {
-        for a in std::mem::take(&mut self.arriving) {
-            self.arrive(a);
+        if !self.arriving.is_empty() {
+            let _room = Room::make();
+            for a in std::mem::take(&mut self.arriving) {
+                self.arrive(a);
+            }
         }
-        while let Ok(channel) = unix::accept_now(&self.board) {
-            self.arrive(Arrival {
-                channel,
-                since: clock::ticks(),
-                inbox: false,
-            });
+        // What a notice brings is hidden at once, but takes the program's numbers before, of which it may have none left: a notice that
+        // is lost to that would be all that its client ever says.
+        let mut room = None;
+        loop {
+            match unix::accept_now(&self.board) {
+                Ok(channel) => {
+                    room.get_or_insert_with(Room::make);
+                    self.arrive(Arrival {
+                        channel,
+                        since: clock::ticks(),
+                        inbox: false,
+                    });
+                }
+                Err(Errno(libc::EMFILE)) if room.is_none() => room = Some(Room::make()),
+                Err(_) => break,
+            }
         }
         if !self.members.are_several() {
             return;
