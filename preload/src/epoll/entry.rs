@@ -390,7 +390,7 @@ impl Entry {
         let shows = |s: &Socket| match s.phase() {
             Phase::Attached | Phase::Wired => true,
             Phase::Opening => events & !ROOM == 0,
-            _ => false,
+            _ => ready::is_broken(s), // (nor does the kernel have anything new there)
         };
         self.fresh |= !self.socket().is_some_and(shows);
     }

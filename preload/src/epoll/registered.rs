@@ -15,7 +15,7 @@ use super::entry::{Asked, EXCLUSIVE, Entry, ONESHOT, Subject};
 use super::set::{Locked, Membership, RING, Set, tag};
 use super::ticket::{self, Taker};
 use super::waking::wish_for_sleepers;
-use crate::sockets::{Phase, Socket, residual, wired};
+use crate::sockets::{Phase, Socket, ready, residual, wired};
 use crate::world::World;
 use keeping::forget_parked;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,9 +158,10 @@ pub(crate) fn detached(_w: &mut World, s: &'static Socket, _fd: i32) {
         l.boards.leave(m.index);
         let Some(e) = l.entry(m.index) else { continue };
         let in_reach = e.is_in_reach();
-        if e.is_managed() && (!in_reach || !e.parked && residual::left(s) > 0) {
-            // The kernel does not know of bytes that are kept here: until they are read the entry is
-            // looked at by us, and the kernel asked for what the program asked for.
+        let is_ours = residual::left(s) > 0 || ready::is_broken(s);
+        if e.is_managed() && (!in_reach || !e.parked && is_ours) {
+            // The kernel does not know of bytes that are kept here, nor of a reset that it has told the library: until those are
+            // read, and behind a reset, the entry is looked at by us, and the kernel asked for what the program asked for.
             e.fresh = true;
             e.asked = if in_reach && m.set.ask_beside_us(e, m.index) {
                 Asked::Beside

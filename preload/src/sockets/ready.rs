@@ -22,17 +22,22 @@ pub(crate) fn is_ours(s: &Socket) -> bool {
     match s.phase() {
         Phase::Attached => true,
         Phase::Announced | Phase::Opening | Phase::Wired => true,
-        Phase::Plain => !s.residual.load(Ordering::Relaxed).is_null() || has_untold_reset(s),
+        // (also once it is told of: nothing comes any more, and what a set has told of it is not to be the kernel's to tell anew)
+        Phase::Plain => !s.residual.load(Ordering::Relaxed).is_null() || is_broken(s),
         _ => false,
     }
 }
 
-/// Whether a plain socket was reset, which the kernel tells nobody any more, and nobody has told the program.
+/// Whether a plain socket was reset, which the kernel tells nobody any more.
+#[inline]
+pub(crate) fn is_broken(s: &Socket) -> bool {
+    s.phase() == Phase::Plain && s.broken.load(Ordering::Relaxed)
+}
+
+/// Likewise, and nobody has told the program.
 #[inline]
 pub(crate) fn has_untold_reset(s: &Socket) -> bool {
-    s.phase() == Phase::Plain
-        && s.broken.load(Ordering::Relaxed)
-        && !s.reset_told.load(Ordering::Acquire)
+    is_broken(s) && !s.reset_told.load(Ordering::Acquire)
 }
 
 /// Whether nothing has happened that a reader would be told of: a few loads, for walks over many.

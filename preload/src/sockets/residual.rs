@@ -9,7 +9,7 @@ mod parted;
 
 pub(crate) use parted::Parted;
 
-use super::{Socket, family};
+use super::{Socket, family, ready};
 use crate::epoll::registered;
 use crate::world;
 use mapped::{note_mapped, retire};
@@ -428,9 +428,10 @@ pub(crate) fn read(
     }
 }
 
-/// Some have been taken. Sets that look for the sake of these bytes leave the rest to the kernel once all have.
+/// Some have been taken. Sets that look for the sake of these bytes leave the rest to the kernel once all have, unless a reset is behind
+/// them, of which it knows nothing.
 pub(crate) fn taken(s: &'static Socket, fd: i32) {
-    if s.set_count.load(Ordering::Acquire) > 0 && left(s) == 0 {
+    if s.set_count.load(Ordering::Acquire) > 0 && left(s) == 0 && !ready::is_broken(s) {
         registered::detached(&mut world::lock(), s, fd);
     }
 }

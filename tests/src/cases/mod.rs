@@ -50,6 +50,7 @@ mod options;
 mod owed;
 mod partings;
 mod passed;
+mod passed_reset;
 mod poll;
 mod process;
 mod refused;
@@ -230,6 +231,7 @@ pub fn all() -> Vec<Case> {
         owed::CASES,
         partings::CASES,
         passed::CASES,
+        passed_reset::CASES,
         firsts::CASES,
         late::CASES,
         stdio::CASES,

@@ -161,7 +161,7 @@ fn pass_descriptor_to_oneself(s: &Side) {
 }
 
 /// A process that shares nothing with this one is passed the stream, and does `go` with it.
-fn stranger(side: Side, go: impl Fn(Side, Fd)) -> (Fd, i32) {
+pub(super) fn stranger(side: Side, go: impl Fn(Side, Fd)) -> (Fd, i32) {
     let (mine, theirs) = net::unix_pair(libc::SOCK_STREAM);
     let child = proc::fork(move || {
         let got = pass::recv_fd(theirs, libc::MSG_CMSG_CLOEXEC);
