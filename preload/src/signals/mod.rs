@@ -44,8 +44,12 @@ const FAULTS: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGTRAP)
     | bit(libc::SIGSYS);
 
+/// The two by which libc cancels a thread and has each of them change its user. Their handlers are libc's, which looks when they matter;
+/// and a thread that leaves a call by which it may be cancelled waits for the one that is on its way.
+const LIBCS: u64 = bit(32) | bit(33);
+
 /// The mask that holds everything back that can be.
-const HELD: u64 = !(FAULTS | bit(libc::SIGKILL) | bit(libc::SIGSTOP));
+const HELD: u64 = !(FAULTS | LIBCS | bit(libc::SIGKILL) | bit(libc::SIGSTOP));
 
 /// Whether a handler may interrupt a call.
 #[inline]

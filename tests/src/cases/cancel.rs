@@ -5,7 +5,7 @@ use crate::log;
 use crate::side::{Random, Side, drain_to, fill_up};
 use crate::sys::jump::{self, allow_cancel, cancel_anywhere, cancel_oneself, test_cancel};
 use crate::sys::proc::Thread;
-use crate::sys::{Fd, call, io, net, wait};
+use crate::sys::{Fd, call, io, net, proc, wait};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
@@ -25,6 +25,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("cancel_disabled", cancel_disabled),
     Case::pair("cancel_anywhere", cancel_at_random),
     Case::pair("cancel_then_close", cancel_then_close),
+    Case::pair("cancel_as_it_wakes", cancel_as_it_wakes),
 ];
 
 static FD: AtomicI32 = AtomicI32::new(-1);
@@ -291,6 +292,49 @@ fn cancel_at_random(s: &Side) {
         io::send_all(fd, b"that was all").ok();
     }
     all_is_well(s, fd);
+    s.sync("done");
+}
+
+extern "C" fn wait_for_ever(_: *mut c_void) -> *mut c_void {
+    loop {
+        let fd = FD.load(SeqCst);
+        make(CALL.load(SeqCst), fd);
+        let _ = io::recv(fd, &mut [0; 8], libc::MSG_DONTWAIT);
+    }
+}
+
+extern "C" fn nothing(_: i32) {}
+
+/// Threads that are cancelled as what they wait for comes, in a program that handles signals: each ends.
+fn cancel_as_it_wakes(s: &Side) {
+    let fd = s.pair();
+    if s.a() {
+        proc::handle(libc::SIGUSR1, nothing, true);
+        FD.store(fd, SeqCst);
+        let mut random = Random::new(34);
+        for number in [3, 4, 5] {
+            CALL.store(number, SeqCst);
+            let mut cancelled = 0;
+            for _ in 0..150 {
+                let thread = jump::start(wait_for_ever);
+                std::thread::sleep(std::time::Duration::from_micros(100));
+                io::send_all(fd, &[1]).ok();
+                let until = std::time::Instant::now()
+                    + std::time::Duration::from_micros(random.below(120) as u64);
+                while std::time::Instant::now() < until {}
+                thread.cancel();
+                cancelled += i32::from(thread.was_cancelled());
+            }
+            log!(s, "cancelled {cancelled}");
+        }
+        net::shutdown(fd, libc::SHUT_WR).ok();
+        io::recv_to_end(fd);
+    } else {
+        while io::recv(fd, &mut [0], 0).0 == 1 {
+            io::send_all(fd, &[1]).ok();
+        }
+    }
+    net::close(fd).ok();
     s.sync("done");
 }
 
