@@ -9,7 +9,7 @@ use super::counted::{Counting, What, takes_long};
 use super::ending::{Ending, cut_error, ending, reset_error, settle_both_shut, tell_reset};
 use super::peek::{goes_on_elsewhere, grows, offset, peek_on};
 use super::shows::{check_kernel, is_due};
-use super::wait::{Wait, Want};
+use super::wait::{self, Wait, Want};
 use super::{Phase, Socket, demote, large, options, parked, quick, residual, wired};
 use crate::signals::since::Since;
 use look::{Inside, look, once};
@@ -310,7 +310,12 @@ unsafe fn inside(
             let timed = net::timeout(fd, libc::SO_RCVTIMEO) > 0;
             return Err(if timed { Errno::AGAIN } else { Errno::INTR });
         }
-        if let Err(e) = wait.wait(s, fd, walk.done() > 0) {
+        let waited = if how.peek && wait::may_go(s, Want::Data) {
+            wait.wait_for_lender(s, fd, walk.done() > 0)
+        } else {
+            wait.wait(s, fd, walk.done() > 0)
+        };
+        if let Err(e) = waited {
             return if walk.done() > 0 { done(walk) } else { Err(e) };
         }
         // What was waited for is there, as a rule, and all that is asked for.

@@ -180,6 +180,9 @@ fn looks(s: &'static Socket, fd: i32, want: Want, since: Since) -> bool {
 /// How long (µs) a stream is left to itself before the next look. (Most threads' timers go off 50 µs late.)
 const FLOW_US: u64 = 20;
 
+/// How long (µs) a look at what is lent waits for the sender.
+const LENT_US: u64 = 20;
+
 impl Wait {
     /// A wait in the call that began then.
     pub(crate) const fn new(want: Want, since: Since) -> Self {
@@ -250,6 +253,36 @@ impl Wait {
     }
 
     /// After a signal: EINTR, or the call goes on.
+    /// What shows cannot be looked at, being lent: its sender has just been asked to give it by copy. It may have been stopped, or
+    /// killed, before it could.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(super) fn wait_for_lender(
+        &mut self,
+        s: &'static Socket,
+        fd: i32,
+        partial: bool,
+    ) -> Result<()> {
+        if shows::is_due(s) && shows::check_kernel(s, fd) {
+            return Ok(());
+        }
+        let ns = *self
+            .deadline
+            .get_or_insert_with(|| match timing::timeout(s, fd, self.want) {
+                0 => 0,
+                ns => clock::monotonic_ns().saturating_add(ns),
+            });
+        if ns != 0 && clock::monotonic_ns() >= ns {
+            return Err(Errno::AGAIN);
+        }
+        if self.since.any() {
+            return self.interrupted(partial);
+        }
+        let _ = time::nap(LENT_US);
+        Ok(())
+    }
+
     fn interrupted(&mut self, partial: bool) -> Result<()> {
         let hard = if self.since.any() {
             self.since.any_hard()

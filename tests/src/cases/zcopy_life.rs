@@ -9,7 +9,7 @@ use super::zcopy_read::introduce;
 use crate::log;
 use crate::side::{Random, Side, text};
 use crate::sys::{Fd, call, io, net, proc, wait};
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, SIGCONT, SIGKILL};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, SIGCONT, SIGKILL};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -23,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
     alone("zcopy_exec_beside_reader", exec_beside_reader),
     alone("zcopy_sender_killed", |s| killed(s, true)),
     alone("zcopy_reader_killed", |s| killed(s, false)),
+    alone("zcopy_look_at_killed", look_at_killed),
     alone("zcopy_sender_stopped", |s| stopped(s, true)),
     alone("zcopy_reader_stopped", |s| stopped(s, false)),
     alone("zcopy_stdio_beside_sender", |s| stdio_beside(s, true)),
@@ -260,6 +261,35 @@ fn killed(s: &Side, sends: bool) {
         }
     }
     s.sync("done");
+}
+
+/// The sender is killed within a large message that nobody has begun to read: a look at it that waits comes back. (What was lent went
+/// with its lender; nothing says how much that is.)
+fn look_at_killed(s: &Side) {
+    for flags in [MSG_PEEK, MSG_PEEK | MSG_WAITALL] {
+        let fd = s.pair();
+        introduce(s, fd);
+        if s.a() {
+            let child = proc::fork(|| {
+                s.tell(1);
+                sender(fd, 139, BIG).join().map_or(1, |_| 0)
+            });
+            net::close(fd).ok();
+            s.hear();
+            std::thread::sleep(wait::millis(20));
+            proc::kill(child, SIGKILL).ok();
+            log!(s, "{}", proc::wait_child(child));
+            s.tell(1);
+        } else {
+            s.hear();
+            s.tell(1);
+            s.hear();
+            let r = io::recv(fd, &mut vec![0; 5000], flags);
+            log!(s, "{}", r.0 >= 0);
+            net::close(fd).ok();
+        }
+        s.sync("next");
+    }
 }
 
 /// One end is stopped and goes on, at any time; the other's calls that do not wait come back meanwhile, and
