@@ -131,6 +131,7 @@ fn part(w: &mut World, s: &'static Socket) {
         s.note_flow();
         w.report.get_or_insert_default().add(&s.record);
     }
+    super::wired::leave(s);
     if w.pool.is_maker(s) {
         linger(w, s);
     } else {

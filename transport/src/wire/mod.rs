@@ -294,6 +294,15 @@ impl Wire {
         }
     }
 
+    /// Takes the memory out of this process, which is done with it while others go on.
+    ///
+    /// # Safety
+    /// As [`Self::release`].
+    pub unsafe fn leave(at: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe { retired::retire_at(at.cast(), size_of::<Self>()) };
+    }
+
     /// Whether its memory is worth keeping for another: no child of fork has it, and so little has gone by here that few of its
     /// pages were touched.
     ///

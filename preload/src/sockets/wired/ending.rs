@@ -469,6 +469,15 @@ pub(crate) fn let_go(s: &Socket) {
     }
 }
 
+/// This process is done with the socket's state, with which others go on: they have it mapped themselves. (It was mapped here before
+/// they came: nobody makes one while others hold the connection.)
+pub(crate) fn leave(s: &Socket) {
+    if let Some(at) = NonNull::new(s.wire.load(Ordering::Acquire)) {
+        // SAFETY: the socket's, which no thread of this process is inside of any more, nor comes to.
+        unsafe { Wire::leave(at) };
+    }
+}
+
 /// The peer goes on with plain bytes: so does this side, unless somebody has that in hand already.
 pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) {
     follow(s, fd, wire, || !leaving::is_under_way(wire));

@@ -40,7 +40,8 @@ mod turns;
 mod waiting;
 
 pub(crate) use ending::{
-    begin_to_close, ending, error, has_failed, hear, is_aborted, is_end_awaited, let_go, shut,
+    begin_to_close, ending, error, has_failed, hear, is_aborted, is_end_awaited, leave, let_go,
+    shut,
 };
 pub(crate) use io::{
     available, error_of_nothing, flows, hurry, is_past_mode, is_worth_looking, note, note_sleep,
