@@ -356,7 +356,9 @@ fn share_killed_heirs(s: &Side) {
             s.hear();
             s.tell(1);
             let (got, last) = io::recv_to_end(fd);
-            log!(s, "{} {last}", got.iter().all(|b| *b == 7));
+            // (over software iWARP one that dies within a frame leaves a reset)
+            let ended = last.0 == 0 || last.is(libc::ECONNRESET);
+            log!(s, "{} {ended}", got.iter().all(|b| *b == 7));
             net::close(fd).ok();
         }
         s.sync("round");
