@@ -4,11 +4,16 @@
 //! The entries are words in a mapping reserved once and filled lazily by the kernel; numbers beyond it
 //! are never followed (kernel TCP). An entry is written under the registry lock, read without any: what
 //! it points to is never freed, only used again.
+//!
+//! While a thread closes a number, or puts another connection under it, the number stands for nothing here but still for the kernel's
+//! socket, whose bytes are not the program's: calls that move bytes wait for that moment to be over ([`called`]).
 
 use crate::epoll::set::Set;
-use crate::sockets::Socket;
+use crate::signals;
+use crate::sockets::{Socket, lock};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use transport::sys::mem::Mapping;
+use transport::sys::{time, yield_core};
 
 /// Numbers followed at most, and with little address space.
 const SIZES: [usize; 2] = [1 << 20, 1 << 16];
@@ -20,6 +25,8 @@ const TAG: usize = 0b111;
 const SOCKET: usize = 0;
 const SET: usize = 1;
 const HIDDEN: usize = 2;
+/// Beside it the pointer of the thread that closes the number.
+const PARTING: usize = 3;
 
 /// What a number stands for.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +72,7 @@ fn decode(word: usize) -> Entry {
         match word & TAG {
             SOCKET => Entry::Socket(&*std::ptr::with_exposed_provenance::<Socket>(word)),
             SET => Entry::Set(&*std::ptr::with_exposed_provenance::<Set>(word & !TAG)),
+            PARTING => Entry::None,
             _ => Entry::Hidden,
         }
     }
@@ -85,6 +93,52 @@ pub(crate) fn socket(fd: i32) -> Option<&'static Socket> {
     }
     // SAFETY: as in `decode`.
     Some(unsafe { &*std::ptr::with_exposed_provenance::<Socket>(word) })
+}
+
+/// [`socket`], for a call that moves bytes and is the kernel's if there is none: by then the kernel has closed what stood there.
+#[inline]
+pub(crate) fn called(fd: i32) -> Option<&'static Socket> {
+    let word = slot(fd)?.load(Ordering::Acquire);
+    if word == 0 {
+        return None;
+    }
+    match word & TAG {
+        // SAFETY: as in `decode`.
+        SOCKET => Some(unsafe { &*std::ptr::with_exposed_provenance::<Socket>(word) }),
+        PARTING => await_parted(fd),
+        _ => None,
+    }
+}
+
+/// Turns of waiting, at first without a nap: half a second in all. A close that takes longer lingers in the kernel, which
+/// has taken the number back at its beginning (or its thread was cancelled, or is another process's since a fork).
+const TURNS: u32 = 6000;
+const SHORT: u32 = 1000;
+
+#[cold]
+fn await_parted(fd: i32) -> Option<&'static Socket> {
+    let slot = slot(fd)?;
+    for turn in 0..TURNS {
+        let word = slot.load(Ordering::Acquire);
+        // (a handler of the very thread does not wait for it)
+        if word & TAG != PARTING || word == parting() || signals::is_sandboxed() {
+            return socket(fd);
+        }
+        match turn {
+            0..SHORT => yield_core(),
+            _ => drop(time::nap(50)),
+        }
+        if turn + 1 == TURNS {
+            let _ = slot.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+    socket(fd)
+}
+
+/// What stands for a number that this thread closes.
+fn parting() -> usize {
+    let thread = usize::try_from(lock::thread()).unwrap_or(0);
+    thread & !TAG | PARTING
 }
 
 /// The epoll set behind a number, if it is one.
@@ -138,6 +192,18 @@ pub(crate) fn observe_hidden(fd: i32, hidden: bool) {
 /// Forgets what a number stood for and returns it.
 pub(crate) fn clear(fd: i32) -> Entry {
     slot(fd).map_or(Entry::None, |s| decode(s.swap(0, Ordering::AcqRel)))
+}
+
+/// [`clear`], by who closes the number next and says then that it [`is_parted`].
+pub(crate) fn begin_to_part(fd: i32) -> Entry {
+    slot(fd).map_or(Entry::None, |s| decode(s.swap(parting(), Ordering::AcqRel)))
+}
+
+/// The number that this thread has closed, or put something else under, is as the kernel has it.
+pub(crate) fn is_parted(fd: i32) {
+    if let Some(slot) = slot(fd) {
+        let _ = slot.compare_exchange(parting(), 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// Calls `each` for every number in a range that is known, in order.

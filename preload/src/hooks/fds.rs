@@ -4,7 +4,7 @@
 use super::conn::{can_follow, follow, made};
 use crate::poll;
 use crate::real::{self, other, set_errno};
-use crate::sockets::close::forget;
+use crate::sockets::close::{forget, forget_and};
 use crate::sockets::demote::{Unread, demote};
 use crate::sockets::{Phase, Socket, Way, apart, forwarded, listener, options, residual, wired};
 use crate::table::{self, Entry};
@@ -36,9 +36,8 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         Entry::Hidden => return bad_descriptor(),
         Entry::Socket(_) | Entry::Set(_) => {
             return super::threads::may_cancel(|| {
-                forget(fd);
                 // SAFETY: the program's argument, passed on.
-                unsafe { real::close(fd) }
+                forget_and(fd, || unsafe { real::close(fd) })
             });
         }
     }
@@ -200,8 +199,12 @@ fn dup_onto(old: c_int, new: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
         if unsafe { syscall!(fcntl, old, libc::F_GETFD) }.is_err() || is_beyond_limit(new) {
             return bad_descriptor();
         }
-        forget(new);
+        return forget_and(new, || put_onto(old, kernel));
     }
+    put_onto(old, kernel)
+}
+
+fn put_onto(old: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     let r = kernel();
     if r >= 0 {
         duplicated(old, r);

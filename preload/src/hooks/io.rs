@@ -67,7 +67,7 @@ fn beyond_memory() -> isize {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
-    let Some(s) = table::socket(fd).filter(|_| n > 0) else {
+    let Some(s) = table::called(fd).filter(|_| n > 0) else {
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::read(fd, buf, n) };
     };
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize, size:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
     let null = std::ptr::null_mut();
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         // SAFETY: recvfrom without an address is recv.
         return unsafe { real::recvfrom(fd, buf, n, flags, null, null.cast()) };
     };
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn recvfrom(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> isize {
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::recvfrom(fd, buf, n, flags, addr, len) };
     };
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::write(fd, buf, n) };
     };
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn sendto(
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> isize {
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         // SAFETY: the program's arguments, passed on.
         return unsafe { real::sendto(fd, buf, n, flags, addr, len) };
     };

@@ -28,7 +28,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut libc::msghdr, flags: c_int
         // SAFETY: the program's arguments, passed on.
         unsafe { real::recvmsg(fd, msg, flags) }
     };
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         let r = kernel();
         if r >= 0 {
             // SAFETY: the kernel has just written to it.
@@ -128,7 +128,7 @@ const fn access(flags: i32) -> Access {
 pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const libc::msghdr, flags: c_int) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::sendmsg(fd, msg, flags) };
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         // SAFETY: the program's message; looked at only if it has control data.
         unsafe { super::fds::passing(msg) };
         return kernel();
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     time: *mut libc::timespec,
 ) -> c_int {
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         // SAFETY: the program's arguments, passed on.
         let r = unsafe { real::recvmmsg(fd, msgs, n, flags, time) };
         for i in 0..usize::try_from(r).unwrap_or(0) {

@@ -41,23 +41,25 @@ use transport::sdp::Walk;
 /// As many bytes as the kernel moves in one call (its MAX_RW_COUNT).
 const MOST: usize = 0x7fff_f000;
 
-/// Whether a call on a socket is the kernel's: it is plain, or not connected.
+/// Whether a call on a socket is the kernel's: it is plain, or not connected. (Not if it has been closed since it was looked up: the
+/// number may be another's.)
 #[inline]
 fn is_kernels(s: &'static Socket, fd: i32) -> bool {
-    match s.phase() {
-        Phase::Attached | Phase::Announced | Phase::Wired => false,
-        Phase::Opening => {
+    let phase = match s.phase() {
+        Phase::Attached | Phase::Announced | Phase::Wired => return false,
+        Phase::Opening | Phase::Fresh => {
             engage::step(s, fd);
-            s.phase() == Phase::Plain
+            s.phase()
         }
-        Phase::Fresh => {
-            engage::step(s, fd);
-            s.phase() == Phase::Plain
-        }
+        phase => phase,
+    };
+    let is_theirs = match phase {
         // (one that could not go back without a gap was ended here, which the kernel tells nobody of)
         Phase::Plain => !s.broken.load(Ordering::Relaxed),
         Phase::Idle | Phase::Listening => true,
-    }
+        _ => false,
+    };
+    is_theirs && s.is_own(fd)
 }
 
 /// Counts what the kernel carried.

@@ -21,7 +21,7 @@ use transport::shm::layout::FIN_NONE;
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: the program's arguments, passed on.
     let kernel = |how: c_int| unsafe { real::shutdown(fd, how) };
-    let Some(s) = table::socket(fd) else {
+    let Some(s) = table::called(fd) else {
         return kernel(how);
     };
     let over = have_both_ended(s) || is_reset(s, fd);

@@ -264,7 +264,7 @@ pub unsafe extern "C" fn splice(
 ) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::splice(from, off_in, to, off_out, n, flags) };
-    let (source, sink) = (table::socket(from), table::socket(to));
+    let (source, sink) = (table::called(from), table::called(to));
     // What the kernel refuses whatever it finds, or has nothing to do for, changes nothing.
     let refused = n == 0 || flags & !FLAGS != 0 || !off_in.is_null() || !off_out.is_null();
     let pipe = match (source, sink) {

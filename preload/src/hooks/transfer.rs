@@ -51,11 +51,11 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, n: 
     // SAFETY: the program's arguments, passed on.
     let kernel = |n: usize| unsafe { real::sendfile(out, from, offset, n) };
     // (out of a stream the kernel moves bytes to a pipe, as splice does, and to nothing else)
-    if table::socket(from).is_some() && offset.is_null() && kind(out) == Kind::Pipe {
+    if table::called(from).is_some() && offset.is_null() && kind(out) == Kind::Pipe {
         // SAFETY: no pointers.
         return unsafe { splice(from, null_mut(), out, null_mut(), n, 0) };
     }
-    let Some(s) = table::socket(out) else {
+    let Some(s) = table::called(out) else {
         return kernel(n);
     };
     if n.cast_signed() < 0 {

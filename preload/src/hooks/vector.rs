@@ -78,7 +78,7 @@ fn on_stream(fd: c_int, offset: i64, flags: c_int) -> Option<(&'static Socket, c
     if offset != -1 {
         return None;
     }
-    let s = table::socket(fd)?;
+    let s = table::called(fd)?;
     if flags & !(NOTHING | libc::RWF_NOWAIT | RWF_NOSIGNAL) != 0 {
         demote(s, fd, Reason::RawSyscall, Unread::GiveBack);
         return None;
@@ -92,7 +92,7 @@ fn on_stream(fd: c_int, offset: i64, flags: c_int) -> Option<(&'static Socket, c
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::readv(fd, iov, n) };
-    match table::socket(fd) {
+    match table::called(fd) {
         // SAFETY: as above.
         Some(s) => unsafe { read_by(s, fd, (iov, n), 0, kernel) },
         None => kernel(),
@@ -128,7 +128,7 @@ unsafe fn read_by(
 pub unsafe extern "C" fn writev(fd: c_int, iov: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: the program's arguments, passed on.
     let kernel = || unsafe { real::writev(fd, iov, n) };
-    match table::socket(fd) {
+    match table::called(fd) {
         // SAFETY: as above.
         Some(s) => unsafe { write_by(s, fd, (iov, n), 0, kernel) },
         None => kernel(),

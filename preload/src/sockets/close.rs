@@ -18,12 +18,25 @@ use transport::sys::diag;
 use transport::sys::fd::{Fd, as_fd};
 use transport::sys::{Errno, net, time};
 
-/// Forgets what a descriptor number stands for, before it is closed or replaced.
+/// Forgets what a descriptor number stands for, which is closed or replaced next, or has been.
 pub(crate) fn forget(fd: i32) {
+    forget_by(fd, table::clear);
+}
+
+/// Forgets what a descriptor number stands for, before `close` closes or replaces it: calls of other threads by it that are the kernel's
+/// wait until that is done.
+pub(crate) fn forget_and<R>(fd: i32, close: impl FnOnce() -> R) -> R {
+    forget_by(fd, table::begin_to_part);
+    let r = close();
+    table::is_parted(fd);
+    r
+}
+
+fn forget_by(fd: i32, clear: impl FnOnce(i32) -> Entry) {
     match table::find(fd) {
         // (what is not the process's to close it still has)
         Entry::Socket(_) | Entry::Set(_) if apart::is_own() || world::is_foreign() => {}
-        Entry::Socket(s) => forget_socket(s, fd),
+        Entry::Socket(s) => forget_socket(s, fd, clear),
         Entry::Set(_) => {
             let mut w = world::lock();
             if let Entry::Set(s) = table::clear(fd) {
@@ -34,37 +47,41 @@ pub(crate) fn forget(fd: i32) {
     }
 }
 
-fn forget_socket(s: &'static Socket, fd: i32) {
+fn forget_socket(s: &'static Socket, fd: i32, clear: impl FnOnce(i32) -> Entry) {
     super::counted::settle();
     let mut w = world::lock();
     // Somebody else may have been faster.
     if !matches!(table::find(fd), Entry::Socket(found) if std::ptr::eq(found, s)) {
         return;
     }
-    table::clear(fd);
+    clear(fd);
     fence(Ordering::SeqCst); // (pairs with that in `Socket::stays`)
     let last = s.refs.fetch_sub(1, Ordering::AcqRel) == 1;
     super::wired::mover::closes(s, fd, last);
-    if s.waiters.load(Ordering::Acquire) > 0 && s.shadow.load(Ordering::Acquire) < 0 {
+    let inside = || s.waiters.load(Ordering::Acquire) > 0;
+    if inside() && s.shadow.load(Ordering::Acquire) < 0 {
         // Threads are inside, perhaps by this number: as in the kernel, the connection lives until they
         // have left. They go on with a hidden descriptor; the last one out ends it (`leave`).
         // SAFETY: no pointers.
         if let Ok(r) = unsafe { transport::syscall!(fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) } {
             let hidden = Fd::own(as_fd(r)).hide().leak();
             s.shadow.store(hidden, Ordering::Release);
-            // Who is at the kernel connection by the old number has left it then, and who comes next finds the new one
-            // under the lock (`live_fd`): the number may be another connection's in a moment. (Another process that has a lock
-            // may have been stopped, and has its own number.)
-            drop(s.tx.lock_soon());
-            drop(s.rx.lock_soon());
-            if s.waiters.load(Ordering::Acquire) > 0 {
-                // (poll(2) looks the number up at each wake, and what stands there by then keeps it asleep)
-                super::rouse::sleepers(s);
-                return;
-            }
-            s.shadow.store(-1, Ordering::Release);
-            drop(Fd::own(hidden));
         }
+    }
+    // (it may be there since another of its numbers was closed)
+    if s.shadow.load(Ordering::Acquire) >= 0 {
+        // Who is at the kernel connection by the old number has left it then, and who comes next finds the new one
+        // under the lock (`live_fd`): the number may be another connection's in a moment. (Another process that has a lock
+        // may have been stopped, and has its own number.)
+        drop(s.tx.lock_soon());
+        drop(s.rx.lock_soon());
+        if inside() {
+            // (poll(2) looks the number up at each wake, and what stands there by then keeps it asleep)
+            super::rouse::sleepers(s);
+            return;
+        }
+        // (the last one out, who may be on his way, finds nothing left to do)
+        drop(Fd::own(s.shadow.swap(-1, Ordering::AcqRel)));
     }
     if last {
         super::residual::part(s);

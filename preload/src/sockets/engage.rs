@@ -92,7 +92,9 @@ pub(crate) fn is_answered(s: &Socket) -> bool {
 #[cold]
 pub(crate) fn glance(s: &'static Socket, fd: i32) {
     let mut w = world::lock();
+    let fd = s.live_fd(fd);
     if s.phase() == Phase::Fresh
+        && s.is_here(fd)
         && is_ours_alone(s)
         && let Way::Server {
             family,
@@ -115,7 +117,9 @@ fn first_use(s: &'static Socket, fd: i32) {
         accepted = wired::is_accepted(fd);
         w = world::lock();
     }
-    if s.phase() != Phase::Fresh || !is_ours_alone(s) {
+    // (the number may be another connection's since the call looked it up)
+    let fd = s.live_fd(fd);
+    if s.phase() != Phase::Fresh || !s.is_here(fd) || !is_ours_alone(s) {
         return;
     }
     // SAFETY: under the registry lock.

@@ -4,7 +4,7 @@ use super::Case;
 use crate::log;
 use crate::side::{Side, fill_up};
 use crate::sys::proc::Thread;
-use crate::sys::{Fd, io, net, wait};
+use crate::sys::{Fd, io, net, proc, wait};
 use libc::POLLIN;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     Case::pair("several_readers_and_writers", several),
     Case::pair("closed_under_sends", |s| closed_under(s, true)),
     Case::pair("closed_under_reads", |s| closed_under(s, false)),
+    Case::pair("closed_twice_under_read", closed_twice),
     Case::pair("exit_with_threads_inside", |s| ends(s, true))
         .processes_only()
         .any_path("the report is written while the process ends"),
@@ -122,6 +123,40 @@ fn closed_under(s: &Side, sends: bool) {
             log!(s, "{}", io::recv(fd, &mut buf, libc::MSG_WAITALL));
             log!(s, "{}", closer.join().unwrap());
             log!(s, "{}", buf.iter().all(|&b| b == round as u8 + 1));
+        }
+        s.sync("next");
+    }
+}
+
+/// Both numbers of a connection are closed while a thread reads by one of them: it lives until that has what comes.
+fn closed_twice(s: &Side) {
+    for round in 0..4 {
+        let fd = s.pair();
+        if s.a() {
+            let other = net::dup(fd).fd();
+            let side = *s;
+            let closer = proc::once_asleep(move |_| {
+                let both = if round % 2 == 0 {
+                    [other, fd]
+                } else {
+                    [fd, other]
+                };
+                for number in both {
+                    net::close(number).ok();
+                }
+                side.tell(1);
+            });
+            let mut buf = [0; 200];
+            let r = io::recv(fd, &mut buf, libc::MSG_WAITALL);
+            log!(s, "{r} {}", buf.iter().all(|b| *b == 7));
+            closer.join().unwrap();
+        } else {
+            s.hear();
+            io::send_all(fd, &[7; 100]).ok();
+            std::thread::sleep(wait::millis(5));
+            io::send_all(fd, &[7; 100]).ok();
+            log!(s, "{}", io::recv(fd, &mut [0], 0));
+            net::close(fd).ok();
         }
         s.sync("next");
     }
