@@ -224,14 +224,7 @@ impl Wait {
             let _ = time::nap(FLOW_US);
             return Ok(());
         }
-        if self.deadline.is_none() {
-            let ns = timing::timeout(s, fd, self.want);
-            self.deadline = Some(if ns == 0 {
-                0
-            } else {
-                clock::monotonic_ns().saturating_add(ns)
-            });
-        }
+        self.limit(s, fd);
         if self.since.any() {
             return self.interrupted(partial);
         }
@@ -267,15 +260,8 @@ impl Wait {
         if shows::is_due(s) && shows::check_kernel(s, fd) {
             return Ok(());
         }
-        let ns = *self
-            .deadline
-            .get_or_insert_with(|| match timing::timeout(s, fd, self.want) {
-                0 => 0,
-                ns => clock::monotonic_ns().saturating_add(ns),
-            });
-        if ns != 0 && clock::monotonic_ns() >= ns {
-            return Err(Errno::AGAIN);
-        }
+        self.limit(s, fd);
+        self.left()?;
         if self.since.any() {
             return self.interrupted(partial);
         }
@@ -421,6 +407,17 @@ impl Wait {
             Err(Errno::INTR) if operator::knocked(errno) => Ok(()),
             r => r.map(drop),
         }
+    }
+
+    /// From the first wait on: until when the call may take.
+    fn limit(&mut self, s: &Socket, fd: i32) {
+        let until = |ns| match ns {
+            0 => 0,
+            ns => clock::monotonic_ns().saturating_add(ns),
+        };
+        let want = self.want;
+        self.deadline
+            .get_or_insert_with(|| until(timing::timeout(s, fd, want)));
     }
 
     /// How long (ns) it may wait still.
