@@ -5,7 +5,7 @@
 //! nothing to tell: the peer hears of the end from the last one, by the segment or, if that died, by the
 //! kernel.
 
-use super::{Phase, Socket, Way, apart, cut};
+use super::{Phase, Socket, Way, apart, cut, demote};
 use crate::epoll::registered;
 use crate::table::{self, Entry};
 use crate::world::{self, World};
@@ -277,7 +277,7 @@ fn say_goodbye(s: &Socket, fd: i32) {
         && p.stopped()
         && let Ok(mut tx) = s.tx.lock()
     {
-        tx.end_fast(p);
+        tx.end_fast(p, fd);
         s.mirror_tx(&tx);
     }
     if s.tx_leg() == Leg::Last {
@@ -296,7 +296,7 @@ fn say_goodbye(s: &Socket, fd: i32) {
         };
     // Once both ends have said their last nothing that is left unread makes it a reset.
     let over = tx.is_finished() && p.finished() != FIN_NONE;
-    if !over && (unread || s.linger_zero.load(Ordering::Acquire)) {
+    if !over && (unread || s.linger_zero.load(Ordering::Acquire) || s.is_torn()) {
         let had_ended = tx.is_finished();
         tx.finish(p, if had_ended { FIN_ABORTED } else { FIN_RESET });
         net::reset_on_close(fd);
@@ -321,7 +321,7 @@ fn settle(s: &Socket, p: &impl Provider, fd: i32) {
     while let Ok(mut tx) = s.tx.lock()
         && tx.owes()
     {
-        let sent = tx.settle(p, fd);
+        let sent = demote::settle_alone(s, p, &mut tx, fd);
         drop(tx);
         if sent == Err(Errno::AGAIN) && clock::ticks() - begun < clock::us(SETTLE_US) {
             let _ = time::nap(500);

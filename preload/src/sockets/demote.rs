@@ -7,7 +7,7 @@
 mod owed;
 
 pub(crate) use owed::demote_at_once;
-pub(super) use owed::go_on_settling;
+pub(super) use owed::{go_on_settling, settle_alone};
 
 use super::{Phase, Socket, Way, residual};
 use crate::epoll::registered;
@@ -157,7 +157,7 @@ pub(crate) fn demote_held(w: &mut World, s: &'static Socket, fd: i32, why: Reaso
                 // The server has agreed meanwhile: join, so as to part in order.
                 let Ok(mut tx) = s.tx.lock() else { return };
                 if tx.leg() == Leg::First {
-                    tx.attach(&segment, &s.terms());
+                    tx.attach(&segment, fd, &s.terms());
                 }
                 drop(tx);
                 s.record.set_transport(transport::record::Transport::Shm);
@@ -235,14 +235,18 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     if s.phase() != Phase::Attached {
         return; // another process that holds it was faster
     }
+    if s.begin_leaving() {
+        s.broken.store(true, Ordering::Release); // (one that has died was before)
+    }
     // The peer may have gone first and asked for its unread bytes: once plain, nothing would send them.
     if p.stopped() {
-        tx.end_fast(p);
+        tx.end_fast(p, fd);
     }
     if tx.owes() && !pay(s, p, &mut tx, fd) {
-        return;
+        return s.end_leaving();
     }
     if tx.leg() == Leg::Last && rx.leg() == Leg::Last && rx.bells_outstanding(p) == 0 {
+        s.end_leaving();
         drop((tx, rx));
         return become_plain(w, s, fd, why); // (it was as far before, and owed)
     }
@@ -270,7 +274,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     if asleep || asks && !gone && !parts {
         tx.end_fast_ringing(p, fd);
     } else {
-        tx.end_fast(p);
+        tx.end_fast(p, fd);
     }
     wait_for_put(p);
     let stuck = p.peer_is_putting();
@@ -340,6 +344,7 @@ fn cut(w: &mut World, s: &'static Socket, fd: i32, why: Reason, unread: Unread) 
     s.mirror_tx(&tx);
     // (the peer may have gone at the same time, and have asked for its own)
     let owes = tx.owes() && !pay(s, p, &mut tx, fd);
+    s.end_leaving();
     drop((tx, rx));
     if p.finished() == FIN_SHUT && all_here {
         end_receiving(s, fd); // (until the peer follows, which may be much later, the kernel does not know)
@@ -407,10 +412,13 @@ fn follow(s: &'static Socket, fd: i32) {
     if took_bells {
         registered::kick_others(s, std::ptr::null());
     }
+    if s.tx.lock().is_ok() && s.is_torn() {
+        return broken(s, fd);
+    }
     if p.stopped()
         && let Ok(mut tx) = s.tx.lock()
     {
-        tx.end_fast(p);
+        tx.end_fast(p, fd);
         let begun = clock::ticks();
         while !owed::settle(s, p, &mut tx, fd) && clock::ticks() - begun < clock::us(PUT_US / 10) {
             sys::yield_core();
@@ -442,6 +450,7 @@ pub(crate) fn finish_if_over(s: &'static Socket, fd: i32, why: Reason) {
             || rx.leg() != Leg::Last
             || tx.owes()
             || rx.bells_outstanding(p) > 0
+            || s.is_torn()
         {
             return;
         }

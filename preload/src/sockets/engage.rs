@@ -426,7 +426,7 @@ pub(super) fn attach(w: &mut World, s: &'static Socket, segment: &Segment) {
             return;
         };
         if tx.leg() == transport::sdp::Leg::First {
-            tx.attach(segment, &s.terms()); // (unless another process that holds it was faster)
+            tx.attach(segment, s.own_fd(-1), &s.terms()); // (unless another process that holds it was faster)
         }
         rx.note_first(segment);
         s.mirror_tx(&tx);

@@ -64,7 +64,8 @@ pub(crate) fn is_unsettled(s: &'static Socket) -> bool {
         Phase::Opening | Phase::Wired => wired::is_unsettled(s),
         Phase::Announced => engage::is_answered(s),
         Phase::Attached => s.segment().is_some_and(|p| {
-            (p.stopped() && s.tx_leg() == Leg::Fast)
+            s.is_torn()
+                || (p.stopped() && s.tx_leg() == Leg::Fast)
                 || (s.rx_leg() == Leg::Fast
                     && p.stated(End::Fast) == Some(s.rx_at.load(Ordering::Relaxed))
                     && p.pending().is_none())

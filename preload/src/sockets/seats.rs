@@ -6,7 +6,7 @@
 
 use super::{Socket, family, wired};
 use flowctl::any::{Receiver, Sender};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use transport::sdp::Place;
 
 /// Processes that can hold one stream at a time; what a further child would need goes to the kernel.
@@ -162,6 +162,8 @@ fn is_alive(holder: u32) -> bool {
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) seats: Seats,
+    /// A holder is taking the stream back to the kernel, with both its locks: see [`super::stream::Stream::is_torn`].
+    pub(crate) leaving: AtomicBool,
     tx: Place<Sender>,
     rx: Place<Receiver>,
 }
@@ -180,7 +182,10 @@ pub(crate) fn share(s: &Socket, child: u32) -> bool {
     let first = s.seats().is_none();
     if first {
         // SAFETY: memory beside the stream, which nobody looks at before it is shown.
-        unsafe { (&raw mut (*at).seats).write(Seats::new()) };
+        unsafe {
+            (&raw mut (*at).seats).write(Seats::new());
+            (&raw mut (*at).leaving).write(false.into());
+        }
         s.sit_at(0);
         s.show_seats();
     }
@@ -215,6 +220,7 @@ pub(crate) fn unshare(s: &Socket) {
     if !s.has_others()
         && let (Ok(mut tx), Ok(mut rx)) = (s.tx.lock(), s.rx.lock())
         && !s.has_others()
+        && !s.is_torn()
     // (a fork takes seats under these locks)
     {
         wired::share(s, false);

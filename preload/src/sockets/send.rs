@@ -333,7 +333,7 @@ unsafe fn once(
         let cut = cut::error(s, &mut tx, p, fd).is_some();
         if is_gone(s, p) && !cut {
             // The other end is gone; the kernel knows what that means for a sender.
-            tx.end_fast(p);
+            tx.end_fast(p, fd);
             s.mirror_tx(&tx);
         }
         if tx.leg() == Leg::Fast && !cut {
@@ -389,7 +389,8 @@ fn by_kernel(s: &Socket, tx: &mut Tx, fd: i32, walk: &mut Walk, flags: i32) -> R
     }
     // Before both have agreed the kernel's word is all there is.
     let p = s.segment().filter(|_| s.phase() == Phase::Attached);
-    let sent = tx.write_kernel(p, fd, walk, flags);
+    let settled = p.map_or(Ok(()), |p| demote::settle_alone(s, p, tx, fd));
+    let sent = settled.and_then(|()| tx.write_kernel(p, fd, walk, flags));
     kernel_said(s, ending, sent, quiet).map(|sent| match sent {
         Said::Sent(_) => Step::Moved,
         Said::NoRoom => Step::NoRoom,

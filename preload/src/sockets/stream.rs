@@ -238,6 +238,27 @@ impl Stream {
         self.over.load(Ordering::Acquire)
     }
 
+    /// Whether somebody who was taking it back to the kernel has died on the way: bytes may be nowhere any more, and the
+    /// connection can only be reset. Asked with the sending lock, which whoever does that has for as long as it takes.
+    #[inline]
+    pub(crate) fn is_torn(&self) -> bool {
+        self.shared_with()
+            .is_some_and(|(_, leaving)| leaving.load(Ordering::Acquire))
+    }
+
+    /// Whoever holds both its locks begins to take it back to the kernel. Whether it is torn.
+    pub(crate) fn begin_leaving(&self) -> bool {
+        self.shared_with()
+            .is_some_and(|(_, leaving)| leaving.swap(true, Ordering::AcqRel))
+    }
+
+    /// It is whole again, or the kernel's.
+    pub(crate) fn end_leaving(&self) {
+        if let Some((_, leaving)) = self.shared_with() {
+            leaving.store(false, Ordering::Release);
+        }
+    }
+
     /// Whether several processes hold it, or did when somebody last looked.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
@@ -257,11 +278,17 @@ impl Stream {
     /// Who holds it, if it was ever shared.
     #[inline]
     pub(crate) fn seats(&self) -> Option<&Seats> {
+        self.shared_with().map(|(seats, _)| seats)
+    }
+
+    #[inline]
+    fn shared_with(&self) -> Option<(&Seats, &AtomicBool)> {
         if !self.was_shared.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: memory beside the stream, written before the flag.
-        Some(unsafe { &(*self.sharing_place()).seats })
+        let at = self.sharing_place();
+        // SAFETY: memory beside the stream, written before the flag. (Of its other fields others may have references.)
+        Some(unsafe { (&(*at).seats, &(*at).leaving) })
     }
 
     /// Its seats can be looked at from now on.

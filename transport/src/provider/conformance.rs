@@ -250,6 +250,8 @@ fn bells_are_counted(pair: &impl Pair) {
     a.uncount_bell();
     a.uncount_bell();
     assert_eq!(b.bells(), 0, "never below none");
+    a.recount_bells(3);
+    assert_eq!((a.bells(), b.bells()), (0, 3));
 }
 
 fn a_stopped_side_does_not_enter(pair: &impl Pair) {
@@ -459,7 +461,7 @@ fn a_stream_breaks_on_a_lie(pair: &impl Pair) {
     }
     let (a, b) = pair.pair();
     let mut tx = Tx::new();
-    tx.attach(&a, &terms(&a, Scheme::Packetized));
+    tx.attach(&a, -1, &terms(&a, Scheme::Packetized));
     let _ = a.must_ring(DATA);
     // SAFETY: the walk's buffer is readable.
     let put = unsafe { tx.put(&a, -1, &mut walk(), false) };
@@ -468,7 +470,7 @@ fn a_stream_breaks_on_a_lie(pair: &impl Pair) {
     assert!(tx.room(&a).is_err());
     // What was never sent cannot be asked back.
     b.stop_peer(Some(u64::MAX - 1));
-    tx.end_fast(&a);
+    tx.end_fast(&a, -1);
     assert!(!tx.owes());
 }
 

@@ -117,6 +117,9 @@ pub trait Provider: Outbox + Inbox + Direct {
     /// Takes one back that could not be sent.
     fn uncount_bell(&self);
 
+    /// So many doorbell bytes were sent in all: whoever counted them last has died, perhaps before it sent one.
+    fn recount_bells(&self, sent: u64);
+
     /// Doorbell bytes that the peer has counted.
     fn bells(&self) -> u64;
 

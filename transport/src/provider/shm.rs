@@ -269,6 +269,10 @@ impl Provider for Segment {
         );
     }
 
+    fn recount_bells(&self, sent: u64) {
+        self.mine().tx.bells.store(sent, Ordering::SeqCst);
+    }
+
     #[inline]
     fn bells(&self) -> u64 {
         self.peer().tx.bells.load(Ordering::SeqCst)

@@ -181,7 +181,7 @@ impl Rx {
         how: How,
     ) -> Result<Got> {
         if self.orphaned {
-            self.count_bells(p, fd);
+            self.recount(p, fd);
         }
         if self.advert_orphaned {
             self.settle_advert(p, how.far);
@@ -427,6 +427,9 @@ impl Rx {
     /// Moves on to the last leg if the fast one is over and read to its end, and takes the bells that
     /// lie before its data.
     pub fn advance(&mut self, p: &impl Provider, fd: i32) {
+        if self.orphaned {
+            self.recount(p, fd);
+        }
         self.pass_first(p);
         if self.leg == Leg::Fast
             && p.stated(End::Fast) == Some(self.flow.consumed())
@@ -442,7 +445,8 @@ impl Rx {
     /// Moves on to the fast leg if the first one is read to its end: then every byte on the kernel
     /// connection is a bell, and can be taken as one.
     pub fn pass_first(&mut self, p: &impl Provider) {
-        let read = self.leg == Leg::First && p.stated(End::Kernel) == Some(self.kernel);
+        let read =
+            self.leg == Leg::First && !self.orphaned && p.stated(End::Kernel) == Some(self.kernel);
         // (terms that are a lie are found by the next read)
         if read && self.open(p) == Ok(true) {
             self.leg = Leg::Fast;

@@ -344,7 +344,7 @@ fn what_is_withheld_comes_with_what_follows() {
                 1 => a.write(11),
                 2 => a.tx.tell_withheld(&a.p, a.raw()),
                 3 => a.tx.finish(&a.p, FIN_CLOSED),
-                4 => a.tx.end_fast(&a.p),
+                4 => a.tx.end_fast(&a.p, a.raw()),
                 _ => b.rx.end_kernel(None),
             }
             b.read(&p, 5000, How::default());

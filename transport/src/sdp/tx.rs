@@ -58,6 +58,8 @@ pub struct Tx {
     tell_orphaned: bool,
     /// It may have died between taking the peer's wish for a bell and ringing.
     bell_due: bool,
+    /// It may have died between counting a byte of the kernel connection and sending it, or the other way round.
+    uncounted: bool,
     /// The peer sends by credits, which are acknowledged on what goes from here.
     acks: Option<bool>,
     /// The most that was in use at the receiver when there was no room, and how often that was seen.
@@ -104,6 +106,7 @@ impl Tx {
             orphaned: false,
             tell_orphaned: false,
             bell_due: false,
+            uncounted: false,
             acks: None,
             peak: 0,
             starved: 0,
@@ -147,7 +150,8 @@ impl Tx {
 
     /// Opens the fast leg: both sides have agreed. What these terms say is cut to what the region holds
     /// and the peer wants.
-    pub fn attach(&mut self, p: &impl Provider, terms: &Terms) {
+    pub fn attach(&mut self, p: &impl Provider, fd: i32, terms: &Terms) {
+        self.recount(p, fd);
         let receive = match p.wanted() {
             0 => u64::MAX,
             n => n,
@@ -234,7 +238,7 @@ impl Tx {
             }
         });
         let Some(put) = put else {
-            self.end_fast(p);
+            self.end_fast(p, fd);
             return Ok(Put::Ended);
         };
         self.note_starved(p);
@@ -289,7 +293,7 @@ impl Tx {
                 break;
             }
             if !p.enter() {
-                self.end_fast(p);
+                self.end_fast(p, fd);
                 return Ok(if total > 0 {
                     Put::Bytes(total)
                 } else {
@@ -577,6 +581,7 @@ impl Shareable for Tx {
         self.orphaned = true;
         self.tell_orphaned = true;
         self.bell_due = true;
+        self.uncounted = true;
     }
 }
 

@@ -10,7 +10,7 @@ use transport::clock;
 use transport::provider::Provider;
 use transport::reason::Reason;
 use transport::sdp::{Leg, Tx};
-use transport::sys::{self, Errno, net};
+use transport::sys::{self, Errno, Result, net};
 
 /// How long (µs) it is waited for with the registry lock held.
 const SETTLE_US: u64 = 100_000;
@@ -53,7 +53,34 @@ pub(crate) fn demote_at_once(
 
 /// Sends what is owed, as far as the kernel has room now. False if it has none for all of it.
 pub(super) fn settle(s: &Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -> bool {
-    match tx.settle(p, fd) {
+    is_paid(s, fd, settle_alone(s, p, tx, fd))
+}
+
+/// [`Tx::settle`] outside of [`super::cut`]. Who dies between a byte of it and the count of that leaves a stream that nobody can go on
+/// with: a reset, never a byte twice.
+///
+/// # Errors
+/// As there; PIPE of such a one.
+pub(in crate::sockets) fn settle_alone(
+    s: &Socket,
+    p: &impl Provider,
+    tx: &mut Tx,
+    fd: i32,
+) -> Result<()> {
+    if !tx.owes() {
+        return Ok(());
+    }
+    if s.begin_leaving() {
+        return Err(Errno::PIPE);
+    }
+    let sent = tx.settle(p, fd);
+    s.end_leaving();
+    sent
+}
+
+/// What came of sending what is owed: false while there is no room for all of it.
+fn is_paid(s: &Socket, fd: i32, sent: Result<()>) -> bool {
+    match sent {
         Err(Errno::AGAIN) => false,
         Err(Errno::PIPE) => {
             // The kernel was told of the end, and takes no more of what belongs before it.
@@ -65,9 +92,9 @@ pub(super) fn settle(s: &Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -> boo
     }
 }
 
-/// Sends what is owed, as far as the kernel has room now. True once all has gone; else it is remembered.
+/// Sends what is owed in the middle of [`super::cut`]. True once all has gone; else it is remembered.
 pub(super) fn pay(s: &'static Socket, p: &impl Provider, tx: &mut Tx, fd: i32) -> bool {
-    let paid = settle(s, p, tx, fd);
+    let paid = is_paid(s, fd, tx.settle(p, fd));
     s.mirror_tx(tx);
     if paid {
         settled(s, fd);

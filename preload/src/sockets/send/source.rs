@@ -55,7 +55,7 @@ pub(crate) fn send_from(
             let fd = s.live_fd(fd);
             let cut = cut::error(s, &mut tx, p, fd).is_some();
             if is_gone(s, p) && !cut {
-                tx.end_fast(p);
+                tx.end_fast(p, fd);
             }
             if tx.leg() == Leg::Last || cut {
                 let ending = before_kernel(s, &mut tx, fd, walk.done() > 0, false)?;

@@ -5,7 +5,7 @@ use super::{Got, How, OVER, Rx};
 use crate::provider::{End, Provider};
 use crate::sdp::walk::BATCH;
 use crate::sdp::{Ended, Leg, Walk};
-use crate::sys::{Errno, Result, net};
+use crate::sys::{Errno, Result, diag, net};
 
 impl Rx {
     /// Reads before there is a segment: the kernel connection, without waiting.
@@ -153,6 +153,9 @@ impl Rx {
         if self.leg == Leg::First {
             return false;
         }
+        if self.orphaned {
+            self.recount(p, fd);
+        }
         let outstanding = self.bells_outstanding(p);
         if outstanding == 0 {
             return true;
@@ -175,11 +178,22 @@ impl Rx {
         }
     }
 
-    /// Counts anew how many bells have been taken: whoever died may have taken some without a word. On the
-    /// fast leg every byte on the kernel connection is one, and while the peer is not in the middle of a
-    /// put every bell that it has counted has come.
+    /// Counts anew what has been taken off the kernel connection: whoever died may have taken some without a word.
     #[cold]
-    pub(super) fn count_bells(&mut self, p: &impl Provider, fd: i32) {
+    pub(super) fn recount(&mut self, p: &impl Provider, fd: i32) {
+        if let Some(taken) = diag::taken(fd) {
+            self.orphaned = false;
+            // (what lies behind the first leg's end is bells, and behind those the last leg, which nobody counts)
+            self.kernel = taken.min(p.stated(End::Kernel).unwrap_or(u64::MAX));
+            self.bells = self.bells.max((taken - self.kernel).min(p.bells()));
+        } else {
+            self.count_bells(p, fd);
+        }
+    }
+
+    /// Likewise by what the peer has counted. On the fast leg every byte on the kernel connection is a bell, and while the peer
+    /// is not in the middle of a put every bell that it has counted has come.
+    fn count_bells(&mut self, p: &impl Provider, fd: i32) {
         if self.leg != Leg::Fast {
             self.orphaned = false;
             return;

@@ -81,6 +81,9 @@ impl Rx {
         far: Option<&Far>,
     ) -> Result<Vec<u8>, Violation> {
         let mut out = Vec::new();
+        if self.orphaned {
+            self.recount(p, fd);
+        }
         if self.leg == Leg::First {
             let Some(end) = p.stated(End::Kernel) else {
                 self.leg = Leg::Last; // nothing but data can follow on the kernel connection

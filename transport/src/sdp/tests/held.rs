@@ -44,7 +44,7 @@ pub(super) fn sides(joined: &Joined) -> (Segment, Segment, Tx, Rx) {
         window: 256,
     };
     let mut tx = Tx::new();
-    tx.attach(&a, &terms);
+    tx.attach(&a, -1, &terms);
     (a, b, tx, Rx::new())
 }
 
@@ -129,7 +129,7 @@ fn bytes_of_the_ring_and_of_the_lane_come_in_order() {
     }
     assert!(got > 1_000_000 && a.moved() > 1_000_000);
     // Gathered, all the rest comes too, once.
-    tx.end_fast(&a);
+    tx.end_fast(&a, -1);
     let rest = rx.gather(&b, -1, Some(far)).unwrap();
     assert_eq!(rest.len(), sent - got);
     assert!((0..rest.len()).all(|i| rest[i] == byte(got + i)));

@@ -188,6 +188,11 @@ impl<F: FnOnce()> Provider for Watched<F> {
 
     fn count_bell(&self) {
         Provider::count_bell(&self.inner);
+        self.after(());
+    }
+
+    fn recount_bells(&self, sent: u64) {
+        Provider::recount_bells(&self.inner, sent);
     }
 
     fn uncount_bell(&self) {

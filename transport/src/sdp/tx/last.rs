@@ -6,15 +6,16 @@ use crate::clock;
 use crate::provider::{End, Provider};
 use crate::sdp::walk::BATCH;
 use crate::sdp::{Leg, Walk};
-use crate::sys::{Errno, Result, net};
+use crate::sys::{Errno, Result, diag, net};
 use flowctl::Sender as _;
 
 impl Tx {
     /// Ends the fast leg at the byte where it is. What the peer gave back is owed on the last leg.
-    pub fn end_fast(&mut self, p: &impl Provider) {
+    pub fn end_fast(&mut self, p: &impl Provider, fd: i32) {
         if self.leg != Leg::Fast {
             return;
         }
+        self.recount(p, fd);
         if std::mem::take(&mut self.orphaned) {
             p.leave(); // whoever was in the middle of a put will not end it
             self.flow.publish(p);
@@ -35,6 +36,22 @@ impl Tx {
         p.state(End::Fast, end);
     }
 
+    /// Whoever used this half last may have died between the kernel's count of what was sent and ours: the kernel's holds, before
+    /// it is stated which byte is what. (The peer takes each bell that was counted for one.)
+    pub(super) fn recount(&mut self, p: &impl Provider, fd: i32) {
+        if !std::mem::take(&mut self.uncounted) {
+            return;
+        }
+        let Some(carried) = diag::carried(fd).filter(|c| c.connected) else {
+            return; // (it is over: what the peer is told of it does not come of counts)
+        };
+        match self.leg {
+            Leg::First => self.kernel = carried.sent,
+            Leg::Fast => p.recount_bells(carried.sent.saturating_sub(self.kernel)),
+            Leg::Last => {}
+        }
+    }
+
     /// Ends the fast leg and rings the peer, which must not sleep through it. The bell is counted before
     /// the end is stated: whoever reads the end knows every bell before the data that follows. A peer
     /// that has stopped this side is awake and may be back on the kernel, where a bell would be data.
@@ -43,12 +60,13 @@ impl Tx {
             return;
         }
         if !p.enter() {
-            self.end_fast(p);
+            self.end_fast(p, fd);
             return;
         }
+        self.recount(p, fd);
         self.hurry(fd);
         p.count_bell();
-        self.end_fast(p);
+        self.end_fast(p, fd);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let begun = clock::ticks();
         // SAFETY: one readable byte.
