@@ -292,7 +292,7 @@ fn rejoin(fd: c_int) {
         let mut same = None;
         table::each(0, u32::MAX, |other, entry| {
             if let Entry::Socket(s) = entry
-                && residual::left(s) > 0
+                && residual::is_due(s)
                 && transport::sys::fd::inode(other) == Ok(inode)
             {
                 same = Some(other);

@@ -4,7 +4,7 @@
 use super::demote::{Unread, demote};
 use super::ending::{Ending, ending, ends_first, of_both, reset_error, was_answered};
 use super::ready::has_untold_reset;
-use super::{Phase, Socket, cut, wired};
+use super::{Phase, Socket, cut, residual, wired};
 use crate::epoll::registered;
 use crate::{real, table};
 use libc::{SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE};
@@ -249,8 +249,7 @@ pub(crate) fn correct(s: &'static Socket, fd: i32, level: i32, name: i32, value:
                 told => told,
             }
         }
-        (libc::SOL_SOCKET, libc::SO_ERROR) if has_untold_reset(s) => {
-            s.reset_told.store(true, Ordering::Release);
+        (libc::SOL_SOCKET, libc::SO_ERROR) if has_untold_reset(s) && residual::tell(s) => {
             of_both(Errno::CONNRESET, Errno(value)).0
         }
         _ => value,

@@ -37,7 +37,7 @@ pub(crate) fn is_broken(s: &Socket) -> bool {
 /// Likewise, and nobody has told the program.
 #[inline]
 pub(crate) fn has_untold_reset(s: &Socket) -> bool {
-    is_broken(s) && !s.reset_told.load(Ordering::Acquire)
+    is_broken(s) && !residual::is_told(s)
 }
 
 /// Whether nothing has happened that a reader would be told of: a few loads, for walks over many.

@@ -352,7 +352,7 @@ fn end_by_reset(s: &Socket, fd: i32, walk: &Walk, how: How) -> Result<usize> {
         return Ok(counted(s, walk.done(), how));
     }
     // (after the end of file the kernel reads no more than that, whatever else comes)
-    if s.reset_told.swap(true, Ordering::AcqRel) || s.eof_told.load(Ordering::Acquire) {
+    if !residual::tell(s) || s.eof_told.load(Ordering::Acquire) {
         return Ok(0);
     }
     let error = match s.segment() {

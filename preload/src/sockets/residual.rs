@@ -6,18 +6,23 @@
 mod mapped;
 mod moved;
 mod parted;
+mod reset;
 
 pub(crate) use parted::Parted;
+pub(crate) use reset::{is_told, note_behind as reset_behind, tell};
+pub(super) use reset::{
+    is_untold as is_reset_untold, keep as keep_reset, keep_alone as keep_reset_alone,
+};
 
 use super::{Socket, family, ready};
 use crate::epoll::registered;
-use crate::world;
+use crate::{signals, world};
 use mapped::{note_mapped, retire};
 use parted::OWN;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::noted::{self, Name};
-use transport::sys::{self, Result, mem::Mapping, net};
+use transport::sys::{self, Result, mem::Mapping};
 
 /// What a record begins with, when found in a file by another program.
 const MAGIC: u64 = u64::from_le_bytes(*b"shuntkp4");
@@ -35,7 +40,7 @@ pub(crate) struct Residual {
     /// [`BEGIN`] and the bytes that were read. Whoever reads moves it on once he has copied them, if nobody else has: one that
     /// is killed on the way has taken nothing, and keeps nobody waiting. Or [`MOVED`].
     at: AtomicUsize,
-    /// The connection was reset behind these bytes, of which the kernel has told the library: it tells nobody else.
+    /// The connection was reset behind these bytes, of which the kernel has told the library: it tells nobody else ([`reset`]).
     resets: AtomicU32,
 }
 
@@ -63,22 +68,11 @@ impl Residual {
         self.len - self.taken()
     }
 
-    /// Whether it is there only to say that the connection was reset.
-    fn is_reset_alone(&self) -> bool {
-        self.len == 0 && self.resets.load(Ordering::Acquire) != 0
-    }
-
-    /// A socket reads it from now on, which ends as the connection has.
-    fn go_on_as(&self, s: &Socket) {
-        if self.resets.load(Ordering::Acquire) != 0 {
-            s.broken.store(true, Ordering::Release);
-        }
-    }
-
     /// Its last byte was had here: nobody need find it any more.
     fn unname(&self) {
         let cookie = self.cookie.load(Ordering::Acquire);
-        if cookie != 0 {
+        // (a sandbox may kill for it: such a file goes when it is old)
+        if cookie != 0 && !signals::is_sandboxed() {
             noted::remove(Name::of(cookie));
         }
     }
@@ -119,7 +113,7 @@ pub(crate) fn is_any() -> bool {
 /// The last descriptor of the socket is closed here. Another process may pass it back. Under the registry
 /// lock.
 pub(crate) fn part(s: &Socket) {
-    if left(s) > 0 {
+    if is_due(s) {
         OWN.note(s.residual.load(Ordering::Acquire));
     }
 }
@@ -172,38 +166,6 @@ fn keep_record(s: &Socket, fd: i32, bytes: &[u8]) -> bool {
         parted.note(r);
     }
     true
-}
-
-/// The connection was reset behind what is kept for the socket: whoever reads that is told so, here or elsewhere. Under the registry lock.
-pub(crate) fn reset_behind(s: &Socket) {
-    s.broken.store(true, Ordering::Release);
-    // SAFETY: null, or memory that is never unmapped while the socket refers to it.
-    if let Some(r) = unsafe { s.residual.load(Ordering::Acquire).as_ref() } {
-        r.resets.store(1, Ordering::Release);
-    }
-}
-
-/// Whether the connection was reset, which the kernel has told the library, and nobody has told the program.
-pub(super) fn is_reset_untold(s: &Socket, fd: i32) -> bool {
-    s.broken.load(Ordering::Acquire)
-        && !s.reset_told.load(Ordering::Acquire)
-        && net::ready_now(fd, 0) & libc::POLLERR == 0
-}
-
-/// That is kept for the socket, with no bytes before it. Under the registry lock.
-pub(super) fn keep_reset(s: &Socket, fd: i32) {
-    if keep_record(s, fd, &[]) {
-        reset_behind(s);
-    }
-}
-
-/// [`keep_reset`], where nothing is kept for the socket yet.
-pub(super) fn keep_reset_alone(s: &Socket, fd: i32) {
-    // (others who hold it by fork may be about to do the same)
-    let Ok(_rx) = s.rx.lock() else { return };
-    if is_reset_untold(s, fd) && s.residual.load(Ordering::Acquire).is_null() {
-        keep_reset(s, fd);
-    }
 }
 
 /// Makes a record of these bytes.
@@ -316,7 +278,7 @@ pub(crate) fn record(s: &Socket) -> Option<(*const Residual, usize)> {
     let at = s.residual.load(Ordering::Acquire);
     // SAFETY: the memory is never unmapped while the socket refers to it.
     let r = unsafe { at.as_ref() }?;
-    (left(s) > 0 || r.is_reset_alone()).then_some((at.cast_const(), size_of::<Residual>() + r.len))
+    is_due(s).then_some((at.cast_const(), size_of::<Residual>() + r.len))
 }
 
 /// What the file is called in which what is left for the socket lies, if it lies in one that others find.
@@ -324,7 +286,7 @@ pub(crate) fn named(s: &Socket) -> Option<u64> {
     // SAFETY: as above.
     let r = unsafe { s.residual.load(Ordering::Acquire).as_ref() }?;
     let cookie = r.cookie.load(Ordering::Acquire);
-    (cookie != 0 && (left(s) > 0 || r.is_reset_alone())).then_some(cookie)
+    (cookie != 0 && is_due(s)).then_some(cookie)
 }
 
 /// Nobody is to read them any more: the program has ended the connection.
@@ -359,8 +321,18 @@ pub(crate) fn left(s: &Socket) -> usize {
     }
 }
 
+/// Whether whoever has the connection too, or is passed it, has anything to find here: bytes, or a reset that nobody was told.
+pub(crate) fn is_due(s: &Socket) -> bool {
+    // SAFETY: as above.
+    let record = || unsafe { s.residual.load(Ordering::Acquire).as_ref() };
+    left(s) > 0 || record().is_some_and(|r| matches!(r.here(), Ok(Some(r)) if r.is_untold()))
+}
+
 /// Nothing is left of the record: the socket has none any more.
 fn forget(s: &Socket, at: *mut Residual) {
+    if is_told(s) {
+        s.reset_told.store(true, Ordering::Release); // (the record alone knew)
+    }
     let (done, lost) = (Ordering::AcqRel, Ordering::Relaxed);
     let none = std::ptr::null_mut();
     if s.residual.compare_exchange(at, none, done, lost).is_ok() {
@@ -417,7 +389,7 @@ pub(crate) fn read(
             continue; // others have read those, or it has gone to a file
         }
         walk.skip(n);
-        if to == r.len {
+        if to == r.len && !r.is_untold() {
             // (where others have had the last of it, another file may be called so by now)
             if n > 0 || r.len == 0 {
                 r.unname();

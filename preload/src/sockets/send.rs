@@ -10,7 +10,8 @@ use super::ending::{Ending, ending_with, ends_first, is_gone, reset_error_with, 
 use super::shows::{check_kernel, is_due};
 use super::wait::{Wait, Want};
 use super::{
-    Phase, Socket, cut, demote, engage, held, large, operator, parked, ready, stalled, wired,
+    Phase, Socket, cut, demote, engage, held, large, operator, parked, ready, residual, stalled,
+    wired,
 };
 use crate::signals::since::Since;
 use std::sync::atomic::Ordering;
@@ -418,10 +419,9 @@ fn before_kernel(
     quiet: bool,
 ) -> Result<Option<Ending>> {
     let Some(p) = s.segment().filter(|_| s.phase() == Phase::Attached) else {
-        if has_moved || !ready::has_untold_reset(s) {
+        if has_moved || !ready::has_untold_reset(s) || !residual::tell(s) {
             return Ok(None);
         }
-        s.reset_told.store(true, Ordering::Release);
         return Err(tell_reset(Errno::CONNRESET, fd));
     };
     let ending = ending_with(s, tx, p, fd);

@@ -48,6 +48,16 @@ fn reset_before(s: &Side, rest: usize, in_place: bool) {
         }
         let child = proc::fork(|| becomes(fd));
         log!(side, "{}", proc::wait_child(child));
+        // (the program was told: nobody else is)
+        log!(
+            side,
+            "{:?}",
+            wait::poll(&[(fd, libc::POLLIN | libc::POLLOUT)], 0)
+        );
+        for _ in 0..2 {
+            log!(side, "{}", io::recv(fd, &mut [0; 10], 0));
+        }
+        log!(side, "{}", io::send(fd, b"x", libc::MSG_NOSIGNAL));
         0
     };
     if s.a() {

@@ -35,6 +35,7 @@ pub(super) fn retire(r: *mut Residual) {
         // SAFETY: the whole of a mapping; whoever was on his way to it finds that nothing is left.
         unsafe { transport::sys::retired::retire_at(base, len) };
     } else if !was_mapped {
-        family::give_back(r.cast(), len);
+        // (others may read yet what the record says of a reset)
+        family::give_back(r.wrapping_add(1).cast(), len - size_of::<Residual>());
     }
 }

@@ -56,7 +56,7 @@ impl Parted {
         // SAFETY: null, or memory that is never unmapped, at the same address in the whole family.
         let found = bytes.filter_map(|(_, b)| unsafe { b.load(Ordering::Acquire).as_ref() });
         found
-            .filter(|r| matches!(r.here(), Ok(Some(r)) if r.left() > 0))
+            .filter(|r| matches!(r.here(), Ok(Some(r)) if r.left() > 0 || r.is_untold()))
             .last()
     }
 
