@@ -8,7 +8,7 @@ mod moved;
 mod parted;
 mod reset;
 
-pub(crate) use parted::Parted;
+pub(crate) use parted::{Parted, is_parted, part, rejoin};
 pub(crate) use reset::{is_told, note_behind as reset_behind, tell};
 pub(super) use reset::{
     is_untold as is_reset_untold, keep as keep_reset, keep_alone as keep_reset_alone,
@@ -18,7 +18,6 @@ use super::{Socket, family, ready};
 use crate::epoll::registered;
 use crate::{signals, world};
 use mapped::{note_mapped, retire};
-use parted::OWN;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use transport::sdp::Walk;
 use transport::sys::noted::{self, Name};
@@ -108,33 +107,6 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_any() -> bool {
     ANY.load(Ordering::Relaxed) || family::parted().is_some_and(|p| !p.is_empty())
-}
-
-/// The last descriptor of the socket is closed here. Another process may pass it back. Under the registry
-/// lock.
-pub(crate) fn part(s: &Socket) {
-    if is_due(s) {
-        OWN.note(s.residual.load(Ordering::Acquire));
-    }
-}
-
-/// Whether bytes of the socket with this number are left, though it is not known here.
-pub(crate) fn is_parted(inode: u64) -> bool {
-    find_parted(inode).is_some()
-}
-
-fn find_parted(inode: u64) -> Option<&'static Residual> {
-    OWN.find(inode)
-        .or_else(|| family::parted().and_then(|p| p.find(inode)))
-}
-
-/// The socket is back: it reads those bytes first. Under the registry lock.
-pub(crate) fn rejoin(s: &Socket, inode: u64) {
-    if let Some(r) = find_parted(inode) {
-        r.go_on_as(s);
-        s.residual
-            .store(std::ptr::from_ref(r).cast_mut(), Ordering::Release);
-    }
 }
 
 /// Keeps `bytes` for the socket. False if there is no memory for them. Under the registry lock.

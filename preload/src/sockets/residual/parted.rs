@@ -3,7 +3,8 @@
 //!
 //! Called by `residual`.
 
-use super::{Residual, retire};
+use super::{Residual, family, is_due, retire};
+use crate::sockets::Socket;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// Such bytes; the oldest make room.
@@ -62,5 +63,32 @@ impl Parted {
 
     pub(super) fn is_empty(&self) -> bool {
         self.next.load(Ordering::Acquire) == 0
+    }
+}
+
+/// The last descriptor of the socket is closed here. Another process may pass it back. Under the registry
+/// lock.
+pub(crate) fn part(s: &Socket) {
+    if is_due(s) {
+        OWN.note(s.residual.load(Ordering::Acquire));
+    }
+}
+
+/// Whether bytes of the socket with this number are left, though it is not known here.
+pub(crate) fn is_parted(inode: u64) -> bool {
+    find_parted(inode).is_some()
+}
+
+fn find_parted(inode: u64) -> Option<&'static Residual> {
+    OWN.find(inode)
+        .or_else(|| family::parted().and_then(|p| p.find(inode)))
+}
+
+/// The socket is back: it reads those bytes first. Under the registry lock.
+pub(crate) fn rejoin(s: &Socket, inode: u64) {
+    if let Some(r) = find_parted(inode) {
+        r.go_on_as(s);
+        s.residual
+            .store(std::ptr::from_ref(r).cast_mut(), Ordering::Release);
     }
 }
