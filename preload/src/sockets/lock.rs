@@ -407,7 +407,8 @@ impl<T> Slow<T> {
             }
             taken
         });
-        taken.then_some(SlowHeld { of: self })
+        // (made only then: one that is dropped releases the lock, whoever has it)
+        taken.then(|| SlowHeld { of: self })
     }
 
     /// Around fork, which blocks nothing itself: what was put off would be put off in the child as well.
