@@ -58,6 +58,7 @@ mod roused;
 mod sandbox;
 mod select;
 mod sharing;
+mod sharing_killed;
 mod sharing_load;
 mod shut_already;
 mod shutdown;
@@ -248,6 +249,7 @@ pub fn all() -> Vec<Case> {
         sandbox::CASES,
         sharing::CASES,
         sharing_load::CASES,
+        sharing_killed::CASES,
         crowd::CASES,
         cut::CASES,
         death::CASES,

@@ -82,15 +82,15 @@ const fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     }
 }
 
-const fn load(at: u32) -> libc::sock_filter {
+pub(super) const fn load(at: u32) -> libc::sock_filter {
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0)
 }
 
-const fn is(k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+pub(super) const fn is(k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k, jt, jf)
 }
 
-const fn end(k: u32) -> libc::sock_filter {
+pub(super) const fn end(k: u32) -> libc::sock_filter {
     step(libc::BPF_RET | libc::BPF_K, k, 0, 0)
 }
 

@@ -1,14 +1,13 @@
 //! Streams that several processes hold after fork, under load: all of them send much, there are many of them
-//! or of the streams, and some are stopped or killed.
+//! or of the streams, and some are stopped.
 
 use super::Case;
 use super::sharing::{beside_echo, there_and_back, warm_pair};
 use crate::log;
 use crate::side::{Side, hash};
 use crate::sys::{Fd, io, net, proc, wait};
-use libc::MSG_DONTWAIT;
 
-const CROWD: &str = "there are more holders than seats";
+pub(super) const CROWD: &str = "there are more holders than seats";
 
 pub(super) const CASES: &[Case] = &[
     Case::pair("share_both_send_much", share_both_send_much).processes_only(),
@@ -19,19 +18,7 @@ pub(super) const CASES: &[Case] = &[
         .any_path(CROWD),
     Case::pair("share_server_of_many", share_server_of_many).processes_only(),
     Case::pair("share_left_to_child_at_once", share_left_to_child).processes_only(),
-    Case::pair("share_killed_sleeper", share_killed_sleeper)
-        .processes_only()
-        .large(0),
     Case::pair("share_stopped_sender", share_stopped_sender).processes_only(),
-    Case::pair("share_killed_holder", share_killed_holder)
-        .processes_only()
-        .large(0),
-    Case::pair("share_killed_reader", share_killed_reader)
-        .processes_only()
-        .large(0),
-    Case::pair("share_killed_heirs", share_killed_heirs)
-        .processes_only()
-        .large(0),
 ];
 
 /// Two processes send at once. Each one's bytes stay in order, and none is lost.
@@ -256,26 +243,6 @@ fn share_left_to_child(s: &Side) {
     s.sync("done");
 }
 
-/// A holder is killed asleep in a read, with its bell on the way. The other sees bytes and the end as ever.
-fn share_killed_sleeper(s: &Side) {
-    let fd = warm_pair(s);
-    if !s.a() {
-        s.sync("killed");
-        io::send_all(fd, b"x").ok();
-        s.sync("sent");
-        net::close(fd).ok();
-        return;
-    }
-    let child = proc::fork(|| io::recv(fd, &mut [0; 1], 0).0 as i32);
-    proc::Thread::of(child as u32, child).wait_asleep();
-    proc::kill(child, libc::SIGKILL).ok();
-    log!(s, "{}", proc::wait_child(child));
-    s.sync("killed");
-    s.sync("sent");
-    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
-    log!(s, "{}", io::recv(fd, &mut [0; 4], 0));
-}
-
 /// A holder asleep for room is stopped while another shuts the stream: once it goes on, it hears of it.
 fn share_stopped_sender(s: &Side) {
     let fd = warm_pair(s);
@@ -295,117 +262,4 @@ fn share_stopped_sender(s: &Side) {
     proc::kill(child, libc::SIGCONT).ok();
     log!(s, "{}", proc::wait_child(child));
     s.sync("over");
-}
-
-/// A holder is killed in the middle of sending much: what it had sent is followed by all of the other's.
-fn share_killed_holder(s: &Side) {
-    let fd = warm_pair(s);
-    if !s.a() {
-        let (got, last) = io::recv_to_end(fd);
-        let mine: Vec<u8> = got.into_iter().filter(|b| *b < 128).collect();
-        let in_order = mine.windows(2).all(|w| w[1] == (w[0] + 1) & 127);
-        log!(s, "{} {in_order} {last}", mine.len());
-        s.sync("done");
-        return;
-    }
-    let mine: Vec<u8> = (0..128 * 400).map(|i| (i & 127) as u8).collect();
-    for round in 0..12u64 {
-        let child = proc::fork(|| {
-            let bytes = vec![200u8; 300_000];
-            loop {
-                if io::send(fd, &bytes, 0).0 < 0 {
-                    return 0;
-                }
-            }
-        });
-        std::thread::sleep(std::time::Duration::from_micros(300 + 217 * round));
-        io::send_all(fd, &mine[..128 * 100]).ok();
-        proc::kill(child, libc::SIGKILL).ok();
-        let _ = proc::wait_child(child);
-        io::send_all(fd, &mine).ok();
-    }
-    net::close(fd).ok();
-    s.sync("done");
-}
-
-/// Children who were left a connection each, and are its only holders by then, are killed in the middle of a call. Connections of
-/// their parent that come later are in nobody's hands.
-fn share_killed_heirs(s: &Side) {
-    for round in 0..48u64 {
-        let fd = warm_pair(s);
-        if s.a() {
-            let child = proc::fork(|| {
-                s.tell(1);
-                // (many little pieces: most of the time goes by inside, not in waiting for the reader)
-                let pieces = [&[7u8; 3][..]; 1024];
-                // (a look in vain now and then, by which the library learns that nobody else has it)
-                for i in 0u64.. {
-                    if i.is_multiple_of(64) {
-                        let _ = io::recv(fd, &mut [0], MSG_DONTWAIT);
-                    }
-                    io::writev(fd, &pieces).ok();
-                }
-                0
-            });
-            net::close(fd).ok();
-            s.hear();
-            std::thread::sleep(std::time::Duration::from_micros(1500 + 97 * round));
-            proc::kill(child, libc::SIGKILL).ok();
-            log!(s, "{}", proc::wait_child(child));
-        } else {
-            s.hear();
-            s.tell(1);
-            let (got, last) = io::recv_to_end(fd);
-            // (over software iWARP one that dies within a frame leaves a reset)
-            let ended = last.0 == 0 || last.is(libc::ECONNRESET);
-            log!(s, "{} {ended}", got.iter().all(|b| *b == 7));
-            net::close(fd).ok();
-        }
-        s.sync("round");
-    }
-    s.sync("done");
-}
-
-/// A holder is killed in the middle of reading much: the others read on from where it was, byte after byte, to the end.
-fn share_killed_reader(s: &Side) {
-    const ROUNDS: u64 = 12;
-    let fd = warm_pair(s);
-    if !s.a() {
-        let bytes: Vec<u8> = (0..32 << 20).map(|i| (i % 251) as u8).collect();
-        for (i, piece) in bytes.chunks(70_000).enumerate() {
-            // (small ones too)
-            let (small, rest) = piece.split_at(piece.len().min(i));
-            for message in small.chunks(100).chain([rest]) {
-                io::send_all(fd, message).ok();
-            }
-        }
-        net::close(fd).ok();
-        s.sync("done");
-        return;
-    }
-    // (what came instead tells how much is missing, or came twice)
-    let follows = |got: &[u8]| match got.windows(2).position(|w| w[1] != (w[0] + 1) % 251) {
-        None => "follows".to_owned(),
-        Some(i) => format!(
-            "{} {} {:?}",
-            got.len(),
-            i + 1,
-            &got[i..got.len().min(i + 40)]
-        ),
-    };
-    for round in 0..ROUNDS {
-        let child = proc::fork(|| {
-            let mut buf = vec![0; 3000 * (1 + round as usize)];
-            while io::recv(fd, &mut buf, 0).0 > 0 {}
-            0
-        });
-        std::thread::sleep(std::time::Duration::from_micros(300 + 117 * round));
-        proc::kill(child, libc::SIGKILL).ok();
-        let _ = proc::wait_child(child);
-        let (got, _) = io::recv_exact(fd, 20_000);
-        log!(s, "{}", follows(&got));
-    }
-    let (got, last) = io::recv_to_end(fd);
-    log!(s, "{} {last}", follows(&got));
-    s.sync("done");
 }

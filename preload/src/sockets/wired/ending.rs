@@ -38,7 +38,7 @@ pub(crate) fn shut(s: &'static Socket, fd: i32, how: i32) -> Option<i32> {
         return Some(how); // it is told so
     }
     // (who goes back to plain bytes has what was not read, and words to say yet: he tells the kernel of the end)
-    let leaves = leaving::is_under_way(wire);
+    let leaves = leaving::is_under_way(s, fd, wire);
     let both = s.tx_shut.load(Ordering::Acquire) && state(s) == Some(State::Eof);
     if both && !leaves || has_failed(s) {
         return Some(how); // the kernel knows, and says that there is no connection
@@ -208,7 +208,7 @@ pub(super) fn settle_both_shut(s: &'static Socket, fd: i32) {
     };
     // (while it leaves the end is with whoever has taken out what comes before it)
     let over = is_own(s, wire)
-        && !leaving::is_under_way(wire)
+        && !leaving::is_under_way(s, fd, wire)
         // SAFETY: the lock is held while it is looked at.
         && unsafe { wire.out() }.is_finished(&wire.common);
     if over && !s.fin_sent.swap(true, Ordering::AcqRel) {
@@ -480,7 +480,7 @@ pub(crate) fn leave(s: &Socket) {
 
 /// The peer goes on with plain bytes: so does this side, unless somebody has that in hand already.
 pub(super) fn follow_to_plain(s: &'static Socket, fd: i32, wire: &'static Wire) {
-    follow(s, fd, wire, || !leaving::is_under_way(wire));
+    follow(s, fd, wire, || !leaving::is_under_way(s, fd, wire));
 }
 
 /// The same if this holds under the lock under which it is said.
@@ -554,7 +554,9 @@ pub(super) fn is_past(s: &Socket, wire: &'static Wire) -> bool {
 /// If nothing of RDMA mode is left, and nothing of it unread, the connection is a plain one from now on.
 pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
     let Some(wire) = wire(s) else { return };
-    if s.phase() == Phase::Wired && is_all_plain(s, fd, wire, || !leaving::is_under_way(wire)) {
+    if s.phase() == Phase::Wired
+        && is_all_plain(s, fd, wire, || !leaving::is_under_way(s, fd, wire))
+    {
         let mut w = world::lock();
         let was = s.record.transport.load(Ordering::Relaxed) != 0;
         let why = if was {
@@ -562,7 +564,7 @@ pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
         } else {
             Reason::PeerPlain
         };
-        if end_mode(s, wire) {
+        if end_mode(s, fd, wire) {
             go_plain(&mut w, s, fd, why, Phase::Wired);
         }
     }
@@ -571,13 +573,13 @@ pub(super) fn settle_plain(s: &'static Socket, fd: i32) {
 /// Ends RDMA mode, if nothing of it is left and nothing that nobody has read. From here on whoever reads does
 /// so from the kernel, and whoever sends to it: it is decided under the locks under which the kernel's bytes are taken and
 /// the program's, as another thread may take some for this connection's until then. Under the registry lock.
-fn end_mode(s: &Socket, wire: &Wire) -> bool {
+fn end_mode(s: &Socket, fd: i32, wire: &Wire) -> bool {
     let (Ok(_tx), Ok(_rx)) = (s.tx.lock(), s.rx.lock()) else {
         return false;
     };
     let ends = is_current(s, wire)
         && s.phase() == Phase::Wired
-        && !leaving::is_under_way(wire)
+        && !leaving::is_under_way(s, fd, wire)
         && !is_untold(s, wire)
         // SAFETY: both locks are held while it is looked at.
         && unsafe { wire.out().is_plain() && wire.incoming().held() == 0 };

@@ -40,7 +40,7 @@ pub(crate) unsafe fn receive(
         if !is_current(s, wire) {
             return Ok(None);
         }
-        if leaving::is_under_way(wire) {
+        if leaving::is_under_way(s, fd, wire) {
             return Ok(Some(Got::Empty)); // (what comes next is with whoever does that)
         }
         let fd = s.live_fd(fd);
@@ -479,7 +479,7 @@ pub(super) fn available_on(s: &'static Socket, fd: i32, wire: &'static Wire) -> 
         if !is_current(s, wire) {
             return net::unread(fd);
         }
-        if leaving::is_under_way(wire) {
+        if leaving::is_under_way(s, fd, wire) {
             return 0; // as above
         }
         // SAFETY: the lock is held.

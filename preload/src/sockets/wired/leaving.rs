@@ -21,7 +21,7 @@ mod taking;
 use super::super::demote::{Unread, go_plain};
 use super::super::{Phase, Socket, family, residual};
 use super::ending::{follow_to_plain, is_all_plain, is_near, is_peer_gone};
-use super::{is_current, opening, raising, waiting, wire};
+use super::{is_current, number, opening, raising, waiting, wire};
 use crate::world::World;
 use giving::{Giving, taken};
 pub(crate) use many::{Held, leave_all};
@@ -31,7 +31,7 @@ use transport::clock;
 use transport::reason::Reason;
 use transport::record::Transport;
 use transport::ring::records::KNOCK;
-use transport::sys::{diag, net, time};
+use transport::sys::{Errno, diag, net, time};
 use transport::wire::{Due, In, Return, Wire};
 
 /// How long (µs) to wait for a peer to go back to plain bytes while nothing comes from it, and in all.
@@ -211,12 +211,13 @@ impl Quiet {
 }
 
 /// Whether a process has it in hand to end RDMA mode: what it says and takes nobody else says or takes, since what is unread is with it.
-/// One that has died has not.
-pub(super) fn is_under_way(wire: &Wire) -> bool {
+/// One that has died has not, and what it had taken out of the stream is nowhere: the connection is reset.
+pub(super) fn is_under_way(s: &Socket, fd: i32, wire: &Wire) -> bool {
     wire.common.leaver().is_some_and(|who| {
         let lives = family::is_alive(who);
-        if !lives {
-            wire.common.pass_leaving(Some(who), None);
+        if !lives && wire.common.pass_leaving(Some(who), None) {
+            wire.common.fail(Errno::CONNRESET);
+            net::disconnect(number(s, fd)); // never a gap
         }
         lives
     })
@@ -226,16 +227,20 @@ pub(super) fn is_under_way(wire: &Wire) -> bool {
 /// With no lock held.
 pub(crate) fn await_others(s: &Socket) {
     let others = |wire: &'static Wire| {
-        wire.common.leaver() != Some(family::me()) && is_under_way(wire) && s.is_shared()
+        let leaver = wire.common.leaver();
+        leaver.is_some()
+            && leaver != Some(family::me())
+            && is_under_way(s, s.own_fd(-1), wire)
+            && s.is_shared()
     };
     wait_until(FOLLOW_US, || !wire(s).is_some_and(others));
 }
 
 /// Takes it in hand, if no other process has: their threads are kept out by the registry lock.
-fn take(wire: &Wire) -> bool {
+fn take(s: &Socket, fd: i32, wire: &Wire) -> bool {
     let me = family::me();
     wire.common.leaver() == Some(me)
-        || !is_under_way(wire) && wire.common.pass_leaving(None, Some(me))
+        || !is_under_way(s, fd, wire) && wire.common.pass_leaving(None, Some(me))
 }
 
 /// Whether the connection has failed and the program does not know, once all that has come is taken in.
@@ -283,7 +288,7 @@ impl Leaving {
         if !is_current(self.s, self.wire) {
             return Some(true); // (another process that holds it has ended it)
         }
-        if take(self.wire) && self.step(part) {
+        if take(self.s, self.fd, self.wire) && self.step(part) {
             return self.end(part);
         }
         None

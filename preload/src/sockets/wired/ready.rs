@@ -110,7 +110,7 @@ pub(crate) fn bits(s: &'static Socket, fd: i32, want: i16, ask: Ask) -> i16 {
         if !is_current(s, wire) {
             return net::ready_now(fd, want | IN | OUT | libc::POLLRDHUP);
         }
-        if leaving::is_under_way(wire) {
+        if leaving::is_under_way(s, fd, wire) {
             return b & !IN; // (what can be read is with whoever does that)
         }
         // SAFETY: the lock is held.
