@@ -412,7 +412,7 @@ fn follow(s: &'static Socket, fd: i32) {
     if took_bells {
         registered::kick_others(s, std::ptr::null());
     }
-    if s.tx.lock().is_ok() && s.is_torn() {
+    if s.tx.lock().is_ok_and(|_tx| s.is_torn()) {
         return broken(s, fd);
     }
     if p.stopped()

@@ -460,3 +460,25 @@ impl<T> DerefMut for SlowHeld<'_, T> {
         unsafe { &mut *self.of.value.get() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Rank, Slow};
+
+    static LOCK: Slow<u32> = Slow::new(Rank::Registry, 0);
+
+    /// Another thread's try.
+    fn is_had() -> bool {
+        let tries = std::thread::spawn(|| LOCK.lock_soon().is_some());
+        tries.join().unwrap()
+    }
+
+    #[test]
+    fn who_gives_up_leaves_the_lock_to_its_holder() {
+        let held = LOCK.lock();
+        assert!(!is_had());
+        assert!(!is_had(), "the first that gave up has let it go");
+        drop(held);
+        assert!(is_had());
+    }
+}
