@@ -217,7 +217,9 @@ pub(super) fn is_under_way(s: &Socket, fd: i32, wire: &Wire) -> bool {
         let lives = family::is_alive(who);
         if !lives && wire.common.pass_leaving(Some(who), None) {
             wire.common.fail(Errno::CONNRESET);
-            net::disconnect(number(s, fd)); // never a gap
+            s.broken.store(true, Ordering::Release); // never a gap: nor is what came behind it to be read
+            net::disconnect(number(s, fd));
+            return true; // (whoever asks looks again, and finds the reset)
         }
         lives
     })
