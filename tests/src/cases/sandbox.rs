@@ -94,6 +94,18 @@ pub(super) const fn end(k: u32) -> libc::sock_filter {
     step(libc::BPF_RET | libc::BPF_K, k, 0, 0)
 }
 
+/// From now on this filter is in force, and the library has not seen it.
+pub(super) fn enter_unseen(filter: &mut [libc::sock_filter]) {
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    let r = bare(libc::SYS_seccomp, 1, 0, (&raw const program) as usize);
+    assert_eq!(r, 0);
+}
+
 /// A filter that the library has not seen, as one that the program is started under, refuses calls that it makes where processes share a
 /// stream, and the program does not.
 fn refuses(s: &Side) {
@@ -107,14 +119,7 @@ fn refuses(s: &Side) {
                 end(libc::SECCOMP_RET_ERRNO | code as u32),
                 end(libc::SECCOMP_RET_ALLOW),
             ];
-            let program = libc::sock_fprog {
-                len: filter.len() as u16,
-                filter: filter.as_mut_ptr(),
-            };
-            // SAFETY: no pointers.
-            unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-            let r = bare(libc::SYS_seccomp, 1, 0, (&raw const program) as usize);
-            assert_eq!(r, 0);
+            enter_unseen(&mut filter);
             for i in 0..50 {
                 there_and_back(fd, i);
             }

@@ -2,10 +2,9 @@
 //! or on the way back to the kernel. The others go on from where it was, or are told of a reset.
 
 use super::Case;
-use super::sandbox::{end, is, load};
+use super::sandbox::{end, enter_unseen, is, load};
 use super::sharing::warm_pair;
 use super::sharing_load::CROWD;
-use crate::calls::quiet::bare;
 use crate::log;
 use crate::side::Side;
 use crate::sys::{Fd, io, net, proc, wait};
@@ -197,15 +196,7 @@ fn die_of_a_bell() {
         end(libc::SECCOMP_RET_KILL_PROCESS),
         end(libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: no pointers.
-    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    // (one that the library has not seen)
-    let r = bare(libc::SYS_seccomp, 1, 0, (&raw const program) as usize);
-    assert_eq!(r, 0);
+    enter_unseen(&mut filter);
 }
 
 /// Holders are killed between counting a bell and sending it. Every byte of the others arrives all the same, also of those that go by
