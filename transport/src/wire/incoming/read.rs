@@ -348,9 +348,9 @@ impl In {
         let to = self.raw.as_mut_ptr();
         // SAFETY: our own buffer, which is longer.
         let came = unsafe { self.recv_raw(common, fd, to, HEADERS) };
-        // (what is not data may be shorter: then the rest is asked for as it comes)
-        self.last = 0;
         self.took(common, came).is_some_and(|n| {
+            // (what is not data may be shorter: then the rest is asked for as it comes)
+            self.last = 0;
             self.end = n;
             self.drained = n < HEADERS;
             true

@@ -12,6 +12,19 @@ const ENTRIES: usize = 64;
 /// The octets behind a payload: pad and CRC.
 const TAIL: usize = 3 + CRC;
 
+/// Octets of a cache line: a payload that is cut goes on at one, and needs no pad.
+const LINE: usize = 64;
+
+/// How much of so many bytes the next of their FPDUs carries, `most` at most: about as much as each behind it. A reader takes a large
+/// payload straight to where it is wanted, and looks for one more behind it: of 128 KiB the third would have a few bytes.
+fn share(left: usize, most: usize) -> usize {
+    if left <= most || most == 0 {
+        return left.min(most);
+    }
+    let each = left.div_ceil(left.div_ceil(most));
+    each.next_multiple_of(LINE).min(most)
+}
+
 /// One FPDU of a write.
 #[derive(Clone)]
 struct Framed {
@@ -130,7 +143,7 @@ impl Out {
         }
         let head_at = list.len;
         list.len += 1;
-        let want = ahead.left().min(self.payload_most());
+        let want = share(ahead.left(), self.payload_most());
         let mut payload = 0;
         while payload < want && list.len + 1 < ENTRIES {
             let (at, here) = ahead.chunk();
@@ -258,5 +271,29 @@ impl List {
             entry.iov_base = at.cast();
             entry.iov_len = len;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn shares_are_even() {
+        for (left, most, wanted) in [
+            (0, 100, &[][..]),
+            (100, 100, &[100]),
+            (131_072, 64_734, &[43_712, 43_712, 43_648]),
+            (65_536, 64_734, &[32_768, 32_768]),
+            (250, 100, &[100, 100, 50]), // (no more than there is room for)
+        ] {
+            let (mut rest, mut shares) = (left, Vec::new());
+            while rest > 0 {
+                shares.push(share(rest, most));
+                rest -= shares.last().copied().unwrap_or(rest);
+            }
+            assert_eq!(shares, wanted, "{left} by {most}");
+        }
+        assert_eq!(share(10, 0), 0);
     }
 }
