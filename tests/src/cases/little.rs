@@ -71,10 +71,26 @@ fn beside(s: &Side, act: fn()) {
 fn send(fd: Fd, octets: &[u8]) -> Option<String> {
     // (what poll says is asked now and then only: the look itself may bring the connection to where it takes more)
     if octets[0].is_multiple_of(4) && !wait::poll(&[(fd, POLLOUT)], 0).contains("OUT") {
+        rest(fd, octets);
         return Some("poll".into());
     }
     let sent = io::send(fd, octets, libc::MSG_NOSIGNAL);
-    (sent.0 != octets.len() as i64).then(|| sent.to_string())
+    if sent.0 == octets.len() as i64 {
+        return None;
+    }
+    rest(fd, &octets[sent.0.max(0) as usize..]);
+    Some(sent.to_string())
+}
+
+/// What was not taken goes once there is room: the other side waits for it.
+fn rest(fd: Fd, mut octets: &[u8]) {
+    while !octets.is_empty() {
+        wait::poll(&[(fd, POLLOUT)], -1);
+        let sent = io::send(fd, octets, libc::MSG_NOSIGNAL);
+        if !sent.is(libc::EAGAIN) {
+            octets = &octets[sent.ok()..];
+        }
+    }
 }
 
 fn read(fd: Fd, len: usize) -> Vec<u8> {
