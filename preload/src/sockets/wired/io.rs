@@ -241,7 +241,7 @@ pub(crate) unsafe fn send(
     let waits = flags & libc::MSG_DONTWAIT == 0 && !s.nonblock.load(Ordering::Relaxed);
     for turn in 0..2 {
         let whole = Section::enter(); // (who leaves by a jump leaves nothing that nobody looks after)
-        let sent = {
+        let (sent, rode) = {
             let Ok(_tx) = s.tx.lock() else {
                 return Err(Errno::AGAIN);
             };
@@ -249,6 +249,7 @@ pub(crate) unsafe fn send(
                 return Ok(Some(0)); // the caller asks too, and ends the call
             }
             let fd = s.live_fd(fd);
+            let rode = wire.common.ring.get().is_some();
             // SAFETY: the lock is held, and the caller's promise.
             let mut out = unsafe { wire.out() };
             out.be_waiting(waits);
@@ -257,7 +258,7 @@ pub(crate) unsafe fn send(
             if out.is_by_ring() {
                 riding::note(s);
             }
-            sent
+            (sent, rode)
         };
         if !matches!(sent, Ok(Sent::Bytes(_))) {
             drop(whole);
@@ -276,10 +277,10 @@ pub(crate) unsafe fn send(
             Ok(Sent::Full) => {
                 // (by a ring it is the peer that says when there is room; and if that has ended it says the rest)
                 riding::settle(s, fd, wire);
-                let ring = wire.common.ring.get().is_some();
                 let hungry = riding::awaits_peer(s, wire);
                 s.hungry.store(hungry, Ordering::Relaxed);
-                if ring && turn == 0 {
+                // (one that came to its end meanwhile may have been settled since, and be gone: the kernel has room then)
+                if rode && turn == 0 {
                     available(s, fd);
                     continue;
                 }
